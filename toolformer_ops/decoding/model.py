@@ -83,7 +83,7 @@ class WritingModel:
     @property
     def window(self) -> int:
         """The model's window, tokens."""
-        return self._model.max_positions
+        return self._model.window_tokens
 
     def require_tools(self, barred: Sequence[str] = ()) -> None:
         """Open every tool that is not barred.

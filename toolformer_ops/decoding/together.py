@@ -28,8 +28,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.writer import Choice, Continuation, State, Writer
 from toolformer_ops.errors import InfrastructureError, ModelError, ToolformerError
+from toolformer_ops.language_model.columns import CachedPrompt, CachedText
 from toolformer_ops.language_model.decode_loop import RESTS, DecodeLoop, NextTokens
-from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
+from toolformer_ops.language_model.kv_cache import KVCache
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
@@ -114,7 +115,7 @@ class Network(Protocol):
     """What is asked of a model here; `language_model.causal_model.CausalModel` offers it."""
 
     @property
-    def max_positions(self) -> int: ...  # noqa: D102
+    def window_tokens(self) -> int: ...  # noqa: D102
     def new_cache(self) -> KVCache: ...  # noqa: D102
     def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt: ...  # noqa: D102
     def log_probabilities(self, hidden: Tensor) -> Tensor: ...  # noqa: D102
@@ -153,7 +154,7 @@ class Together:
         Raises:
             ModelError: a prompt has no token, or leaves no room for a continuation in the model's window.
         """
-        window = self._model.max_positions
+        window = self._model.window_tokens
         for number, ids in enumerate(encoded, start=1):
             if not ids:
                 raise ModelError(
@@ -212,7 +213,7 @@ class Together:
             joining[number] = text = CachedText(self._head(prompt, ids))
             writer = Writer(
                 prompt,
-                Continuation(ids, self._tokenization, self._model.max_positions),
+                Continuation(ids, self._tokenization, self._model.window_tokens),
                 self._decoding,
                 self._tools.names,
             )

@@ -2,7 +2,7 @@
 
 What costs time in a decode step is reading the weights, once a pass, for any number of rows. So the new tokens of all texts go
 through norms, projections and feed-forward layers together, as one sequence of N tokens. Only attention looks beyond a row. It is
-computed for a group of texts (`kv_cache.Group`) over three kinds of columns, none of which is copied for a row:
+computed for a group of texts (`columns.Group`) over three kinds of columns, none of which is copied for a row:
 
     prompt    keys and values of start token and prompt: one set for all texts
     text      those of the text: one set for all sequences of the text
@@ -21,17 +21,14 @@ splits no keys, so that its result for a sequence of queries does not depend on 
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from toolformer_ops.language_model.columns import Group
 from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths, variable_lengths
-
-if TYPE_CHECKING:
-    from toolformer_ops.language_model.kv_cache import Group
 
 LONG_TOKENS = {"cpu": 256, "cuda": 2}
 """From so many new tokens of a text on, torch's fused attention takes over, which does not hold all scores; below, on a CPU, it is
@@ -52,7 +49,7 @@ class _Kind:
 class GroupPass:
     """What one pass adds to a group, and what each of the new tokens sees of it."""
 
-    def __init__(self, group: "Group", rows: np.ndarray, counts: np.ndarray, *, by_range: bool) -> None:
+    def __init__(self, group: Group, rows: np.ndarray, counts: np.ndarray, *, by_range: bool) -> None:
         """`counts[n]` new tokens for row `rows[n]`; one each where the group's sequences have columns of their own.
 
         `by_range`: rows that see the same columns of a text are put next to each other.

@@ -1,99 +1,42 @@
-"""The network: hidden states of token sequences, and log probabilities of the rows that are asked for.
+"""A language model whose shared passes are exact: a `Network` that was compared with its own forward pass, and the prompts it read.
 
-`CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, packed without padding (`packing.py`).
-
-`CausalModel.run` is the shared way: one pass over tokens of many texts, whose attention is computed by the caller (`attention.py`)
-over a cache that they share (`kv_cache.py`). transformers calls it in place of a network's own attention (its attention interface;
-the method `_attn` for GPT-J, which has none).
-
-Architectures for which this is not exact (recurrent or chunked layers, positions read from the mask) are refused: by their
-configuration (`language_model/models/sharing.py`), or by a comparison of both ways with the network's own forward pass on a few
-tokens at load. It takes the paths that the work takes, in the same number format on the same devices, so that a kernel that
+Architectures for which a shared cache is not exact (recurrent or chunked layers, positions read from the mask) are refused: by
+their configuration (`language_model/models/sharing.py`), or by a comparison of both ways with the network's own forward pass on a
+few tokens at load. It takes the paths that the work takes, in the same number format on the same devices, so that a kernel that
 computes something else is found, too. What rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
-from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.language_model.models.sharing import cannot_share, require_shared_cache
-from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
-from toolformer_ops.language_model.pulse import Pulse
+from toolformer_ops.language_model.columns import CachedPrompt, CachedText
+from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
+from toolformer_ops.language_model.models.sharing import cannot_share
+from toolformer_ops.language_model.network import Network
 
-CPU_SOFTMAX_ROWS = 32
-"""Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large vocabulary is a megabyte."""
 MAX_PROMPTS = 16
 """Prompts whose keys and values are kept: those of the tools, and heads that texts to be continued share."""
 TOLERANCE = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
 """Largest difference of logits that the comparison at load takes for rounding: its norm over that of the logits, each row's mean
 taken away. Measured with SmolLM2-135M: 1e-6, 0.004 and 0.03 by rounding in these formats; 0.17 by positions that are wrong by one,
 0.24 by a token that is not seen."""
-_ATTENTION = "toolformer_ops"
-_UNBOUNDED_TOKENIZER_LENGTH = 10**9
 
 
-class CausalModel:
-    """A causal language model of transformers, in inference mode."""
+class CausalModel(Network):
+    """A network whose passes agree with its own."""
 
     def __init__(self, network: Any, tokenizer_length: int) -> None:
-        self.network = network.eval().requires_grad_(False)
-        self.config = network.config.get_text_config(decoder=True)
-        self.device = torch.device(network.get_input_embeddings().weight.device)
-        """Where token ids go."""
-        self.dtype: torch.dtype = network.dtype
-        self.number_format = str(self.dtype).removeprefix("torch.")
-        self.max_positions = _max_positions(self.config, tokenizer_length)
-        self.sliding_window = _sliding_window(self.config, self.max_positions)
-        self.memory = DeviceMemory(network)
-        """How much may be in flight."""
-        self.pulse = Pulse()
-        """Told what is done after each pass."""
-        self._decoder = network.base_model
-        self._plain_attention = [  # GPT-J's
-            module for module in network.modules() if hasattr(module, "_attn") and hasattr(module, "scale_attn")
-        ]
-        self._project = network.get_output_embeddings()
-        self.output_device = torch.device(self._project.weight.device)
-        """Where log probabilities are; another one than `device` where layers are on several."""
-        self.kind = "cpu" if self.device.type == "cpu" else "cuda"
-        """Which of the budgets by kind of device apply."""
-        self.texts_together = self.kind != "cpu"
-        """Whether all texts are attended to in one set of operations, padded to the longest: few launches, but more arithmetic."""
+        super().__init__(network, tokenizer_length)
         self._prompts: dict[tuple[int, ...], CachedPrompt] = {}
-        require_shared_cache(type(self.network).__name__, self.config.to_dict())
         self._compare_with_plain_passes()
-
-    @property
-    def float32_bytes(self) -> int:
-        """What the weights would take in float32."""
-        return int(4 * sum(parameter.numel() for parameter in self.network.parameters()))
 
     def let_go(self) -> None:
         """Free the weights and what was computed with them, whoever still refers to this model; it can no longer be used."""
         self._prompts.clear()
-        for parameter in self.network.parameters():
-            parameter.data = parameter.data.new_empty(0)
-
-    def hidden_states(
-        self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None = None
-    ) -> list[Tensor]:
-        """Last hidden states of each sequence, (tokens, hidden) each, in the order given; of its tokens `rows[n]` if given.
-
-        Computed in batches that fit into memory, halved where they do not; rows that are not asked for are not kept.
-        """
-        found: dict[int, Tensor] = {}
-        for batch in fill_passes(sequences, self.memory.pass_tokens, share=self.kind == "cpu"):
-            states = self.memory.halving(lambda part: self._packed_pass(sequences, rows, part), batch, "sequences")
-            found.update(zip(batch, states, strict=True))
-            self.pulse("sequences read", len(found), len(sequences))
-        return [found[index] for index in range(len(sequences))]
+        super().let_go()
 
     def new_cache(self) -> KVCache:
         """A KV cache without rows."""
@@ -104,108 +47,8 @@ class CausalModel:
         if ids not in self._prompts:
             if len(self._prompts) >= MAX_PROMPTS:
                 self._prompts.pop(next(iter(self._prompts)))
-            self._prompts[ids] = CachedPrompt.read(self, ids)
+            self._prompts[ids] = read_prompt(self, ids)
         return self._prompts[ids]
-
-    def run(self, ids: np.ndarray, positions: np.ndarray, attend: Callable[..., Tensor]) -> Tensor:
-        """One pass over tokens, (tokens,), at these positions; last hidden states, (tokens, hidden).
-
-        `attend(layer, queries, keys, values, window, scale, softcap)` computes each layer's attention, (tokens, heads, width).
-        """
-        both = torch.from_numpy(np.stack([ids, positions])).to(self.device)[:, None]  # (2, 1, tokens)
-        with self._attention(attend):
-            found = self._decoder(input_ids=both[0], position_ids=both[1], use_cache=False)
-        hidden: Tensor = found.last_hidden_state[0]
-        return hidden
-
-    @contextlib.contextmanager
-    def _attention(self, attend: Callable[..., Tensor]) -> Iterator[None]:
-        """The network's layers call `attend` while this lasts."""
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-        def from_layer(
-            module: Any,
-            query: Tensor,
-            key: Tensor,
-            value: Tensor,
-            attention_mask: Tensor | None,
-            scaling: float | None = None,
-            softcap: float | None = None,
-            sliding_window: int | None = None,
-            **_: Any,
-        ) -> tuple[Tensor, None]:
-            """As transformers' interface has it: from (1, heads, tokens, width) to (1, tokens, heads, width)."""
-            self.pulse.beat()
-            window = sliding_window if self.sliding_window is not None else None
-            scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-            rows, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (tokens, heads, width)
-            return attend(module.layer_idx, rows, keys, values, window, scale, softcap)[None], None
-
-        def of_gptj(module: Any) -> Any:
-            """GPT-J's own method, from and to (1, heads, tokens, width)."""
-
-            def attn(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, None]:
-                mixed, _ = from_layer(module, query, key, value, mask, scaling=1.0 / float(module.scale_attn))
-                return mixed.transpose(1, 2), None
-
-            return attn
-
-        before = self.config._attn_implementation
-        ALL_ATTENTION_FUNCTIONS.register(_ATTENTION, from_layer)
-        self.config._attn_implementation = _ATTENTION
-        for module in self._plain_attention:
-            module._attn = of_gptj(module)
-        try:
-            yield
-        finally:
-            self.config._attn_implementation = before
-            for module in self._plain_attention:
-                del module._attn
-
-    def log_probabilities(self, hidden: Tensor) -> Tensor:
-        """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden).
-
-        On a CPU the rows are padded to a multiple meanwhile, so that a row has the same bits in every batch (`kv_cache.py`).
-        """
-        return torch.cat(list(self.log_probability_blocks(hidden)))
-
-    def log_probability_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
-        """The same block by block, so that all rows of a large vocabulary are never in memory together."""
-        # On a CPU the probabilities of a block stay in its cache, and rows are filled up, so that their bits are the same always.
-        blocks = self.memory.logits_rows if self.texts_together else CPU_SOFTMAX_ROWS
-        for rows in hidden.to(self.output_device).split(self.memory.logits_rows):  # type: ignore[no-untyped-call]
-            padding = 0 if self.texts_together else -len(rows) % ROW_MULTIPLE
-            filled = torch.cat([rows, rows.new_zeros((padding, rows.shape[1]))]) if padding else rows
-            projected = self._project(filled)[: len(rows)]  # (rows, vocabulary)
-            for block in projected.split(blocks):
-                yield self._scaled(block.float()).log_softmax(dim=-1)
-
-    def token_log_probabilities(self, hidden: Tensor, targets: Sequence[int]) -> list[float]:
-        """Natural log probability of `targets[r]` after hidden state r, for hidden states (rows, hidden)."""
-        found: list[float] = []
-        for log_probs in self.log_probability_blocks(hidden):  # (rows, vocabulary)
-            wanted = torch.tensor(targets[len(found) : len(found) + len(log_probs)], device=log_probs.device)
-            found.extend(log_probs.gather(1, wanted[:, None])[:, 0].tolist())
-        return found
-
-    def _scaled(self, projected: Tensor) -> Tensor:
-        """Logits from the output projection, both (rows, vocabulary)."""
-        softcap = getattr(self.config, "final_logit_softcapping", None)
-        logits = softcap * torch.tanh(projected / softcap) if softcap else projected
-        divisor = getattr(self.config, "logits_scaling", None)  # Granite
-        factor = getattr(self.config, "logit_scale", None)  # Cohere
-        scale = 1.0 / float(divisor) if divisor else float(factor or 1.0)
-        return logits if scale == 1.0 else logits * scale
-
-    def _packed_pass(
-        self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None, batch: Sequence[int]
-    ) -> list[Tensor]:
-        packed = PackedSequences([sequences[index] for index in batch], share=self.kind == "cpu")
-        hidden = self.run(packed.ids.numpy(), packed.positions.numpy(), packed.attend)  # (tokens, hidden)
-        wanted = [range(len(sequences[index])) if rows is None else rows[index] for index in batch]
-        places = [of_sequence[row] for of_sequence, own in zip(packed.places, wanted, strict=True) for row in own]
-        kept = hidden[torch.tensor(places, device=hidden.device)]
-        return list(kept.split([len(own) for own in wanted]))  # type: ignore[no-untyped-call]
 
     def _compare_with_plain_passes(self) -> None:
         """Compare packed passes and passes over a shared cache with the network's plain forward pass on a few tokens.
@@ -232,7 +75,7 @@ class CausalModel:
     def _over_shared_cache(self, shared: list[int], tails: list[list[int]]) -> Tensor:
         """Last hidden states, (8, hidden), of each of 4 tokens of two rows that continue a prompt of 4 tokens and a text."""
         cache = KVCache(self)
-        cache.join([CachedText(CachedPrompt.read(self, shared[:4]))])
+        cache.join([CachedText(read_prompt(self, shared[:4]))])
         cache.extend([0], [shared[4:]])
         [text] = cache.texts()
         cache = KVCache(self)
@@ -251,27 +94,3 @@ class CausalModel:
                 f"logits that differ by {difference:.2g} where {size:.2g} is their size ({what}, {self.number_format}; at most "
                 f"{TOLERANCE[self.number_format]:g} of it)",
             )
-
-
-def _max_positions(config: Any, tokenizer_length: int) -> int:
-    for name in ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length"):
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    if tokenizer_length < _UNBOUNDED_TOKENIZER_LENGTH:
-        return tokenizer_length
-    raise ModelError(
-        "expected max_position_embeddings in config.json or model_max_length in tokenizer_config.json, found neither. "
-        "Add the longest sequence that the model was trained on."
-    )
-
-
-def _sliding_window(config: Any, max_positions: int) -> int | None:
-    """Tokens that a sliding layer looks back, itself included; None where no layer forgets within the model's window."""
-    window = getattr(config, "sliding_window", None)
-    if not window or window >= max_positions or getattr(config, "use_sliding_window", True) is False:
-        return None
-    layers = getattr(config, "layer_types", None)
-    if layers and "sliding_attention" not in layers:
-        return None
-    return int(window)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.kv_cache import CachedText, KVCache
+from toolformer_ops.language_model.columns import CachedText
+from toolformer_ops.language_model.kv_cache import KVCache
 from toolformer_ops.language_model.tokenization import (
     MIN_WINDOW,
     AnnotationPrompt,
@@ -82,7 +83,7 @@ class ContextBuilder:
         if len(text) > room and room < MIN_WINDOW:
             raise ModelError(
                 f"prompt of {prompt.name}: expected it to leave room for {MIN_WINDOW} tokens of text, twice, in the "
-                f"model's window of {self._model.max_positions} tokens, found room for {max(room, 0)}. Choose a model "
+                f"model's window of {self._model.window_tokens} tokens, found room for {max(room, 0)}. Choose a model "
                 f"with a longer window, or shorten the prompt."
             )
         return plan_windows(len(text), room)
@@ -145,11 +146,11 @@ class ContextBuilder:
 
     def _room(self, prompt: AnnotationPrompt) -> int:
         """Most tokens of text that fit twice, with the separators and a sampled call."""
-        reserve = min(LARGEST_CALL_RESERVE, self._model.max_positions // 8)
+        reserve = min(LARGEST_CALL_RESERVE, self._model.window_tokens // 8)
         separators = 2 * len(self._tokenization.continuation(prompt.separator, after=":"))
         between = len(self._tokenization.continuation(prompt.after_text, after="."))
         used = len(self._prompt_ids(prompt)) + between + separators + reserve
-        return (self._model.max_positions - used) // 2
+        return (self._model.window_tokens - used) // 2
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
+from toolformer_ops.language_model.columns import CachedPrompt, CachedText
+from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 from toolformer_ops.language_model.tokenization import Tokenization
 
 RESTS = -1
@@ -107,15 +108,15 @@ def generate_texts(
     """
     sequences = [(*tokenization.start_ids, *tokenization.ids(prompt)) for prompt in prompts]
     for number, sequence in enumerate(sequences):
-        if len(sequence) + max_new_tokens > model.max_positions or not sequence:
+        if len(sequence) + max_new_tokens > model.window_tokens or not sequence:
             raise ModelError(
-                f"prompt {number}: expected 1 to {model.max_positions - max_new_tokens} tokens before {max_new_tokens} new "
+                f"prompt {number}: expected 1 to {model.window_tokens - max_new_tokens} tokens before {max_new_tokens} new "
                 f"ones, found {len(sequence)}. Shorten it, or choose a model with a longer window."
             )
     # 1. What all begin with is read once, leaving at least one token of each.
     alike = itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False))
     shared = min([sum(1 for _ in alike), *(len(sequence) - 1 for sequence in sequences)])
-    prompt = CachedPrompt.read(model, sequences[0][:shared] if sequences else ())
+    prompt = read_prompt(model, sequences[0][:shared] if sequences else ())
     own = [ids[shared:] for ids in sequences]
     # 2. Continue each with its most likely tokens.
     task = _Continuations(model, tokenization, prompt, own, max_new_tokens=max_new_tokens, stop=stop)
@@ -137,14 +138,14 @@ def continuation_log_probabilities(
     ids = [*tokenization.start_ids, *tokenization.ids(prompt)]
     rows = [tokenization.ids(continuation) for continuation in continuations]
     longest = max(map(len, rows), default=0)
-    if not ids or not all(rows) or len(ids) + longest > model.max_positions:
+    if not ids or not all(rows) or len(ids) + longest > model.window_tokens:
         raise ModelError(
-            f"expected a prompt and continuations of at least one token that together take at most {model.max_positions}, found "
+            f"expected a prompt and continuations of at least one token that together take at most {model.window_tokens}, found "
             f"{len(ids)} tokens and {longest}. Shorten the prompt, or choose a model with a longer window."
         )
     if not rows:
         return []
-    prompt_part = CachedPrompt.read(model, ids[:-1])
+    prompt_part = read_prompt(model, ids[:-1])
     cache = KVCache(model)
     cache.join([CachedText(prompt_part)] * len(rows))
     hidden = torch.cat(

@@ -44,7 +44,7 @@ class LanguageModel:
         """`name@content hash` or `hub id@revision`: what goes into recipes."""
         self.number_format = model.number_format
         """float32, bfloat16 or float16: that of the weights."""
-        self.max_positions = model.max_positions
+        self.window_tokens = model.window_tokens
         """The model's window, in tokens."""
         self.rounding_nats = scoring.ROUNDING_NATS[self.number_format]
         """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures it."""
@@ -338,7 +338,7 @@ class LanguageModel:
         """The most likely continuation of each prompt, up to (without) `stop`, the end of the document, or `max_new_tokens`.
 
         Raises:
-            ModelError: a prompt with its continuation does not fit into the model's window (`max_positions`).
+            ModelError: a prompt with its continuation does not fit into the model's window (`window_tokens`).
         """
         return decode_loop.generate_texts(self._model, self._tokenization, prompts, max_new_tokens, stop)
 

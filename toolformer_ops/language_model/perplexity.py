@@ -61,7 +61,7 @@ def text_losses(
     Raises:
         ValueError: the stride is out of its bounds.
     """
-    room = model.max_positions - len(tokenization.start_ids)
+    room = model.window_tokens - len(tokenization.start_ids)
     stride = max(1, room // 2) if stride is None else stride
     if not 1 <= stride <= room:
         raise ValueError(f"expected a stride of 1 to {room} tokens, found {stride}")

@@ -18,6 +18,7 @@ Does not parse calls: `call_syntax.py` does.
 """
 
 import hashlib
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ class SamplingSettings:
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _Joining:
     """Positions of one window of a text that join together, with their samples."""
 
     context: AnnotationContext
@@ -73,6 +74,36 @@ class _Batch:
     """The positions, counted from the window's start."""
     samples: np.ndarray
     """Numbers of the samples, one position after the other."""
+
+
+def _sample_state(max_new_tokens: int) -> np.dtype[np.void]:
+    """What is known of each sample that was added."""
+    return np.dtype(
+        [
+            ("batch", "i8"),  # -1 until there is room for it
+            ("row", "i8"),  # the label of its row in the cache; -1 unless it grows
+            ("drawn", "i8"),  # how many tokens
+            ("ids", "i4", max_new_tokens),  # the tokens
+            ("uniforms", "f8", max_new_tokens),  # the random number of each
+            ("finished", "?"),  # whether it has its end
+        ]
+    )
+
+
+_BATCH_STATE = np.dtype([("text_tokens", "i8"), ("growing", "i8")])
+"""Of each batch that joined: tokens of its text, and how many of its samples grow."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The samples that grow, as they stand in one decode step."""
+
+    samples: np.ndarray
+    """(growing,) their numbers."""
+    at: np.ndarray
+    """(growing,) the place of each one's row in the step."""
+    nth: np.ndarray
+    """(growing,) which of its row's samples each is."""
 
 
 class Sampler:
@@ -96,71 +127,59 @@ class Sampler:
         """Most tokens whose keys and values are there together: those of the texts that grow together, both copies counted, and of
         their samples' calls at their longest."""
         self._loop = DecodeLoop(KVCache(model), self)
-        self._added: list[np.ndarray] = []  # of each text, the numbers of its samples, (positions, samples)
-        self._joining: list[_Batch] = []
         size = max(int(model.config.vocab_size), tokenization.size)
         self._ends, self._brackets = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
         self._ends[list(tokenization.end_ids)] = True
         self._brackets[list(tokenization.call_end_ids)] = True
-        self._joined = 0  # samples of batches that have room
-        # Of each batch: tokens of its text, how many of its samples grow.
-        self._text_tokens = np.zeros(0, dtype=np.int64)
-        self._open = np.zeros(0, dtype=np.int64)
-        # Of each sample: batch, random numbers, tokens drawn and how many, whether it has its end.
-        self._batch_of = np.zeros(0, dtype=np.int64)
-        self._uniforms = np.zeros((0, settings.max_new_tokens))
-        self._ids = np.zeros((0, settings.max_new_tokens), dtype=np.int32)
-        self._drawn = np.zeros(0, dtype=np.int64)
-        self._finished = np.zeros(0, dtype=bool)
-        # The samples that grow and the row of each; of each row, how many tokens of the call's start it has or will take in.
-        self._growing = self._row_of = np.zeros(0, dtype=np.int64)
-        self._given = np.zeros(0, dtype=np.int64)
+        self._samples = np.zeros(0, dtype=_sample_state(settings.max_new_tokens))
+        self._batches = np.zeros(0, dtype=_BATCH_STATE)
+        self._given = np.zeros(
+            0, dtype=np.int64
+        )  # of each row, by its label: tokens of the call's start that it has or takes in
+        self._added: list[np.ndarray] = []  # of each text, the numbers of its samples, (positions, samples)
+        self._joining: list[_Joining] = []
 
     @torch.inference_mode()
     def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
         """Take in a text, to be sampled before these tokens of it; its random numbers are made from `seed_key`.
 
         The text joins those that grow as soon as there is room for its keys and values (`memory.py`); until then they take
-        decode steps. Its KV cache is computed, or taken over where `find_positions` has just computed it.
+        decode steps. Its KV cache is computed, or taken over if `find_positions` has just computed it.
 
         Raises:
             ModelError: context and call do not fit into the model's window.
         """
-        first, count = len(self._drawn), len(tokens) * self._settings.samples
-        numbers = [
-            uniforms(seed_key, token, sample, self._settings.max_new_tokens)
-            for token in tokens
-            for sample in range(self._settings.samples)
-        ]
-        self._added.append(first + np.arange(count).reshape(len(tokens), self._settings.samples))
-        self._uniforms = np.concatenate([self._uniforms, *(one[None] for one in numbers)])
-        self._ids = np.pad(self._ids, ((0, count), (0, 0)))
-        self._drawn, self._finished = np.pad(self._drawn, (0, count)), np.pad(self._finished, (0, count))
-        self._batch_of = np.pad(self._batch_of, (0, count))
-        # Positions in batches that there is room for; a text's context is computed when its first batch is asked for.
-        most = self._settings.samples * self._settings.max_new_tokens
-        for batch in self._batches(self._tokenization.tokenize(text), tokens, self._added[-1]):
-            needed = batch.context.tokens + len(batch.in_window) * most
-            while self._open.any():
-                growing = self._text_tokens * (self._open > 0) + self._open * self._settings.max_new_tokens
-                if growing.sum() + needed <= self._room:
+        settings = self._settings
+        # 1. Its samples, with all their random numbers.
+        new = np.zeros(len(tokens) * settings.samples, dtype=self._samples.dtype)
+        new["batch"] = new["row"] = -1
+        for number, (token, sample) in enumerate(itertools.product(tokens, range(settings.samples))):
+            new["uniforms"][number] = uniforms(seed_key, token, sample, settings.max_new_tokens)
+        numbers = len(self._samples) + np.arange(len(new)).reshape(len(tokens), settings.samples)
+        self._samples = np.concatenate([self._samples, new])
+        self._added.append(numbers)
+        # 2. Positions in batches that there is room for; a text's context is computed when its first batch is asked for.
+        for batch in self._split(self._tokenization.tokenize(text), tokens, numbers):
+            needed = batch.context.tokens + len(batch.in_window) * settings.samples * settings.max_new_tokens
+            while (growing := self._batches[self._batches["growing"] > 0]).size:
+                held = growing["text_tokens"].sum() + growing["growing"].sum() * settings.max_new_tokens
+                if held + needed <= self._room:
                     break
                 self._step()
-            self._joined += len(batch.samples)
-            self._batch_of[batch.samples] = len(self._open)
-            self._open = np.append(self._open, len(batch.samples))
-            self._text_tokens = np.append(self._text_tokens, batch.context.tokens)
+            self._samples["batch"][batch.samples] = len(self._batches)
+            joined = np.array([(batch.context.tokens, len(batch.samples))], dtype=_BATCH_STATE)
+            self._batches = np.concatenate([self._batches, joined])
             self._joining.append(batch)
 
     @torch.inference_mode()
     def finish(self) -> list[list[list[SampledContinuation]]]:
         """Decode until every sample has ended; for each text, for each position, its samples, all in the order they were added."""
-        while self._open.any():
+        while self._batches["growing"].any():
             self._step()
         give_back()
         continuations = [
             SampledContinuation(self._written(sample).partition(CALL_END)[0], bool(finished))
-            for sample, finished in enumerate(self._finished)
+            for sample, finished in enumerate(self._samples["finished"])
         ]
         return [[[continuations[sample] for sample in samples] for samples in text] for text in self._added]
 
@@ -168,13 +187,11 @@ class Sampler:
         """The batches that have room join: one row a position, which takes in the call's start. See `decode_loop.Task`."""
         tokens: dict[int, int] = {}
         shares = []
-        samples = self._settings.samples
         for batch in self._joining:
             rows = range(len(self._given), len(self._given) + len(batch.in_window))
             shares.append((batch.context.text, [batch.context.text_start + token for token in batch.in_window], rows))
             self._given = np.concatenate([self._given, np.ones(len(rows), dtype=np.int64)])
-            self._growing = np.concatenate([self._growing, batch.samples])
-            self._row_of = np.concatenate([self._row_of, np.repeat(np.array(rows), samples)])
+            self._samples["row"][batch.samples] = np.repeat(np.array(rows), self._settings.samples)
             tokens.update(dict.fromkeys(rows, self._start.ids[0]))
         if shares:
             cache.share(shares)
@@ -183,14 +200,15 @@ class Sampler:
 
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
         """Draw the next token of every sample: (rows, most samples of a row). See `decode_loop.Task`."""
-        self._place(labels)
+        self._placed = step = self._place(labels)
         drawing = np.flatnonzero(self._given[labels] >= len(self._start.ids))
         if not len(drawing):
             return None
         # 1. The samples' random numbers, by row.
-        numbers = np.zeros((len(labels), int(self._nth.max()) + 1))
+        numbers = np.zeros((len(labels), int(step.nth.max()) + 1))
         latest = self._settings.max_new_tokens - 1
-        numbers[self._at, self._nth] = self._uniforms[self._growing, self._drawn[self._growing].clip(max=latest)]
+        drawn = self._samples["drawn"][step.samples].clip(max=latest)
+        numbers[step.at, step.nth] = self._samples["uniforms"][step.samples, drawn]
         first = self._given[labels[drawing]] == len(self._start.ids)
         if len(drawing) < len(labels):
             hidden = hidden[torch.from_numpy(drawing).to(hidden.device)]
@@ -222,55 +240,61 @@ class Sampler:
 
     def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
         """Samples that have their end leave; those of a row that drew different tokens become rows. See `decode_loop.Task`."""
+        state, step = self._samples, self._placed
+        # 1. Rows that are still in the call's start take in its next token.
         drawing = self._given[labels] >= len(self._start.ids)
-        position = np.flatnonzero(~drawing)
-        parents, tokens = [position], [np.array(self._start.ids)[self._given[labels[position]]]]
-        given = [self._given[labels[position]] + 1]
-        going, rows = ~drawing[self._at], np.zeros(len(self._growing), dtype=np.int64)
-        if len(position):
-            rows[going] = np.searchsorted(position, self._at[going])
+        starting = np.flatnonzero(~drawing)
+        parents, tokens = [starting], [np.array(self._start.ids)[self._given[labels[starting]]]]
+        given = [self._given[labels[starting]] + 1]
+        rows = np.full(len(step.samples), -1)  # of each sample, its next row
+        waits = ~drawing[step.at]
+        rows[waits] = np.searchsorted(starting, step.at[waits])
         if chosen is not None:
-            # 1. Append what was drawn.
+            # 2. Append what was drawn; a sample that drew the end of the document, or nothing, leaves.
             place = np.cumsum(drawing) - 1
-            mine = np.flatnonzero(~going)
-            token = chosen[place[self._at[mine]], self._nth[mine]]
+            drew = np.flatnonzero(~waits)
+            token = chosen[place[step.at[drew]], step.nth[drew]]
             taken = (token >= 0) & ~self._ends[token]
-            samples = self._growing[mine[taken]]
-            self._ids[samples, self._drawn[samples]] = token[taken]
-            self._drawn[samples] += 1
-            # 2. Look at the text of those whose token holds the end of a call.
-            for sample in samples[self._brackets[token[taken]]]:
-                self._finished[sample] = CALL_END in self._written(sample)
-            ended = self._finished[samples] | (self._drawn[samples] >= self._settings.max_new_tokens)
-            left = mine[taken][~ended]
-            # 3. Those that drew the same token stay one row.
-            keys = self._at[left] * len(self._ends) + token[taken][~ended]
+            drew, token = drew[taken], token[taken]
+            samples = step.samples[drew]
+            state["ids"][samples, state["drawn"][samples]] = token
+            state["drawn"][samples] += 1
+            # 3. Look at the text of those whose token holds the end of a call.
+            for sample in samples[self._brackets[token]]:
+                state["finished"][sample] = CALL_END in self._written(sample)
+            left = ~(state["finished"][samples] | (state["drawn"][samples] >= self._settings.max_new_tokens))
+            # 4. Those that drew the same token stay one row.
+            keys = step.at[drew[left]] * len(self._ends) + token[left]
             distinct, row = np.unique(keys, return_inverse=True)
-            going[left], rows[left] = True, len(position) + row
+            rows[drew[left]] = len(starting) + row
             parents.append(distinct // len(self._ends))
             tokens.append(distinct % len(self._ends))
             given.append(np.full(len(distinct), len(self._start.ids) + 1))
-        np.subtract.at(self._open, self._batch_of[self._growing[~going]], 1)
-        self._growing, self._row_of = self._growing[going], rows[going]
+        # 5. The next step's rows, in the order of their parents.
+        np.subtract.at(self._batches["growing"], state["batch"][step.samples[rows < 0]], 1)
+        state["row"][step.samples] = rows
         self._given = np.concatenate(given)
         found, order = np.concatenate(parents), np.argsort(np.concatenate(parents), kind="stable")
         return NextTokens(found[order], order, np.concatenate(tokens)[order])
 
     def _step(self) -> None:
         self._loop.step()
-        self._model.pulse("samples ended", self._joined - int(self._open.sum()), len(self._drawn))
+        joined = int((self._samples["batch"] >= 0).sum())
+        self._model.pulse("samples ended", joined - int(self._batches["growing"].sum()), len(self._samples))
 
-    def _place(self, labels: np.ndarray) -> None:
-        """Where in the step each sample that grows has its row, and which of the row's samples it is."""
+    def _place(self, labels: np.ndarray) -> _Step:
+        """Where the rows of the samples that grow stand in a step over these rows."""
+        samples = np.flatnonzero(self._samples["row"] >= 0)
         place_of = np.empty(len(labels), dtype=np.int64)
         place_of[labels] = np.arange(len(labels))
-        self._at = place_of[self._row_of]
-        by_row = np.argsort(self._at, kind="stable")
-        counts = np.bincount(self._at, minlength=len(labels))
-        self._nth = np.empty_like(self._at)
-        self._nth[by_row] = np.arange(len(by_row)) - (counts.cumsum() - counts)[self._at[by_row]]
+        at = place_of[self._samples["row"][samples]]
+        by_row = np.argsort(at, kind="stable")
+        counts = np.bincount(at, minlength=len(labels))
+        nth = np.empty_like(at)
+        nth[by_row] = np.arange(len(by_row)) - (counts.cumsum() - counts)[at[by_row]]
+        return _Step(samples, at, nth)
 
-    def _batches(self, text: TokenizedText, tokens: Sequence[int], samples: np.ndarray) -> Iterator[_Batch]:
+    def _split(self, text: TokenizedText, tokens: Sequence[int], samples: np.ndarray) -> Iterator[_Joining]:
         """The positions of a text in batches that there is room for; `samples`, (positions, samples), are their numbers."""
         settings = self._settings
         for window in self._contexts.windows(self._prompt, text):
@@ -282,16 +306,17 @@ class Sampler:
                 context = self._contexts.context(self._prompt, text, window)
                 inside = [tokens[at] - window.start for at in places]
                 needed = context.text_start + max(inside) + len(self._start.ids) + settings.max_new_tokens
-                if needed > self._model.max_positions:
+                if needed > self._model.window_tokens:
                     raise ModelError(
-                        f"expected prompt, text and call to fit into the model's window of {self._model.max_positions} tokens, "
+                        f"expected prompt, text and call to fit into the model's window of {self._model.window_tokens} tokens, "
                         f"found {needed}. Lower the call length (max_call_tokens), or choose a model with a longer window."
                     )
-                yield _Batch(context, inside, samples[places].reshape(-1))
+                yield _Joining(context, inside, samples[places].reshape(-1))
 
     def _written(self, sample: int) -> str:
         """The text after the opening bracket."""
-        text = self._tokenization.decode([*self._start.ids, *self._ids[sample, : self._drawn[sample]].tolist()])
+        state = self._samples[sample]
+        text = self._tokenization.decode([*self._start.ids, *state["ids"][: state["drawn"]].tolist()])
         return text.partition(CALL_START.strip())[2]
 
 

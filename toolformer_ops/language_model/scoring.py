@@ -180,7 +180,7 @@ class _TextPasses:
     def __init__(self, model: CausalModel, tokenization: Tokenization, text: TokenizedText) -> None:
         self._tokenization = tokenization
         self._text = text
-        self._room = model.max_positions - len(tokenization.start_ids)  # tokens beside the start token
+        self._room = model.window_tokens - len(tokenization.start_ids)  # tokens beside the start token
         self.found: dict[tuple[_Pass, int], float] = {}
         """Natural log probability of a token of the text in a pass."""
 

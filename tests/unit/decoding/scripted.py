@@ -18,7 +18,7 @@ from tests.tiny_models import train_tokenizer
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
-from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText
+from toolformer_ops.language_model.columns import CachedPrompt, CachedText
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput, ToolSpec
 
@@ -72,7 +72,7 @@ class ScriptedNetwork:
 
     tokenization: Tokenization
     scripts: Mapping[str, Sequence[str]]
-    max_positions: int = WINDOW
+    window_tokens: int = WINDOW
     caches: list[HeldTokens] = field(default_factory=list)
 
     def new_cache(self) -> HeldTokens:

@@ -17,7 +17,7 @@ from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.decoding.together import Together
 from toolformer_ops.errors import ModelError, ParameterError, ToolError
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.kv_cache import CachedPrompt
+from toolformer_ops.language_model.columns import CachedPrompt
 
 SETTINGS = Settings(_env_file=None)  # type: ignore[call-arg]
 PROMPTS = (
@@ -44,7 +44,7 @@ class Uncached:
 
     def __init__(self, model: CausalModel) -> None:
         self._model = model
-        self.max_positions = model.max_positions
+        self.window_tokens = model.window_tokens
 
     def new_cache(self) -> HeldTokens:
         return HeldTokens(self._logits)

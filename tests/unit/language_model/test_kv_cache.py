@@ -12,7 +12,8 @@ from benchmarks import device_twin
 from tests.unit.language_model.conftest import FORMATS, Subject
 from toolformer_ops.language_model import attention, packing
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.kv_cache import CachedPrompt, CachedText, KVCache
+from toolformer_ops.language_model.columns import CachedPrompt, CachedText
+from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 
 TOLERANCE = 1e-3
 PROMPT = "The shop had 520 shirts and sold 187 of them, so it has"
@@ -66,7 +67,7 @@ def test_texts_that_step_are_cut_and_take_in_a_result_equal_the_plain_pass(eithe
     held = [ids_of(either_way, PROMPT), ids_of(either_way, OTHER), ids_of(either_way, PROMPT)[:1]]
     result = list(either_way.tokenization.continuation(RESULT))
     cache = KVCache(model)
-    head = CachedPrompt.read(model, held[0][:2])
+    head = read_prompt(model, held[0][:2])
     cache.join([CachedText(head), CachedText(CachedPrompt()), CachedText(CachedPrompt())], [4, 7, 9])
     states = cache.extend([4, 7, 9], [held[0][2:], *held[1:]])
     assert [agree(model, one[-1], plain(either_way, ids)) for one, ids in zip(states, held, strict=True)] == [True] * 3
@@ -110,7 +111,7 @@ def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way:
         ids_of(either_way, OTHER),
         ids_of(either_way, "Of 1400 participants 400 passed."),
     ]
-    head = CachedPrompt.read(model, texts[0][:1])
+    head = read_prompt(model, texts[0][:1])
     reading = KVCache(model)
     reading.join([CachedText(head)] * 3)
     reading.extend(range(3), [ids[1:] for ids in texts])

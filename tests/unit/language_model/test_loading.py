@@ -508,7 +508,7 @@ def test_the_demos_model_is_whole_and_says_nothing_of_its_quantisation(smollm2_d
     assert "quantization_config" not in config
     assert [path.name for path in smollm2_dir.parent.iterdir() if ".part-" in path.name] == []
     model = LanguageModel.load(str(smollm2_dir))
-    assert model.max_positions == 8192
+    assert model.window_tokens == 8192
     for text in (" [", " ->", ")]"):
         assert len(model.tokenize(text)) == 1
 

@@ -108,7 +108,7 @@ def test_positions_of_a_text_longer_than_the_window_cover_all_of_it(long_subject
     [found] = find_all(long_subject.engine, LONG_TEXT)
     assert len(found) == len(LONG_TEXT.split()) - 1
     assert [item.char for item in found] == sorted({item.char for item in found})
-    assert len(long_subject.engine.tokenize(LONG_TEXT)) > long_subject.engine.max_positions
+    assert len(long_subject.engine.tokenize(LONG_TEXT)) > long_subject.engine.window_tokens
     # The k best are the best of the whole text, not of one window.
     assert find_all(long_subject.engine, LONG_TEXT, at_most=10) == [best_positions(found, 10, 0.0)]
 

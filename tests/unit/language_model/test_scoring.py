@@ -230,7 +230,7 @@ def test_in_a_long_text_the_three_losses_see_one_and_the_same_window(long_subjec
 def test_a_call_has_the_whole_text_before_it_up_to_the_last_token_that_fits(long_subject: Subject) -> None:
     engine, reference = long_subject.engine, long_subject.reference
     prefix = len(reference.encode(calculator(1).with_result)) + len(reference.encode("\n"))
-    last = engine.max_positions - len(reference.start) - prefix - 5  # five tokens are scored
+    last = engine.window_tokens - len(reference.start) - prefix - 5  # five tokens are scored
     fits, exceeds = score_calls(engine, LONG_TEXT, [calculator(last), calculator(last + 1)])
     assert fits.without_call_full_context is None
     assert exceeds.without_call_full_context is not None

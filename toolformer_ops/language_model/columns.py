@@ -1,0 +1,223 @@
+"""The columns that a KV cache holds: keys and values of a prompt, of texts behind it, and of the rows that continue them.
+
+    CachedPrompt   keys and values of start token and prompt, computed once
+    CachedText     keys and values of one text behind a prompt; any number of sequences continue it
+    Group          texts behind one prompt, with the rows that continue them: room for new columns, keep, cut, merge
+
+Computes nothing: `kv_cache.py` fills the columns, `attention.py` reads them.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_OWN_STEP = 8
+_TEXT_STEP = 32
+"""Columns by which capacity grows."""
+
+Columns = list[tuple[Tensor, Tensor]]
+"""Keys and values a layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class CachedPrompt:
+    """Start token and prompt."""
+
+    ids: tuple[int, ...] = ()
+    columns: Columns = field(default_factory=list)
+    """(key heads, columns, width) each."""
+
+    @property
+    def length(self) -> int:
+        """Tokens."""
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class CachedText:
+    """A text behind a prompt."""
+
+    prompt: CachedPrompt
+    length: int = 0
+    """Tokens, without the prompt's."""
+    columns: Columns = field(default_factory=list)
+    """(key heads, 1, columns, width) each."""
+
+
+@dataclass
+class Group:
+    """Texts behind one prompt that are attended to in one set of operations, and the rows that continue them.
+
+    The numpy arrays say where a pass writes and what it sees; they are sent to the device once a pass.
+    """
+
+    prompt: CachedPrompt
+    branches: bool
+    """Whether rows have columns of their own; else each text is one row and grows itself."""
+    text: Columns
+    """(key heads, texts, capacity, width) each."""
+    lengths: np.ndarray
+    """(texts,) filled columns."""
+    text_of: np.ndarray
+    """(rows,) index of a row's text."""
+    seen: np.ndarray
+    """(rows,) how many tokens of prompt and text a row sees."""
+    labels: np.ndarray
+    """(rows,) the caller's numbers of the rows."""
+    steps: np.ndarray
+    """(rows,) own tokens."""
+    own: list[Tensor] = field(default_factory=list)
+    """(2, places, key heads, capacity, width) a layer, keys and values in one; row r has place r, further places are free."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows grow."""
+        return len(self.labels)
+
+    def keep(self, parents: np.ndarray) -> np.ndarray:
+        """Continue with these rows; one that is taken several times becomes several. Returns which of `parents` each row is now.
+
+        Moving a row means copying its columns. So the first continuation of a row takes the row's place, and the others take free
+        places.
+        """
+        # 1. Assign a continuation to each place.
+        count = len(parents)
+        first = np.zeros(count, dtype=bool)
+        first[np.unique(parents, return_index=True)[1]] = True
+        stays = first & (parents < count)
+        order = np.full(count, -1)
+        order[parents[stays]] = np.flatnonzero(stays)
+        order[order < 0] = np.flatnonzero(~stays)
+        source = parents[order]
+        # 2. Copy the rows that move. No place is both read and written: a place that is written was free, or its row has ended.
+        filled = int(self.steps.max(initial=0))
+        if self.own and len(self.own[0][0]) < count:
+            self._give_places(count)
+        to = np.flatnonzero(source != np.arange(count))
+        if len(to) and filled:
+            moved = torch.from_numpy(np.stack([to, source[to]]))
+            on_device = {device: moved.to(device) for device in {held.device for held in self.own}}
+            for held in self.own:
+                target, origin = on_device[held.device]
+                held[:, target, :, :filled] = held[:, origin, :, :filled]
+        if self.own and len(self.own[0][0]) > 2 * count:
+            self._give_places(count)
+        # 3. The rows' numbers.
+        self.labels, self.text_of, self.seen, self.steps = (
+            numbers[source] for numbers in (self.labels, self.text_of, self.seen, self.steps)
+        )
+        # 4. Texts without rows leave once they are half of all.
+        alive = np.unique(self.text_of)
+        if 2 * len(alive) <= len(self.lengths):
+            self._leave(alive)
+        return order
+
+    def cut(self, row: int, length: int) -> None:
+        """Forget all but the first `length` tokens of a row that is a text; those of the prompt stay.
+
+        Raises:
+            ValueError: tokens of the prompt would be cut.
+        """
+        if length < self.prompt.length or self.branches:
+            raise ValueError(f"expected to keep the prompt's {self.prompt.length} tokens of a text, found {length}")
+        self.seen[row] = length
+        self.lengths[self.text_of[row]] = length - self.prompt.length
+
+    @classmethod
+    def merged(cls, groups: "Sequence[Group]") -> "Group":
+        """One group of the texts and rows of several, which have the same prompt and are of one kind."""
+        if len(groups) == 1:
+            return groups[0]
+        before = np.cumsum([0, *(len(group.lengths) for group in groups)])
+        together = [np.concatenate([getattr(group, name) for group in groups]) for name in ("seen", "labels", "steps")]
+        return cls(
+            prompt=groups[0].prompt,
+            branches=groups[0].branches,
+            text=_side_by_side([group.text for group in groups], [len(group.lengths) for group in groups]),
+            lengths=np.concatenate([group.lengths for group in groups]),
+            text_of=np.concatenate([group.text_of + first for group, first in zip(groups, before, strict=False)]),
+            seen=together[0],
+            labels=together[1],
+            steps=together[2],
+            own=[
+                _stacked(
+                    [group.own[layer] if group.own else None for group in groups], [group.rows for group in groups]
+                )
+                for layer in range(max(len(group.own) for group in groups))
+            ],
+        )
+
+    def make_text_room(self, layer: int, columns: int, keys: Tensor, values: Tensor) -> None:
+        """Capacity for so many columns of each text in a layer; new keys and values, (tokens, key heads, width), say its shape."""
+        if layer == len(self.text):
+            texts = len(self.lengths)
+            self.text.append(
+                (
+                    keys.new_zeros(keys.shape[1], texts, columns, keys.shape[2]),
+                    values.new_zeros(values.shape[1], texts, columns, values.shape[2]),
+                )
+            )
+        old_keys, old_values = self.text[layer]
+        if old_keys.shape[2] < columns:
+            capacity = columns + _TEXT_STEP
+            self.text[layer] = (_resized(old_keys, 2, capacity), _resized(old_values, 2, capacity))
+
+    def make_own_room(self, layer: int, columns: int, keys: Tensor) -> None:
+        """The same for own columns; values have the shape of keys."""
+        if layer == len(self.own):
+            self.own.append(keys.new_zeros(2, self.rows, keys.shape[1], _OWN_STEP, keys.shape[2]))
+        if self.own[layer].shape[3] < columns:
+            self.own[layer] = _resized(self.own[layer], 3, columns - 1 + _OWN_STEP)
+
+    def _give_places(self, count: int) -> None:
+        self.own = [_resized(held, 1, count) for held in self.own]
+
+    def _leave(self, alive: np.ndarray) -> None:
+        number_of = np.zeros(len(self.lengths), dtype=np.int64)
+        number_of[alive] = np.arange(len(alive))
+        self.text_of, self.lengths = number_of[self.text_of], self.lengths[alive]
+        longest, index = int(self.lengths.max(initial=0)), torch.from_numpy(alive)
+        self.text = [
+            (
+                keys[:, :, :longest].index_select(1, index.to(keys.device)),
+                values[:, :, :longest].index_select(1, index.to(values.device)),
+            )
+            for keys, values in self.text
+        ]
+
+
+def _resized(columns: Tensor, dim: int, size: int) -> Tensor:
+    """The same with another size of a dimension, zeros where it is longer."""
+    shape = list(columns.shape)
+    kept, shape[dim] = min(size, shape[dim]), size
+    resized = columns.new_zeros(shape)
+    resized.narrow(dim, 0, kept).copy_(columns.narrow(dim, 0, kept))
+    return resized
+
+
+def _side_by_side(parts: Sequence[Columns], sizes: Sequence[int]) -> Columns:
+    """Columns of several groups in one, where part n takes `sizes[n]` places; padded to the largest capacity."""
+    layers = max(map(len, parts))
+    return [
+        (
+            _stacked([part[layer][0] if part else None for part in parts], sizes),
+            _stacked([part[layer][1] if part else None for part in parts], sizes),
+        )
+        for layer in range(layers)
+    ]
+
+
+def _stacked(parts: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor:
+    """Side by side in the second dimension, padded to the longest of the last but one."""
+    there = [part for part in parts if part is not None]
+    shape = list(there[0].shape)
+    shape[1], shape[-2] = sum(sizes), max(part.shape[-2] for part in there)
+    stacked = there[0].new_zeros(shape)
+    for part, size, end in zip(parts, sizes, itertools.accumulate(sizes), strict=True):
+        if part is not None:
+            stacked.narrow(1, end - size, size).narrow(-2, 0, part.shape[-2]).copy_(part.narrow(1, 0, size))
+    return stacked
