@@ -238,7 +238,7 @@ def test_a_call_has_the_whole_text_before_it_up_to_the_last_token_that_fits(long
 
 @pytest.mark.parametrize(("room", "fits"), [(MIN_WINDOW, True), (MIN_WINDOW - 1, False)])
 def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(room: int, fits: bool) -> None:
-    model: Any = SimpleNamespace(max_positions=2 * scoring.RESERVE_STEP + room + 1)
+    model: Any = SimpleNamespace(window_tokens=2 * scoring.RESERVE_STEP + room + 1)
     tokenization: Any = SimpleNamespace(start_ids=(0,), newline_ids=(), ids=lambda z: range(scoring.RESERVE_STEP + 1))
     text: Any = range(1000)
     planned = scoring._TextPasses(model, tokenization, text).planned(calculator(500), None)
@@ -247,7 +247,7 @@ def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(roo
 
 def test_without_a_call_a_pass_has_all_the_text_before_it_where_its_scored_tokens_fit() -> None:
     room = 100
-    model: Any = SimpleNamespace(max_positions=room + 1)
+    model: Any = SimpleNamespace(window_tokens=room + 1)
     tokenization: Any = SimpleNamespace(start_ids=(0,))
     for length in (room, 1000):
         text: Any = range(length)
