@@ -141,8 +141,9 @@ def test_a_model_is_spread_over_the_gpus_of_its_pod(tmp_path: Path) -> None:
     assert spread("finetune", 4) is None  # which takes all GPUs in its own way
 
 
-def test_a_template_that_leaves_safety_out_gives_a_safe_pod(tmp_path: Path) -> None:
-    pod = manifest(tmp_path, SMALLEST)
+@pytest.mark.parametrize("null", ["", "  securityContext: {runAsNonRoot: null, seccompProfile: null}\n"])
+def test_a_template_that_leaves_safety_out_gives_a_safe_pod(tmp_path: Path, null: str) -> None:
+    pod = manifest(tmp_path, SMALLEST.replace("spec:\n", f"spec:\n{null}"))
     spec, stage = pod["spec"], pod["spec"]["containers"][0]
     assert spec["automountServiceAccountToken"] is False
     assert spec["restartPolicy"] == "Never"
@@ -169,13 +170,14 @@ STAGE = "    - name: stage\n"
         ("", None, "expected the manifest of a Pod"),
         ("- a\n", None, "expected the manifest of a Pod"),
         (changed("kind: Pod", "kind: Deployment"), 1, "kind: Pod"),
-        (changed("limits:", "limit:"), 7, "resources.limit: is no field that Kubernetes knows here. Did you mean 'limits'"),
-        (changed("spec:\n", "spec:\n  nodeselector: {a: b}\n"), 4, "Did you mean 'nodeSelector'"),
-        (changed("spec:\n", "spec:\n  containers: []\n"), 5, "is there twice"),
-        (changed("spec:\n", "spec:\n  tolerations: {key: gpu}\n"), 4, "expected a list"),
-        (changed("spec:\n", "spec:\n  securityContext: restricted\n"), 4, "expected fields"),
-        (changed("spec:\n", "spec:\n  nodeSelector: {gpus: 8}\n"), 4, "Write it in quotes: '8'"),
-        (changed("spec:\n", "spec:\n  volumes:\n    - emptyDir: {}\n"), 5, "expected the field 'name'"),
+        (changed("limits:", "limit:"), 7, "resources.limit: is no field that Kubernetes knows here.*pod.spec.containers.res"),
+        (changed("spec:\n", "spec:\n  nodeselector: {a: b}\n"), 4, "spec.nodeselector: is no field that Kubernetes knows"),
+        (changed("spec:\n", "spec:\n  containers: []\n"), 5, "containers is there twice"),
+        (changed("spec:\n", "spec:\n  tolerations: {key: gpu}\n"), 4, "expected list"),
+        (changed("spec:\n", "spec:\n  securityContext: restricted\n"), 4, "expected dict, found 'restricted'"),
+        (changed("spec:\n", "spec:\n  nodeSelector: {gpus: 8}\n"), 4, "expected str, found 8"),
+        (changed("spec:\n", "spec:\n  hostNetwork: 'false'\n"), 4, "expected bool, found 'false'"),
+        (changed("spec:\n", "spec:\n  volumes:\n    - emptyDir: {}\n"), None, "client refuses it: Invalid value for `name`"),
         (changed("name: stage", "name: base"), 5, "expected one container with `name: stage`, found base"),
         (changed("memory", "cpu"), 7, "expected a limit of memory"),
         (changed("8Gi", "8 GB"), 7, "expected a quantity"),
@@ -184,13 +186,8 @@ STAGE = "    - name: stage\n"
         (changed("spec:\n", "spec:\n  restartPolicy: Always\n"), 4, "it is Never"),
         (changed("spec:\n", "spec:\n  activeDeadlineSeconds: 60\n"), 4, "time limit"),
         (changed("spec:\n", "metadata:\n  namespace: other\nspec:\n"), 4, "TOOLFORMER_KUBERNETES_NAMESPACE is 'toolformer'"),
-        (changed("spec:\n", "spec:\n  hostNetwork: true\n"), 4, "expected false"),
         (changed("spec:\n", "spec:\n  automountServiceAccountToken: true\n"), 4, "expected false"),
-        (changed("spec:\n", "spec:\n  securityContext:\n    runAsUser: 0\n"), 5, "not root"),
-        (changed("spec:\n", "spec:\n  securityContext:\n    runAsNonRoot: null\n"), 5, "does not run as root"),
-        (changed(STAGE, STAGE + "      securityContext: {privileged: true}\n"), 6, "expected false"),
         (changed(STAGE, STAGE + "      securityContext:\n        readOnlyRootFilesystem: false\n"), 7, "/var/lib/toolformer"),
-        (changed(STAGE, STAGE + "      securityContext:\n        capabilities: {add: [NET_ADMIN]}\n"), 7, r"drop: \[ALL\]"),
         (changed(STAGE, STAGE + "      env:\n        - {name: TOOLFORMER_DATABASE_DSN, value: x}\n"), 7, "from the Secret"),
         (changed(STAGE, STAGE + "      env:\n        - {name: TOOLFORMER_DTYPE, value: x}\n"), 7, "the deployment's to say"),
         (changed(STAGE, STAGE + "      volumeMounts:\n        - {name: cache, mountPath: /c}\n"), 7, "/var/cache/toolformer"),
@@ -224,4 +221,3 @@ def test_a_dag_with_a_wrong_template_does_not_import(tmp_path: Path, monkeypatch
     load_settings.cache_clear()
     (problem,) = DagBag(REPOSITORY / "dags" / "ingest_corpus.py").import_errors.values()
     assert f"{tmp_path}/cpu.yaml, line 7: spec.containers[0].resources.limit" in problem
-    assert "Did you mean 'limits'?" in problem

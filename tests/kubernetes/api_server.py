@@ -243,7 +243,8 @@ class ApiServer:
         if verb == "list":
             return self._list(resource, namespace, selector(query))
         if verb == "create" and not name:
-            return as_json(self._create(resource, namespace, await request.json()), 201)
+            new = await request.json()
+            return as_json(self._create(resource, namespace, new, is_dry_run=query.get("dryRun") == "All"), 201)
         if verb in ("get", "patch", "delete") and name:
             found = self.objects.get(resource, namespace, name)
             if (verb, asked) == ("get", "pods/log"):
@@ -264,10 +265,12 @@ class ApiServer:
         items = [found for found in self.objects.list(resource, namespace) if selects(found)]
         return as_json({"kind": f"{KINDS[resource]}List", "apiVersion": "v1", "metadata": {}, "items": items})
 
-    def _create(self, resource: str, namespace: str, new: Json) -> Json:
+    def _create(self, resource: str, namespace: str, new: Json, *, is_dry_run: bool) -> Json:
         new.setdefault("metadata", {})["namespace"] = namespace
         if resource == "pods":
             self.admit_pod(new)
+        if is_dry_run:
+            return new
         self.objects.add(resource, new)
         if resource == "pods":
             self.workers.accept(new)

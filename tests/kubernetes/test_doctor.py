@@ -130,6 +130,8 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(pod))
     (tmp_path / "cpu.yaml").write_text("kind: Deployment\n")
     (tmp_path / "gpu.yaml").write_text((tmp_path / "gpu.yaml").read_text().replace("A100-SXM4", "H900"))
+    pod["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    (tmp_path / "finetune.yaml").write_text(yaml.safe_dump(pod))
     change(monkeypatch, kubernetes_templates=tmp_path, kubernetes_secret="not-there")
     status, found = doctor()
     assert status == 1
@@ -141,6 +143,7 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
         "claim toolformer-cache": "deploy/kubernetes/shared-cache/cache.yaml",
         "nodes for gpu": "no node with nvidia.com/gpu.product=NVIDIA-H900-80GB",
         "nodes for finetune": "No node has so many: lower the number",
+        "dry run of finetune": 'violates PodSecurity "restricted:latest": privileged (container stage). Correct the pod template.',
         "pod by gpu": 'persistentvolumeclaim "toolformer-cache" not found',
     }.items():
         assert found[subject][0] == "missing", subject

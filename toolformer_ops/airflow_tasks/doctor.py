@@ -115,6 +115,7 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
         yield _seen(f"claim {claim}", lambda: _claim(client, settings.kubernetes_namespace, claim))  # noqa: B023 - called at once
     for template, manifest in manifests.items():
         yield _seen(f"nodes for {template}", lambda: _nodes(client, manifest))  # noqa: B023 - called at once
+        yield _dry_run(client, settings.kubernetes_namespace, template, manifest)
     # 3. The cluster as a pod finds it.
     if pods:
         with ThreadPoolExecutor(len(TEMPLATES)) as threads:  # at once: each may wait for a node
@@ -135,6 +136,17 @@ def _seen(subject: str, look: Callable[[], tuple[State, str]]) -> Finding:
             )
         return Finding("missing", subject, _reason(error))
     return Finding(state, subject, detail)
+
+
+def _dry_run(client: CoreV1Api, namespace: str, template: str, manifest: Mapping[str, Any]) -> Finding:
+    """What the API server says of a pod by this template: its fields and values, the namespace's Pod Security, quotas."""
+    subject = f"dry run of {template}"
+    pod = {**manifest, "metadata": {**manifest["metadata"], "name": f"toolformer-doctor-{template}"}}
+    try:
+        client.create_namespaced_pod(namespace, pod, dry_run="All", field_validation="Strict")
+    except ApiException as error:
+        return Finding("missing", subject, f"Kubernetes refuses the pod: {_reason(error)}. Correct the pod template.")
+    return Finding("ok", subject, "Kubernetes takes the pod")
 
 
 def _rights(client: CoreV1Api, namespace: str) -> Finding:

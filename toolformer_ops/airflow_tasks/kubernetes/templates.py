@@ -3,7 +3,9 @@
 The folder of the setting `kubernetes_templates` holds one template for each kind of stage: `gpu.yaml` for stages with a model,
 `cpu.yaml` for the others, `finetune.yaml` for finetuning. What a template says holds: resources and GPUs, volumes, service
 account, pull secrets, node selector, tolerations, priority, labels (a queue of Kueue), runtime class, further containers, further
-variables. What a stage needs to be safe is added where a template leaves it out, and a template that says otherwise is refused.
+variables. What a stage needs to be safe is added where a template leaves it out. Refused here is what a template must not say for
+reasons of ours, and what the Kubernetes client would lose; what Kubernetes itself refuses, such as a pod that is not "restricted",
+`toolformer-ops doctor --kubernetes` asks its API server.
 
 Does not use the merging of KubernetesPodOperator (`PodGenerator.reconcile_pods`, cncf-kubernetes 10.25.0): it pairs containers by
 position and not by name, appends volumes and variables that are there already, replaces a security context as a whole, lets a
@@ -12,14 +14,13 @@ template's `true` win over `False`, and drops unknown fields without a word.
 
 import copy
 import functools
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from kubernetes.client import models as k8s
+from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+from kubernetes.client import ApiClient
 from kubernetes.utils.quantity import parse_quantity
 from pydantic import SecretStr
 
@@ -74,6 +75,8 @@ POD_SECURITY = {
     "fsGroupChangePolicy": "OnRootMismatch",  # or a large cache is walked through at the start of every pod
     "seccompProfile": {"type": "RuntimeDefault"},
 }
+LEFT_TO_THE_CLUSTER = ("runAsUser", "runAsGroup", "fsGroup")
+"""Of these, those that a template says are null."""
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -82,14 +85,6 @@ CONTAINER_SECURITY = {
 }
 QUANTITIES = frozenset({"limits", "requests", "overhead"})
 """Fields whose values are Kubernetes quantities, which may be written as numbers."""
-SCALARS = {
-    "str": ("str",),
-    "int": ("int",),
-    "bool": ("bool",),
-    "float": ("float", "int"),
-    "datetime": ("timestamp", "str"),
-}
-"""By type of a field in the Kubernetes client, the YAML types that Kubernetes takes for it."""
 
 Keys = tuple[str | int, ...]
 """The way to a value in a manifest."""
@@ -214,144 +209,105 @@ def _secret_settings() -> frozenset[str]:
 
 
 def _filled(said: Mapping[str, Any] | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template says, and the defaults where it says nothing; `null` for a user or group leaves it to the cluster."""
-    filled = {**copy.deepcopy(dict(defaults)), **(said or {})}
-    return {name: value for name, value in filled.items() if value is not None}
+    """What the template says, and the defaults where it says nothing; `null` leaves a user or group to the cluster, and no more."""
+    chosen = {name: value for name, value in (said or {}).items() if value is not None or name in LEFT_TO_THE_CLUSTER}
+    return {name: value for name, value in {**copy.deepcopy(dict(defaults)), **chosen}.items() if value is not None}
 
 
 # Reading and checking a template
 
 
-class _Template:
-    """A template's text as values and as YAML nodes, which know their lines."""
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Refuses a key that is there twice, of which YAML takes the last without a word."""
 
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        try:
-            root = yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = f", line {mark.line + 1}" if mark else ""
-            raise ConfigurationError(
-                f"{path}{line}: expected one YAML document, found: {error.problem or error.context}. Mend the template there."
-            ) from error
-        except yaml.YAMLError as error:
-            raise ConfigurationError(f"{path}: expected a YAML document, found: {error}. Mend the template.") from error
-        if not isinstance(root, yaml.MappingNode):
-            raise ConfigurationError(f"{path}: expected the manifest of a Pod, found none. Begin with `kind: Pod`.")
-        self.root = root
-        self._check_fields(root, "V1Pod", ())
-        self.values: dict[str, Any] = yaml.safe_load(text)
-
-    def refuse(self, keys: Keys, message: str) -> ConfigurationError:
-        """The error about the value at `keys`, or the last of its parents that is there, with file, line and field."""
-        node: yaml.Node = self.root
-        for key in keys:
-            if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
-                node = node.value[key]
-                continue
-            children = node.value if isinstance(node, yaml.MappingNode) else ()
-            found = next((value for name, value in children if name.value == key), None)
-            if found is None:
-                break
-            node = found
-        return self._error(node, keys, message)
-
-    def _error(self, node: yaml.Node, keys: Keys, message: str) -> ConfigurationError:
-        field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
-        return ConfigurationError(f"{self.path}, line {node.start_mark.line + 1}: {field or 'the manifest'}: {message}")
-
-    def _check_fields(self, node: yaml.Node, kind: str, keys: Keys) -> None:
-        """Refuse fields that Kubernetes does not know, and values of another type; `kind` as the Kubernetes client names types."""
-        if kind == "object" or node.tag == "tag:yaml.org,2002:null":
-            return
-        of = re.fullmatch(r"(list|dict)[\[(](?:str, )?(\w+)[\])]", kind)
-        if of and of[1] == "list":
-            if not isinstance(node, yaml.SequenceNode):
-                raise self._error(node, keys, "expected a list. Begin each of its members with `- `.")
-            for index, member in enumerate(node.value):
-                self._check_fields(member, of[2], (*keys, index))
-        elif of or kind not in SCALARS:
-            if not isinstance(node, yaml.MappingNode):
-                raise self._error(node, keys, f"expected fields, found {node.value!r:.60}.")
-            self._check_mapping(node, None if of else kind, of[2] if of else "", keys)
-        else:
-            found = node.tag.rpartition(":")[2]
-            taken = (*SCALARS[kind], "int", "float") if keys[-2:-1] and keys[-2] in QUANTITIES else SCALARS[kind]
-            if not isinstance(node, yaml.ScalarNode) or found not in taken:
-                remedy = (
-                    f" Write it in quotes: {node.value!r}."
-                    if kind == "str" and found in ("int", "bool", "float")
-                    else ""
-                )
-                raise self._error(node, keys, f"expected {taken[0]}, found {found} {node.value!r:.60}.{remedy}")
-
-    def _check_mapping(self, node: yaml.MappingNode, model: str | None, kind: str, keys: Keys) -> None:
-        """Check the members of a mapping: the fields of the client's `model`, or any names with values of one `kind`."""
-        types: dict[str, str] = {}
-        if model:
-            described = getattr(k8s, model)
-            types = {name: described.openapi_types[field] for field, name in described.attribute_map.items()}
-        seen = set()
-        for key, value in node.value:
-            name = key.value
-            if name in seen:
-                raise self._error(key, (*keys, name), "is there twice. Keep one of them.")
-            seen.add(name)
-            if model and name not in types:
-                near = get_close_matches(name, types, n=1)
-                remedy = f"Did you mean {near[0]!r}?" if near else f"Known are: {', '.join(sorted(types))}."
-                raise self._error(key, (*keys, name), f"is no field that Kubernetes knows here. {remedy}")
-            self._check_fields(value, types.get(name, kind), (*keys, name))
-        if model:
-            given = {field for field, name in described.attribute_map.items() if name in seen}
-            try:
-                described(
-                    **dict.fromkeys(given, True)
-                )  # a model refuses to be made without the fields that must be there
-            except ValueError as error:
-                missing = described.attribute_map[re.findall(r"`(\w+)`", str(error))[0]]
-                raise self._error(node, keys, f"expected the field {missing!r}, found none. Add it.") from error
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value]
+        for index, (key, _) in enumerate(node.value):
+            if key.value in names[:index]:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
 
 
 @functools.lru_cache(maxsize=16)
 def _read_template(path: Path, text: str, namespace: str) -> dict[str, Any]:
     """The template as values, checked; a DAG asks for it once for each of its tasks."""
-    template = _Template(path, text)
-    pod = template.values
-    for keys, message in _problems(pod, namespace):
-        raise template.refuse(keys, message)
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        pod = loader.construct_document(root) if isinstance(root, yaml.MappingNode) else None
+    except yaml.YAMLError as error:
+        marked = isinstance(error, yaml.MarkedYAMLError)
+        mark = (error.problem_mark or error.context_mark) if marked else None
+        found = (error.problem or error.context) if marked else error
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigurationError(
+            f"{path}{line}: expected one YAML document, found: {found}. Mend the template there."
+        ) from error
+    if not isinstance(pod, dict):
+        raise ConfigurationError(f"{path}: expected the manifest of a Pod, found none. Begin with `kind: Pod`.")
+    try:
+        taken = ApiClient().sanitize_for_serialization(PodGenerator.deserialize_model_dict(pod))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{path}: expected the manifest of a Pod, found that the Kubernetes client refuses it: {error}. "
+            "`kubectl explain pod.spec --recursive` lists the fields, their types, and which have to be there."
+        ) from error
+    for keys, message in (*_not_taken(pod, taken), *_problems(pod, namespace)):
+        field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+        raise ConfigurationError(f"{path}, line {_line(root, keys)}: {field or 'the manifest'}: {message}")
     return pod
 
 
+def _line(node: yaml.Node, keys: Keys) -> int:
+    """The line of the value at `keys`, or of the last of its parents that is there."""
+    for key in keys:
+        members: dict[str | int, yaml.Node] = {}
+        if isinstance(node, yaml.CollectionNode):
+            is_list = isinstance(node, yaml.SequenceNode)
+            members = dict(enumerate(node.value)) if is_list else {name.value: value for name, value in node.value}
+        if key not in members:
+            break
+        node = members[key]
+    return int(node.start_mark.line) + 1
+
+
+def _not_taken(said: Any, taken: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:
+    """What of a template the Kubernetes client loses or changes: it makes the pod that is sent, and says nothing of either."""
+    if isinstance(said, dict) and isinstance(taken, dict):
+        for name, value in said.items():
+            yield from _not_taken(value, taken.get(name), (*keys, name))
+    elif isinstance(said, list) and isinstance(taken, list):
+        for index, (member, kept) in enumerate(zip(said, taken, strict=True)):
+            yield from _not_taken(member, kept, (*keys, index))
+    elif said is not None and taken is None:
+        parent = ".".join(("pod", *(key for key in keys[:-1] if isinstance(key, str))))
+        yield keys, f"is no field that Kubernetes knows here. `kubectl explain {parent}` lists those that there are."
+    elif said != taken and not (isinstance(said, (int, float)) and QUANTITIES.intersection(keys[-2:-1])):
+        yield keys, f"expected {type(taken).__name__}, found {said!r:.60}."
+
+
 def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]:
-    """What is wrong with a template whose fields are all known, each with its place."""
+    """What is wrong with a pod that Kubernetes takes, each with its place."""
     # 1. A pod with one container `stage`.
     if pod.get("kind") != "Pod" or pod.get("apiVersion") != "v1":
         yield (), "expected `kind: Pod` and `apiVersion: v1`."
-    said = (pod.get("metadata") or {}).get("namespace", namespace)
-    if said != namespace:
-        yield (
-            ("metadata", "namespace"),
-            f"is {said!r}, and {ENV_PREFIX}KUBERNETES_NAMESPACE is {namespace!r}. Take it out here.",
-        )
+    if (said := (pod.get("metadata") or {}).get("namespace", namespace)) != namespace:
+        message = f"is {said!r}, and {ENV_PREFIX}KUBERNETES_NAMESPACE is {namespace!r}. Take it out here."
+        yield ("metadata", "namespace"), message
     spec = pod.get("spec") or {}
-    containers = spec.get("containers") or []
-    names = [container.get("name") for container in containers]
+    names = [container["name"] for container in spec.get("containers") or ()]
     if names.count(CONTAINER) != 1:
         yield (
             ("spec", "containers"),
-            f"expected one container with `name: {CONTAINER}`, found {', '.join(map(str, names)) or 'none'}. "
+            f"expected one container with `name: {CONTAINER}`, found {', '.join(names) or 'none'}. "
             "It is the one that the stage runs in; others may stand beside it.",
         )
         return
-    index = names.index(CONTAINER)
-    stage, at = containers[index], ("spec", "containers", index)
+    at: Keys = ("spec", "containers", names.index(CONTAINER))
+    stage = spec["containers"][at[2]]
 
-    # 2. Resources: without a limit of memory one stage can take a whole node down.
-    yield from _resource_problems(stage.get("resources") or {}, (*at, "resources"))
-
-    # 3. What is not a template's to say.
+    # 2. What is not a template's to say.
     for holder, place, field, instead in (
         (stage, at, "image", f"the stages' image is the setting {ENV_PREFIX}KUBERNETES_IMAGE"),
         (stage, at, "command", "the stage is the command"),
@@ -362,88 +318,59 @@ def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]
     ):
         if holder.get(field) is not None:
             yield (*place, field), f"is not for a template to say: {instead}. Take it out."
-    yield from _variable_problems(stage.get("env") or [], (*at, "env"))
-    yield from _mount_problems(stage.get("volumeMounts") or [], (*at, "volumeMounts"))
-
-    # 4. What would make a stage unsafe.
-    for field in ("hostNetwork", "hostPID", "hostIPC", "automountServiceAccountToken"):
-        if spec.get(field):
-            yield (
-                ("spec", field),
-                "expected false: a stage needs nothing of its node, and nothing of the Kubernetes API.",
-            )
+    if spec.get("automountServiceAccountToken"):
+        yield ("spec", "automountServiceAccountToken"), "expected false: a stage needs nothing of the Kubernetes API."
     if (stage.get("securityContext") or {}).get("readOnlyRootFilesystem") is False:
         yield (
             (*at, "securityContext", "readOnlyRootFilesystem"),
             f"expected true: a stage writes to its volumes ({', '.join(WRITABLE.values())}).",
         )
-    yield from _security_problems(spec, ("spec",))
-    for group in ("containers", "initContainers"):
-        for number, container in enumerate(spec.get(group) or []):
-            yield from _security_problems(container, ("spec", group, number))
+
+    yield from _container_problems(stage, at)
 
 
-def _resource_problems(resources: Mapping[str, Any], keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """A limit of memory that is missing, amounts that are no Kubernetes quantities, and MIG slices that a stage could not use."""
+def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Keys, str]]:
+    """What is wrong with the container `stage`: its resources, variables and mounts."""
+    # 1. Resources: without a limit of memory one stage can take a whole node down.
+    resources = stage.get("resources") or {}
     if not (resources.get("limits") or {}).get("memory"):
         yield (
-            (*keys, "limits", "memory"),
+            (*at, "resources", "limits", "memory"),
             "expected a limit of memory for the container `stage`, found none. Set `resources.limits.memory`, such as 8Gi.",
         )
     for group in ("limits", "requests"):
         for name, amount in (resources.get(group) or {}).items():
             try:
-                number = parse_quantity(amount)
+                is_several = parse_quantity(amount) > 1
             except ValueError:
-                yield (*keys, group, name), f"expected a quantity such as 500m, 4 or 32Gi, found {amount!r}."
-            else:
-                if name.startswith("nvidia.com/mig-") and number > 1:
-                    yield (
-                        (*keys, group, name),
-                        f"expected 1, found {amount}: a process sees one MIG slice alone. Ask for a larger slice, or whole GPUs.",
-                    )
+                yield (*at, "resources", group, name), f"expected a quantity such as 500m, 4 or 32Gi, found {amount!r}."
+                continue
+            if name.startswith("nvidia.com/mig-") and is_several:
+                yield (
+                    (*at, "resources", group, name),
+                    f"expected 1, found {amount}: a process sees one MIG slice alone. Ask for a larger slice, or whole GPUs.",
+                )
 
-
-def _security_problems(holder: Mapping[str, Any], holder_keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """What the security context of a pod's specification, or of a container, must not say."""
-    context, keys = holder.get("securityContext") or {}, (*holder_keys, "securityContext")
-    for field in ("privileged", "allowPrivilegeEscalation"):
-        if context.get(field):
-            yield (*keys, field), "expected false: no container of a stage needs rights on its node."
-    if "runAsNonRoot" in context and not context["runAsNonRoot"]:
-        yield (*keys, "runAsNonRoot"), "expected true: a stage does not run as root."
-    if context.get("runAsUser") == 0:
-        yield (*keys, "runAsUser"), f"expected a user that is not root, such as {USER_ID}, which is the image's."
-    if (context.get("seccompProfile") or {}).get("type") == "Unconfined":
-        yield (*keys, "seccompProfile", "type"), "expected RuntimeDefault or Localhost."
-    capabilities = context.get("capabilities") or {}
-    if capabilities and (capabilities.get("add") or "ALL" not in (capabilities.get("drop") or ())):
-        yield (*keys, "capabilities"), "expected `drop: [ALL]` and nothing added. Take it out."
-
-
-def _variable_problems(variables: Sequence[Mapping[str, Any]], keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """Variables of a template that would hold a secret, or that decide what the deployment decides."""
+    # 2. Variables that would hold a secret, or that decide what the deployment decides.
     secret = {f"{ENV_PREFIX}{name.upper()}" for name in _secret_settings()}
     allowed = [f"{ENV_PREFIX}{name.upper()}" for name in SETTINGS_OF_TEMPLATES]
-    for index, variable in enumerate(variables):
-        name = str(variable.get("name"))
+    for index, variable in enumerate(stage.get("env") or ()):
+        name = variable["name"]
         if name in secret:
-            yield (*keys, index), f"{name} comes from the Secret of {ENV_PREFIX}KUBERNETES_SECRET. Take it out."
+            yield (*at, "env", index), f"{name} comes from the Secret of {ENV_PREFIX}KUBERNETES_SECRET. Take it out."
         elif name.startswith(ENV_PREFIX) and name not in allowed:
             yield (
-                (*keys, index),
+                (*at, "env", index),
                 f"{name} is the deployment's to say: set it for Airflow, and the pods get it. A template may set "
                 f"{', '.join(allowed)}, and variables that are not the project's.",
             )
 
-
-def _mount_problems(mounts: Sequence[Mapping[str, Any]], keys: Keys) -> Iterator[tuple[Keys, str]]:
-    """Mounts of the volumes that stages write to, elsewhere than where they write."""
-    for index, mount in enumerate(mounts):
-        expected = WRITABLE.get(str(mount.get("name")), mount.get("mountPath"))
-        if mount.get("mountPath") != expected:
+    # 3. Volumes that stages write to, mounted elsewhere than where they write.
+    for index, mount in enumerate(stage.get("volumeMounts") or ()):
+        expected = WRITABLE.get(mount["name"], mount["mountPath"])
+        if mount["mountPath"] != expected:
             yield (
-                (*keys, index, "mountPath"),
-                f"expected {expected} for the volume {mount.get('name')!r}, found {mount.get('mountPath')!r}. "
+                (*at, "volumeMounts", index, "mountPath"),
+                f"expected {expected} for the volume {mount['name']!r}, found {mount['mountPath']!r}. "
                 "Mount it there, or give the volume another name.",
             )
