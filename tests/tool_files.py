@@ -15,7 +15,8 @@ import uvicorn
 from toolformer_ops.config import REPOSITORY, load_settings
 from toolformer_ops.tools import registry
 from toolformer_ops.tools.servers.connection import ask_server
-from toolformer_ops.tools.servers.tool_file import FileTool, RecordedPart, read_tool_file, toml_text, with_recorded
+from toolformer_ops.tools.servers.file_tool import FileTool
+from toolformer_ops.tools.servers.tool_file import RecordedPart, read_tool_file, toml_value, with_recorded
 
 SERVERS = REPOSITORY / "tests" / "data" / "mcp_servers"
 TEXT_SCHEMA = {
@@ -48,14 +49,13 @@ def write_tool(
     """A tool file with its prompt; of faulty.py where no server is given. `ask`: record what the server says."""
     folder.mkdir(parents=True, exist_ok=True)
     table = {"command": [sys.executable, str(SERVERS / "faulty.py")], "start_seconds": 20, **(server or {})}
-    lines = [f"{key} = {_value(value)}" for key, value in table.items()]
+    lines = [f"{key} = {toml_value(value)}" for key, value in table.items()]
     path, prompt = folder / f"{name.lower()}.toml", folder / f"{name.lower()}.txt"
     head = [f'name = "{name}"', f'purpose = "Tests {tool}."', f'prompt = "{prompt.name}"', f'tool = "{tool}"', *keys]
     path.write_text("\n".join([*head, tables, "[server]", *lines]) + "\n")
     prompt.write_text(PROMPT.format(name=name))
     if ask:
-        file = read_tool_file(path)
-        recorded = ask_server(file.server, folder, tool, name).recorded
+        recorded = ask_server(read_tool_file(path), folder).recorded
     said = recorded or RecordedPart(server="faulty", version="1.0", input_schema=json.dumps(schema))
     path.write_text(with_recorded(path.read_text(), said))
     return path
@@ -63,12 +63,6 @@ def write_tool(
 
 def tool_of(path: Path) -> FileTool:
     return FileTool(path)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {toml_text(item)}' for key, item in value.items())}}}"
-    return toml_text(value) if isinstance(value, str) else json.dumps(value)
 
 
 @contextmanager

@@ -137,20 +137,9 @@ def annotate_file(
         CorpusError: nothing is at that path, or no line of it is a usable record.
         ParameterError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
     """
-    tool = get_tool(tool_name)
-    choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
-    choices.kept_from()
-    choices = with_costs(choices, given_costs(choices))
-    model = functools.cache(functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32))
-    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
-    documents = (record.document() for _, record in read_corpus(settings, corpus) if isinstance(record, Record))
-    annotated = (
-        paragraph
-        for document in itertools.islice(documents, limit)
-        for paragraph in annotator.annotate(
-            kept_paragraphs(document, filter_document(tool, document, choices, chains=choices.chains))
-        )
-    )
+    annotator = Annotator.of(settings, corpus, tool_name, model_name, values)
+    choices, tool = annotator.choices, annotator.tool
+    annotated = (found for paragraphs in annotator.documents(limit) for found in annotator.annotate(paragraphs))
     if not wants_placebos(choices):
         for paragraph in annotated:
             yield from paragraph.lines
@@ -192,6 +181,36 @@ class Annotator:
 
     def __post_init__(self) -> None:
         self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
+
+    @classmethod
+    def of(
+        cls, settings: Settings, corpus: Path | str, tool_name: str, model_name: str, values: dict[str, Any]
+    ) -> "Annotator":
+        """For a tool and a corpus, with a run's parameters.
+
+        Raises:
+            ParameterError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
+        """
+        tool = get_tool(tool_name)
+        choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
+        choices.kept_from()
+        choices = with_costs(choices, given_costs(choices))
+        model = functools.cache(functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32))
+        return cls(settings=settings, tool=tool, choices=choices, model=model)
+
+    def documents(self, limit: int | None) -> Iterator[list[Paragraph]]:
+        """The paragraphs that the filter keeps, of each of the first documents of the corpus.
+
+        Raises:
+            CorpusError: nothing is at its path, or no line of it is a usable record.
+        """
+        records = (
+            record for _, record in read_corpus(self.settings, self.choices.corpus) if isinstance(record, Record)
+        )
+        for document in (record.document() for record in itertools.islice(records, limit)):
+            yield kept_paragraphs(
+                document, filter_document(self.tool, document, self.choices, chains=self.choices.chains)
+            )
 
     @functools.cached_property
     def runner(self) -> ToolRunner:

@@ -8,7 +8,6 @@
 Does not choose thresholds or a filter: what is written holds the paper's numbers, for a person to change.
 """
 
-import functools
 import json
 import re
 import shutil
@@ -18,25 +17,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError, ParameterError, RejectedInputError, ToolError
-from toolformer_ops.on_a_file.annotator import Annotator, read_corpus
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.on_a_file.annotator import Annotator
 from toolformer_ops.runs.models import load_model
-from toolformer_ops.storage.corpus_records import Record
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, run_tool
-from toolformer_ops.tools.registry import forget_tools, get_tool, tool_names
+from toolformer_ops.tools.registry import forget_tools, tool_names
 from toolformer_ops.tools.servers.connection import ServerTool, ask_server
+from toolformer_ops.tools.servers.file_tool import FileTool
 from toolformer_ops.tools.servers.tool_file import (
-    FileTool,
     RecordedPart,
     ServerPart,
+    ToolFile,
     read_tool_file,
     recorded_table,
-    toml_text,
+    toml_value,
     with_recorded,
 )
 
@@ -99,30 +96,31 @@ def write_new_tool(
 
     # 1. What the server says.
     folder.mkdir(parents=True, exist_ok=True)
-    if server.openapi:
-        copied = folder / f"{stem}.openapi{Path(server.openapi).suffix or '.json'}"
-        shutil.copyfile(server.openapi, copied)
-        server = server.model_copy(update={"openapi": copied.name})
-    described = ask_server(server, folder, server_tool, name)
-    if described.recorded.read_only is False and not allow_writes:
-        raise ToolError(
-            f"tool {name}: expected a tool that only reads, found that the server marks {server_tool} as one that writes. "
-            "Where texts of a language model may decide what it writes, say so: --allow-writes."
-        )
-
-    # 2. The file, and from then on the tool.
-    purpose = re.split(r"(?<=[.!?])\s", one_line(described.description) or f"Asks {server_tool}.", maxsplit=1)[0]
-    written = tool_file_text(name, purpose, prompt_path.name, server_tool, server, described, allow_writes=allow_writes)
-    path.write_text(written, encoding="utf-8")
+    written = [path, prompt_path]
     try:
+        if server.openapi:
+            written.append(folder / f"{stem}.openapi{Path(server.openapi).suffix or '.json'}")
+            shutil.copyfile(server.openapi, written[-1])
+            server = server.model_copy(update={"openapi": written[-1].name})
+        asked = ToolFile(
+            name=name, purpose=name, prompt=prompt_path.name, tool=server_tool, server=server, allow_writes=allow_writes
+        )
+        described = ask_server(asked, folder)
+        if described.recorded.read_only is False and not allow_writes:
+            raise ToolError(  # noqa: TRY301
+                f"tool {name}: expected a tool that only reads, found that the server marks {server_tool} as one that writes. "
+                "Where texts of a language model may decide what it writes, say so: --allow-writes."
+            )
+        # 2. The file, and from then on the tool.
+        path.write_text(tool_file_text(asked, described), encoding="utf-8")
         tool = FileTool(path)
         # 3. The prompt, of the examples.
         shown = read_examples(tool, examples)
         prompt_path.write_text(prompt_text(tool, described.description, shown), encoding="utf-8")
         tool.prompt  # noqa: B018 - read and checked here
     except BaseException:
-        path.unlink()
-        prompt_path.unlink(missing_ok=True)
+        for left in written:
+            left.unlink(missing_ok=True)
         raise
     forget_tools()
     return NewTool(path, prompt_path, tool, shown)
@@ -135,7 +133,7 @@ def refresh_tool(path: Path) -> tuple[RecordedPart | None, RecordedPart]:
         ToolError, ToolServerError: the file cannot be read, the server does not answer, or has no such tool.
     """
     file = read_tool_file(path)
-    found = ask_server(file.server, path.parent, file.tool, file.name).recorded
+    found = ask_server(file, path.parent).recorded
     if found != file.recorded:
         replace_file(path, with_recorded(path.read_text(encoding="utf-8"), found))
     return file.recorded, found
@@ -155,24 +153,15 @@ def run_examples(settings: Settings, new: NewTool) -> list[tuple[str, ToolOutput
 def try_tool(
     settings: Settings, name: str, corpus: Path | str, model_name: str, texts: int, values: dict[str, Any]
 ) -> Trial:
-    """The whole method on the first `texts` documents of a corpus, in this process.
+    """The whole method but placebos on the first `texts` documents of a corpus, in this process.
 
     Raises:
-        CorpusError: nothing is at that path, or no line of it is a usable record.
+        CorpusError, ParameterError: as `annotate_file`.
     """
-    tool = get_tool(name)
-    choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
-    model = functools.cache(functools.partial(load_model, settings, model_name))
-    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
+    annotator = Annotator.of(settings, corpus, name, model_name, values)
     trial = Trial()
-    for _, record in read_corpus(settings, corpus):
-        if trial.texts == texts:
-            break
-        if not isinstance(record, Record):
-            continue
+    for paragraphs in annotator.documents(texts):
         trial.texts += 1
-        document = record.document()
-        paragraphs = kept_paragraphs(document, filter_document(tool, document, choices))
         trial.texts_asked += bool(paragraphs)
         for annotated in annotator.annotate(paragraphs):
             trial.sampled += annotated.counts
@@ -246,45 +235,27 @@ def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -
     )
 
 
-def tool_file_text(
-    name: str, purpose: str, prompt: str, server_tool: str, server: ServerPart, found: ServerTool, *, allow_writes: bool
-) -> str:
+def tool_file_text(file: ToolFile, found: ServerTool) -> str:
     """The text of a tool file with the keys that are most often changed; docs/mcp_tools.md lists all."""
-    parts = server.model_dump(exclude_defaults=True)
-    lines = [
-        f"name = {toml_text(name)}",
-        f"purpose = {toml_text(purpose)}",
-        f"prompt = {toml_text(prompt)}",
-        f"tool = {toml_text(server_tool)}",
-        '# result = "{field} and {field.of.it}"  # how a structured answer is written; else field: value, field: value',
-        *(["allow_writes = true"] if allow_writes else []),
-        "",
-        "[server]",
-        *(f"{key} = {_toml_value(value)}" for key, value in parts.items()),
-        "",
-        "[filter]",
-        '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-        "",
-        "[numbers]",
-        "keep_threshold = 1.0",
-        "",
-        "[limits]",
-        "seconds = 30",
-        "concurrency = 4",
-        "# calls_per_second = 5",
-        "",
-        recorded_table(found.recorded),
-    ]
-    return "\n".join(lines)
-
-
-def _toml_value(value: Any) -> str:
-    """A text, a number, texts, or a table of texts as TOML."""
-    if isinstance(value, str):
-        return toml_text(value)
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{toml_text(key)} = {toml_text(item)}' for key, item in value.items())}}}"
-    return f"[{', '.join(map(toml_text, value))}]" if isinstance(value, (list, tuple)) else str(value)
+    purpose = re.split(r"(?<=[.!?])\s", one_line(found.description) or f"Asks {file.tool}.", maxsplit=1)[0]
+    server = file.server.model_dump(exclude_defaults=True)
+    return "\n".join(
+        [
+            f"name = {toml_value(file.name)}",
+            f"purpose = {toml_value(purpose)}",
+            f"prompt = {toml_value(file.prompt)}",
+            f"tool = {toml_value(file.tool)}",
+            '# result = "{field} and {field.of.it}"  # how a structured answer is written; else field: value, field: value',
+            *(["allow_writes = true"] if file.allow_writes else []),
+            "\n[server]",
+            *(f"{key} = {toml_value(value)}" for key, value in server.items()),
+            "\n[filter]",
+            '# pattern = "a regular expression"  # texts that hold it are asked; else all',
+            "\n[numbers]\nkeep_threshold = 1.0",
+            "\n[limits]\nseconds = 30\nconcurrency = 4\n# calls_per_second = 5\n",
+            recorded_table(found.recorded),
+        ]
+    )
 
 
 def one_line(text: str) -> str:

@@ -18,7 +18,8 @@ from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import PromptError, ToolError
 from toolformer_ops.tools.base import Tool, ToolSpec
-from toolformer_ops.tools.servers.tool_file import FileTool, tool_files
+from toolformer_ops.tools.servers.file_tool import FileTool
+from toolformer_ops.tools.servers.tool_file import tool_files
 
 ENTRY_POINT_GROUP = "toolformer_ops.tools"
 

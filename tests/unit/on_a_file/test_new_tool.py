@@ -81,6 +81,15 @@ def test_an_example_that_could_not_be_sent_is_named_and_nothing_is_left(
     assert list(settings.tools_folder.iterdir()) == []
 
 
+def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
+    document = tmp_path / "service.json"
+    document.write_text('{"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": {}}')
+    server = ServerPart(url="http://127.0.0.1:1", openapi=str(document))
+    with pytest.raises(ToolError, match=r"expected a tool 'capital' of the server, found none\."):
+        write_new_tool(settings, server, "capital", "Capital", tmp_path / "examples.txt", allow_writes=False)
+    assert list(settings.tools_folder.iterdir()) == []
+
+
 def test_a_tool_that_writes_needs_leave(settings: Settings) -> None:
     with pytest.raises(ToolError, match=r"marks write as one that writes.*--allow-writes"):
         made(settings, "write", "It is [Weather(a)] a.")

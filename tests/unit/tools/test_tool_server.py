@@ -17,21 +17,10 @@ from tests.tool_files import served, tool_of, write_tool
 from toolformer_ops.errors import ToolError, ToolServerError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
-from toolformer_ops.tools.servers import tool_server
+from toolformer_ops.tools.servers import file_tool
 from toolformer_ops.tools.servers.connection import ask_server
+from toolformer_ops.tools.servers.file_tool import ServerRunner
 from toolformer_ops.tools.servers.tool_file import read_tool_file, with_recorded
-from toolformer_ops.tools.servers.tool_server import ServerRunner
-
-WEATHER = {
-    "type": "object",
-    "properties": {
-        "city": {"type": "string"},
-        "date": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
-        "unit": {"enum": ["C", "F"]},
-        "key": {"type": "string"},
-    },
-    "required": ["city", "date"],
-}
 
 Open = Callable[[Path], ServerRunner]
 LACKING = "result_lacks_field"
@@ -39,7 +28,7 @@ LACKING = "result_lacks_field"
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_server, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(file_tool, "FIRST_PAUSE_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -75,7 +64,7 @@ def test_a_batch_is_answered_in_order_and_each_input_once(tmp_path: Path, opened
 
 
 def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
-    path = write_tool(tmp_path, "Weather", "weather", schema=WEATHER, tables='[fixed]\nkey = "k"')
+    path = write_tool(tmp_path, "Weather", "weather", ask=True, tables='[fixed]\nkey = "k"')
     tool, runner = tool_of(path), opened(path)
     outcomes = {
         'date: "2023-01-01", city: "Paris"': "Paris 2023-01-01 k",
@@ -250,8 +239,8 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         opened(path)
 
 
-def capitals() -> Any:
-    """Answers GET /v1/capitals/{country}; the first request for a country fails, as of a busy service."""
+def capitals(busy: int) -> Any:
+    """Answers GET /v1/capitals/{country}; the first request for a country gets the status of a busy service."""
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
@@ -261,31 +250,31 @@ def capitals() -> Any:
 
     def capital(request: Request) -> JSONResponse:
         country = request.path_params["country"]
-        status = 503 if country not in seen else 200 if country == "France" else 404
+        status = busy if country not in seen else 200 if country == "France" else 404
         seen.add(country)
         return JSONResponse({"capital": "Paris"} if status == 200 else {}, status)
 
     return Starlette(routes=[Route("/v1/capitals/{country}", capital)])
 
 
-@pytest.mark.parametrize("suffix", ["json", "yaml"])
-def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open, suffix: str) -> None:
+@pytest.mark.parametrize(("suffix", "busy"), [("json", 503), ("yaml", 429)])
+def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open, suffix: str, busy: int) -> None:
     country = {"name": "country", "in": "path", "required": True, "schema": {"type": "string"}}
     operation = {
-        "operationId": "capital",
+        "operationId": "capital-of",
         "summary": "A capital",
         "parameters": [country],
         "responses": {"200": {"description": "ok"}},
     }
-    paths = {"/capitals/{country}": {"get": operation, "post": {**operation, "operationId": "set_capital"}}}
+    paths = {"/capitals/{country}": {"get": operation, "post": {**operation, "operationId": "set-capital"}}}
     document = {"openapi": "3.1.0", "info": {"title": "Capitals", "version": "2023-01-30"}, "paths": paths}
     text = json.dumps(document)
     if suffix == "yaml":  # with a status and a date as people write them
         text = yaml.safe_dump(document).replace("'200'", "200").replace("'2023-01-30'", "2023-01-30")
     (tmp_path / f"capitals.{suffix}").write_text(text)
-    with served(capitals()) as address:
+    with served(capitals(busy)) as address:
         table = {"command": [], "url": f"{address}/v1", "openapi": f"capitals.{suffix}"}
-        path = write_tool(tmp_path, "Capital", "capital", server=table, keys=['result = "{capital}"'], ask=True)
+        path = write_tool(tmp_path, "Capital", "capital_of", server=table, keys=['result = "{capital}"'], ask=True)
         recorded = tool_of(path).file.recorded
         assert recorded is not None
         assert (recorded.server, recorded.version, recorded.read_only) == ("Capitals", "2023-01-30", True)
@@ -305,7 +294,7 @@ def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(
     head = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\npaths: {}\n"
     (tmp_path / "service.yaml").write_text(head + document)
     table = {"command": [], "url": "http://127.0.0.1:1/v1", "openapi": "service.yaml"}
-    with pytest.raises(ToolServerError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
+    with pytest.raises(ToolError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
         write_tool(tmp_path, "Capital", "capital", server=table, ask=True)
 
 
@@ -313,8 +302,7 @@ def test_asking_again_records_another_version(tmp_path: Path, opened: Open) -> N
     path = write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "version"}})
     with pytest.raises(ToolError, match="found another version"):
         opened(path)
-    file = read_tool_file(path)
-    found = ask_server(file.server, tmp_path, file.tool, file.name).recorded
+    found = ask_server(read_tool_file(path), tmp_path).recorded
     path.write_text(with_recorded(path.read_text(), found))
     assert ask(opened(path), "a") == ["a"]
     assert read_tool_file(path).recorded == found

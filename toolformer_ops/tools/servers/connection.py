@@ -1,7 +1,7 @@
-"""One connection to the server of a tool file: an MCP server that is started, or reached by streamable HTTP, or an OpenAPI service.
+"""One connection to the MCP server of a tool file: one that is started, one over streamable HTTP, or one in this process.
 
-It is opened, describes the tool, answers calls, and is closed, each within a time limit; fastmcp is the client. `tool_server.py`
-decides what is tried again, and turns answers into results.
+The one in this process is made of an OpenAPI document by fastmcp, and asks the document's service. A connection is opened, which
+describes the tool, answers calls, and is closed, each within a time limit. `file_tool.py` decides what is tried again.
 
 A started server gets a bare environment (PATH, HOME and the like) with the variables and secrets that the file names, and none
 of this deployment's settings. Its stderr is read, and its last lines are part of each error.
@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import shutil
 import threading
 from collections import deque
@@ -27,7 +26,7 @@ from toolformer_ops.config import state_dir
 from toolformer_ops.errors import NoAnswerError, RejectedInputError, ToolError, ToolServerError, UsageError
 from toolformer_ops.local_paths import read_beside
 from toolformer_ops.storage.corpus_records import escape_control_characters
-from toolformer_ops.tools.servers.tool_file import SECRET, RecordedPart, ServerPart
+from toolformer_ops.tools.servers.tool_file import SECRET, RecordedPart, ToolFile
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +48,6 @@ MOST_DOCUMENT_CHARACTERS = 50_000_000
 """Of an OpenAPI document in YAML, whose aliases may repeat a part any number of times; GitHub's document has 12 million."""
 
 Answer = TypeVar("Answer")
-_FOR_A_WHILE = re.compile(r"HTTP error (?:408|429|5\d\d)\b|Request error \(|HTTP request timed out")
-"""In the error of an OpenAPI operation, which fastmcp returns as a text: another try may get an answer."""
 
 
 @dataclass(frozen=True)
@@ -59,52 +56,38 @@ class ServerTool:
 
     recorded: RecordedPart
     description: str
-    others: tuple[str, ...]
-    """The names of all tools of the server."""
 
 
 class Connection:
     """One connection to a server, from its start to its end; used in one event loop."""
 
-    def __init__(self, server: ServerPart, folder: Path, tool: str, name: str) -> None:
-        """Prepare it; `folder` is the tool file's, `tool` the server's name of the tool, `name` that of the tool in calls.
+    def __init__(self, file: ToolFile, folder: Path) -> None:
+        """Prepare it; `folder` is the tool file's.
 
         Raises:
-            ToolError: a secret is not set, or an OpenAPI document cannot be read.
+            ToolError: a secret is not set.
         """
-        self._server = server
-        self._tool = tool
-        self._name = name
-        self._secrets = _secrets(server, name)
-        self._tail = _Tail()
+        self._file = file
+        self._server = file.server
         self._folder = folder
+        self._secrets = _secrets(file)
+        self._tail = _Tail()
         self._client: Any = None
-        self._identity: tuple[str, str] | None = None
 
-    async def open(self) -> None:
-        """Start or reach the server.
+    async def open(self) -> ServerTool:
+        """Start or reach the server; returns what it says of itself and of the tool. Is closed where that fails.
 
         Raises:
-            ToolError: it cannot be started, or refuses.
+            ToolError: it cannot be started, refuses, has no such tool, or its OpenAPI document cannot be read.
             ToolServerError: it does not answer now.
         """
-        import fastmcp  # noqa: F401 - where it is not installed, the message says so
-
-        server = self._server
         try:
             self._client = self._new_client()
-            await _within(server.start_seconds, self._client.__aenter__())
-        except Exception as error:
-            reached = f"{server.start_seconds:g} s without an answer" if _is_timeout(error) else _message(error)
+            await self._start()
+            return await self._describe()
+        except BaseException:
             await self.close()
-            await asyncio.sleep(STDERR_SECONDS)
-            kind: type[ToolError | ToolServerError] = ToolError
-            if server.url and not 400 <= (_status(error) or 0) < 408:
-                kind = ToolServerError
-            what = f"start it by hand: {' '.join(server.command)}" if server.command else f"is {server.url} right?"
-            raise kind(
-                self.told(f"expected a server that answers, found: {reached}", f"Look at its log, or {what}")
-            ) from error
+            raise
 
     async def close(self) -> None:
         """End the connection, and the server where it was started."""
@@ -113,36 +96,6 @@ class Connection:
             if client is not None:
                 await _within(STOP_SECONDS if self._server.command else PARTING_SECONDS, client.close())
         self._tail.close()
-
-    async def describe(self) -> ServerTool:
-        """What the server says of itself and of the tool.
-
-        Raises:
-            ToolError: it has no such tool, or describes it in a way that cannot be used.
-            ToolServerError: it does not answer.
-        """
-        try:
-            listed = await _within(self._server.start_seconds, self._client.list_tools())
-        except Exception as error:
-            raise ToolServerError(
-                self.told(f"expected its list of tools, found: {_message(error)}", "Look at its log")
-            ) from error
-        names = tuple(tool.name for tool in listed)
-        found = next((tool for tool in listed if tool.name == self._tool), None)
-        if found is None:
-            there = ", ".join(names[:20]) or "none"
-            raise ToolError(
-                self.told(f"expected a tool {self._tool!r} of the server, found {there}", "Name one of them")
-            )
-        info = self._client.server_info
-        server, version = self._identity or (info.name, info.version) if info else self._identity or ("unknown", "")
-        recorded = RecordedPart(
-            server=server,
-            version=version,
-            read_only=self._is_read_only(found),
-            input_schema=json.dumps(found.input_schema),
-        )
-        return ServerTool(recorded, found.description or "", names)
 
     async def call(self, arguments: Mapping[str, Any], seconds: float) -> Any:
         """The server's result, an mcp_types.CallToolResult.
@@ -155,30 +108,57 @@ class Connection:
         from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
         try:
-            asked = self._client.call_tool_mcp(self._tool, dict(arguments), timeout=seconds)
-            result = await _within(seconds + 1, asked)
-        except MCPError as error:
-            if error.code == REQUEST_TIMEOUT:
-                raise NoAnswerError(TIMED_OUT, f"no answer within {seconds:g} s") from error
-            if error.code == CONNECTION_CLOSED or _status(error) is not None:
-                raise NoAnswerError(FAILED, await self._last_words(error)) from error
-            logger.warning("%s: the server refused a request: %.200r", self._name, error.message)
-            raise RejectedInputError(REFUSED) from error
+            asked = self._client.call_tool_mcp(self._file.tool, dict(arguments), timeout=seconds)
+            return await _within(seconds + 1, asked)
         except Exception as error:  # the transports raise their own, such as httpx2's, OSError and RuntimeError
-            if _is_timeout(error):
+            code = error.code if isinstance(error, MCPError) else CONNECTION_CLOSED
+            if code == REQUEST_TIMEOUT or (code == CONNECTION_CLOSED and _is_timeout(error)):
                 raise NoAnswerError(TIMED_OUT, f"no answer within {seconds:g} s") from error
-            raise NoAnswerError(FAILED, await self._last_words(error)) from error
-        if self._server.openapi and result.is_error and _FOR_A_WHILE.search(texts_of(result)):
-            raise NoAnswerError(FAILED, texts_of(result)[:STDERR_CHARACTERS])
-        return result
+            if code == CONNECTION_CLOSED or _status(error) is not None:
+                await asyncio.sleep(STDERR_SECONDS)
+                raise NoAnswerError(FAILED, self._hidden(_message(error) + self._stderr())) from error
+            logger.warning("%s: the server refused a request: %.200r", self._file.name, str(error))
+            raise RejectedInputError(REFUSED) from error
 
     def told(self, what: str, remedy: str) -> str:
         """An error message: the tool, what was expected and found, the server's last lines, the remedy. No secret is in it."""
-        return f"tool {self._name}: {self._hidden(what + self._stderr())}. {remedy}."
+        return f"tool {self._file.name}: {self._hidden(what + self._stderr())}. {remedy}."
 
-    async def _last_words(self, error: BaseException) -> str:
-        await asyncio.sleep(STDERR_SECONDS)
-        return self._hidden(_message(error) + self._stderr())
+    async def _start(self) -> None:
+        server = self._server
+        try:
+            await _within(server.start_seconds, self._client.__aenter__())
+        except Exception as error:
+            reached = f"{server.start_seconds:g} s without an answer" if _is_timeout(error) else _message(error)
+            await self.close()
+            await asyncio.sleep(STDERR_SECONDS)
+            refuses = bool(server.command) or 400 <= (_status(error) or 0) < 408
+            what = f"start it by hand: {' '.join(server.command)}" if server.command else f"is {server.url} right?"
+            raise (ToolError if refuses else ToolServerError)(
+                self.told(f"expected a server that answers, found: {reached}", f"Look at its log, or {what}")
+            ) from error
+
+    async def _describe(self) -> ServerTool:
+        try:
+            listed = await _within(self._server.start_seconds, self._client.list_tools())
+        except Exception as error:
+            raise ToolServerError(
+                self.told(f"expected its list of tools, found: {_message(error)}", "Look at its log")
+            ) from error
+        found = next((tool for tool in listed if tool.name == self._file.tool), None)
+        if found is None:
+            there = ", ".join(tool.name for tool in listed[:20]) or "none"
+            raise ToolError(
+                self.told(f"expected a tool {self._file.tool!r} of the server, found {there}", "Name one of them")
+            )
+        info = self._client.server_info
+        recorded = RecordedPart(
+            server=info.name if info else "unknown",
+            version=info.version if info else "",
+            read_only=found.annotations.read_only_hint if found.annotations else None,
+            input_schema=json.dumps(found.input_schema),
+        )
+        return ServerTool(recorded, found.description or "")
 
     def _stderr(self) -> str:
         lines = self._tail.lines()
@@ -190,6 +170,7 @@ class Connection:
         return text
 
     def _new_client(self) -> Any:
+        """The only place that knows which of the three kinds of servers it is."""
         from fastmcp import Client
         from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
@@ -199,89 +180,28 @@ class Connection:
         }
         if server.command:
             program = shutil.which(server.command[0], path=os.environ.get("PATH"))
-            cwd = self._folder / server.folder
             # A program in the tool's own folder, such as ./server, is found from there.
             transport: Any = StdioTransport(
                 program or server.command[0],
                 list(server.command[1:]),
                 env={**server.environment, **self._secrets},
-                cwd=str(cwd),
+                cwd=str(self._folder / server.folder),
                 keep_alive=False,
                 log_file=self._tail.writer,
             )
         elif server.openapi:
-            transport = self._openapi_server(headers)
+            try:
+                transport = openapi_server(self._folder, server.openapi, server.url, headers)
+            except UsageError as error:
+                raise ToolError(f"tool {self._file.name}: {error}") from error
         else:
             # A redirect would carry secret headers to another address.
             factory = _client_without_redirects if headers else None
             transport = StreamableHttpTransport(server.url, headers=headers, httpx_client_factory=factory)
         return Client(transport, init_timeout=server.start_seconds, log_handler=_unheard, progress_handler=_unheard)
 
-    def _openapi_server(self, headers: dict[str, str]) -> Any:
-        import httpx2
-        import yaml
-        from fastmcp import FastMCP
 
-        path = self._folder / self._server.openapi
-        try:
-            text = read_beside(self._folder, self._server.openapi).decode()
-            document = json.loads(text if path.suffix == ".json" else _as_json(yaml.safe_load(text)))
-            info = document["info"]
-            self._identity = str(info["title"]), str(info["version"])
-            client = httpx2.AsyncClient(base_url=self._server.url, headers=headers, timeout=None)
-            self._methods = {
-                operation.get("operationId"): method
-                for item in document["paths"].values()
-                for method, operation in item.items()
-                if isinstance(operation, dict)
-            }
-            return FastMCP.from_openapi(document, client, name=self._identity[0], validate_output=False)
-        except UsageError as error:
-            raise ToolError(f"tool {self._name}: {error}") from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
-            # YAML's message quotes the document.
-            mark = getattr(error, "problem_mark", None)
-            found = f"{getattr(error, 'problem', '')} in line {mark.line + 1}" if mark else " ".join(str(error).split())
-            raise ToolError(
-                f"tool {self._name}: {path}: expected an OpenAPI 3 document as JSON or YAML, found {type(error).__name__}: {found}."
-            ) from error
-
-    def _is_read_only(self, tool: Any) -> bool | None:
-        if self._server.openapi:
-            return self._methods.get(tool.name) in {"get", "head"}
-        said: bool | None = tool.annotations.read_only_hint if tool.annotations else None
-        return said
-
-
-def _as_json(document: Any) -> str:
-    """A YAML document as JSON would have it: YAML reads 200 as a number and 2023-01-30 as a date.
-
-    Raises:
-        ValueError: its aliases make it longer than `MOST_DOCUMENT_CHARACTERS`.
-    """
-    characters = _written_out(document, {})
-    if characters > MOST_DOCUMENT_CHARACTERS:
-        raise ValueError(
-            f"{characters:,} characters with all aliases written out, where at most {MOST_DOCUMENT_CHARACTERS:,} are read"
-        )
-    return json.dumps(document, default=str)
-
-
-def _written_out(part: Any, known: dict[int, int]) -> int:
-    """Characters of a YAML document with each alias replaced by the part that it repeats, about; `known` holds them by object.
-
-    Raises:
-        RecursionError: an alias is inside the part that it repeats.
-    """
-    if not isinstance(part, dict | list):
-        return len(str(part)) + 2
-    if id(part) not in known:
-        inside = [*part, *part.values()] if isinstance(part, dict) else part
-        known[id(part)] = 2 + sum(_written_out(one, known) for one in inside)
-    return known[id(part)]
-
-
-def ask_server(server: ServerPart, folder: Path, tool: str, name: str) -> ServerTool:
+def ask_server(file: ToolFile, folder: Path) -> ServerTool:
     """What a server says of a tool; it is started and ended for it.
 
     Raises:
@@ -289,29 +209,101 @@ def ask_server(server: ServerPart, folder: Path, tool: str, name: str) -> Server
     """
 
     async def ask() -> ServerTool:
-        connection = Connection(server, folder, tool, name)
-        await connection.open()
-        try:
-            return await connection.describe()
-        finally:
-            await connection.close()
+        connection = Connection(file, folder)
+        found = await connection.open()
+        await connection.close()
+        return found
 
     return asyncio.run(ask())
 
 
-def texts_of(result: Any) -> str:
-    """The texts of an mcp_types.CallToolResult."""
-    return " ".join(block.text for block in result.content if block.type == "text").strip()
+def openapi_server(folder: Path, name: str, url: str, headers: Mapping[str, str]) -> Any:
+    """An MCP server in this process, a fastmcp.FastMCP, each of whose tools is an operation of an OpenAPI document.
+
+    GET and HEAD only read. That the service is not there, or is busy, is an error of the connection and no answer of the tool.
+
+    Raises:
+        ToolError: the file is no such document.
+        UsageError: it may not be read.
+    """
+    import httpx2
+    import yaml
+    from fastmcp import FastMCP
+    from fastmcp.server.middleware import Middleware
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED, ToolAnnotations
+
+    class AnotherTryMayAnswer(Middleware):  # type: ignore[misc]
+        async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            try:
+                return await call_next(context)
+            except Exception as error:
+                status = _status(error) or 0
+                is_lost = any(isinstance(cause, httpx2.RequestError) for cause in _causes(error))
+                if is_lost or status in {408, 429} or status >= 500:
+                    raise MCPError(code=CONNECTION_CLOSED, message=str(error)) from error
+                raise
+
+    def mark(route: Any, tool: Any) -> None:
+        tool.annotations = ToolAnnotations(read_only_hint=route.method in {"GET", "HEAD"})
+
+    path = folder / name
+    try:
+        text = read_beside(folder, name).decode()
+        document = json.loads(text if path.suffix == ".json" else _as_json(yaml.safe_load(text)))
+        title, version = str(document["info"]["title"]), str(document["info"]["version"])
+        if not title or not version:
+            raise ValueError("an empty title or version")  # noqa: TRY301
+        return FastMCP.from_openapi(
+            document,
+            httpx2.AsyncClient(base_url=url, headers=headers, timeout=None),
+            name=title,
+            version=version,
+            mcp_component_fn=mark,
+            middleware=[AnotherTryMayAnswer()],
+            validate_output=False,
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        # YAML's message quotes the document.
+        at = getattr(error, "problem_mark", None)
+        found = f"{getattr(error, 'problem', '')} in line {at.line + 1}" if at else " ".join(str(error).split())
+        raise ToolError(
+            f"{path}: expected an OpenAPI 3 document as JSON or YAML, found {type(error).__name__}: {found}."
+        ) from error
 
 
-def _secrets(server: ServerPart, name: str) -> dict[str, str]:
-    stored = dotenv_values(state_dir() / "environment") if server.secrets else {}
-    found = {secret: os.environ.get(secret) or stored.get(secret) or "" for secret in server.secrets}
+def _as_json(document: Any) -> str:
+    """A YAML document as JSON would have it: YAML reads 200 as a number and 2023-01-30 as a date.
+
+    Raises:
+        ValueError: its aliases make it longer than `MOST_DOCUMENT_CHARACTERS`.
+        RecursionError: an alias is inside the part that it repeats.
+    """
+    known: dict[int, int] = {}
+
+    def written_out(part: Any) -> int:
+        """Characters of a part with each alias replaced by the part that it repeats, about."""
+        if not isinstance(part, dict | list):
+            return len(str(part)) + 2
+        if id(part) not in known:
+            known[id(part)] = 2 + sum(map(written_out, [*part, *part.values()] if isinstance(part, dict) else part))
+        return known[id(part)]
+
+    if (found := written_out(document)) > MOST_DOCUMENT_CHARACTERS:
+        raise ValueError(
+            f"{found:,} characters with all aliases written out, where at most {MOST_DOCUMENT_CHARACTERS:,} are read"
+        )
+    return json.dumps(document, default=str)
+
+
+def _secrets(file: ToolFile) -> dict[str, str]:
+    stored = dotenv_values(state_dir() / "environment") if file.server.secrets else {}
+    found = {secret: os.environ.get(secret) or stored.get(secret) or "" for secret in file.server.secrets}
     if missing := [secret for secret, value in found.items() if not value]:
         raise ToolError(
-            f"tool {name}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none of that "
-            "name. Set them where the stages run: in the environment, in the file `environment` of the state folder, or in the "
-            "Kubernetes Secret."
+            f"tool {file.name}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "
+            "of that name. Set them where the stages run: in the environment, in the file `environment` of the state folder, or "
+            "in the Kubernetes Secret."
         )
     return found
 

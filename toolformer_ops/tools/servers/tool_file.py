@@ -1,37 +1,23 @@
-"""A tool that a TOML file describes: the server that answers, the tool there, prompt, filter, numbers, limits (docs/mcp_tools.md).
+"""The TOML file of a tool of a server: who answers, the tool there, prompt, filter, numbers, limits (docs/mcp_tools.md).
 
 The file holds what the server said of its tool when the file was written (`[recorded]`), so that nothing is started when a DAG
-file is parsed or a run is registered. The server is asked again when the tool is opened (`tool_server.py`), and the tool fails
-where it says anything else: its answers would be those of another version.
-
-Calls of a tool that needs one text take the input as it is, `Capital(France)`; others name their arguments,
-`Weather(city: "Paris", date: "2023-01-01")` (`call_arguments.py`).
+file is parsed or a run is registered. `file_tool.py` makes a tool of it.
 """
 
-import functools
 import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.call_syntax import TOOL_NAME
-from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
-from toolformer_ops.errors import RejectedInputError, ToolError, UsageError
-from toolformer_ops.local_paths import local_path, read_beside
-from toolformer_ops.records import Document
-from toolformer_ops.tools.base import FilterDecision, Tool, ToolRunner, ToolSpec, load_prompt
-from toolformer_ops.tools.servers.call_arguments import check_arguments, read_arguments, write_arguments
+from toolformer_ops.config import ENV_PREFIX
+from toolformer_ops.errors import ToolError, UsageError
+from toolformer_ops.local_paths import read_beside
 
-if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
-
-CODE_VERSION = 1
-"""Raised when the code would send other arguments, or make another text of the same answer."""
 RECORDED = "[recorded]"
 SECRET = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 """The place of a secret in a header."""
@@ -223,8 +209,8 @@ def recorded_table(recorded: RecordedPart) -> str:
     """The table `[recorded]` as TOML."""
     # A quotation mark of TOML's text in JSON is the same character by its number.
     schema = recorded.input_schema.replace("'", "\\u0027")
-    said = "" if recorded.read_only is None else f"read_only = {str(recorded.read_only).lower()}\n"
-    names = f"server = {toml_text(recorded.server)}\nversion = {toml_text(recorded.version)}\n"
+    said = "" if recorded.read_only is None else f"read_only = {toml_value(recorded.read_only)}\n"
+    names = f"server = {toml_value(recorded.server)}\nversion = {toml_value(recorded.version)}\n"
     return f"{RECORDED}\n{names}{said}input_schema = '{schema}'\n"
 
 
@@ -234,141 +220,20 @@ def with_recorded(text: str, recorded: RecordedPart) -> str:
     return f"{before.rstrip()}\n\n{recorded_table(recorded)}"
 
 
-def toml_text(text: str) -> str:
-    """A basic string of TOML, whose escapes are those of JSON."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-class FileTool(Tool):
-    """The tool of a file. Opening it starts or reaches its server."""
-
-    def __init__(self, path: Path) -> None:
-        """Read the file.
-
-        Raises:
-            ToolError: the file cannot be used.
-        """
-        self.path = path
-        self.file = file = read_tool_file(path)
-        if file.recorded is None:
-            raise ToolError(
-                f"tool file {path}: expected a table [recorded] with what the server says of {file.tool}, found none. "
-                f"Write it: toolformer-ops refresh-tool {path}"
-            )
-        self._recorded = file.recorded
-        whole: dict[str, Any] = json.loads(file.recorded.input_schema)
-        if unknown := set(file.fixed) - set(whole.get("properties", {})):
-            raise ToolError(
-                f"tool file {path}: fixed: the tool has no argument {', '.join(sorted(unknown))}. Remove it."
-            )
-        self._whole_schema = whole
-        # Fixed arguments are not the model's to write.
-        open_properties = {name: part for name, part in whole.get("properties", {}).items() if name not in file.fixed}
-        required = [name for name in whole.get("required", ()) if name not in file.fixed]
-        alone = len(required) == 1 and open_properties.get(required[0], {}).get("type") == "string"
-        self.input_argument = required[0] if alone else None
-        """The argument that is the input as it is; None where calls name their arguments."""
-        if alone:
-            open_properties = {required[0]: open_properties[required[0]]}
-        self._schema = {**whole, "type": "object", "properties": open_properties, "required": required}
-        self.spec = ToolSpec(
-            name=file.name,
-            purpose=file.purpose,
-            prompt_file=file.prompt,
-            source=f"tool file {path}",
-            filter_version=_short_hash(file.filter.pattern) if file.filter.pattern else "1",
-            code_version=file.revision,
-            takes_input=bool(open_properties),
-            executes_apart=file.executes_apart,
-            price=file.cost.price if file.cost else None,
-            price_unit=file.cost.unit if file.cost else "",
-            **file.numbers.model_dump(),
-        )
-
-    @functools.cached_property
-    def prompt(self) -> str:
-        """The text of the prompt file beside the tool file.
-
-        Raises:
-            PromptError: it is missing, does not hold `{text}` exactly once, or shows no call of this tool.
-            ToolError: this deployment lets nobody read there.
-        """
-        folder = self.path.parent
-        try:
-            path = local_path(load_settings(), str(folder / self.file.prompt), "prompt", within=folder)
-        except UsageError as error:
-            raise ToolError(f"tool file {self.path}: {error}") from error
-        return load_prompt(path, tool=self.spec.name)
-
-    def filter(self, document: Document) -> list[FilterDecision]:
-        """Texts that hold the file's pattern."""
-        if not self.file.filter.pattern:
-            return super().filter(document)
-        kept = re.search(self.file.filter.pattern, document.text) is not None
-        return [FilterDecision(kept, "holds_pattern" if kept else "no_pattern", end_char=len(document.text))]
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The server's input schema, without fixed arguments and without those that a call cannot name."""
-        return {name: value for name, value in self._schema.items() if name not in {"$schema", "title"}}
-
-    def arguments(self, call_input: str) -> dict[str, Any]:
-        """What a call says, without the fixed arguments, checked against the schema."""
-        if self.input_argument is not None:
-            found: dict[str, Any] = {self.input_argument: call_input}
-        else:
-            found = read_arguments(call_input)
-        check_arguments(found, self._schema)
-        return found
-
-    def sent_arguments(self, call_input: str) -> dict[str, Any]:
-        """What is sent for a call: its own and the fixed arguments.
-
-        Raises:
-            RejectedInputError: the call's arguments are not as the schema says.
-        """
-        arguments = self.arguments(call_input) | self.file.fixed
-        check_arguments(arguments, self._whole_schema)
-        return arguments
-
-    def effective_input(self, call_input: str, document: Document) -> str | None:
-        """The input; where arguments are named, in one spelling. What cannot be sent stays, and gets its reason when run."""
-        if self.input_argument is not None:
-            return call_input
-        try:
-            return write_arguments(self.arguments(call_input), self._schema)
-        except RejectedInputError:
-            return " ".join(call_input.split())
-
-    def version(self, settings: Settings, model_identity: str) -> str:
-        """Server, its version, the tool's schema, and what of the file decides answers.
-
-        The prompt is part of the recipe by itself (`runs/recipes.py`): another prompt samples anew, and asks nothing twice.
-        """
-        file, recorded = self.file, self._recorded
-        server = file.server.model_dump(include={"command", "folder", "url", "headers", "environment"})
-        deciding = [CODE_VERSION, file.tool, server, file.fixed, file.result, file.limits.result_tokens]
-        return (
-            f"{file.name} revision={file.revision} server={recorded.server}@{recorded.version} "
-            f"schema={schema_hash(recorded.input_schema)} file={_short_hash(json.dumps(deciding, sort_keys=True))}"
-        )
-
-    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
-        """Start or reach the server, and compare what it says with what is recorded.
-
-        Raises:
-            ToolError: it cannot be started, has no such tool, says other things than are recorded, or writes without leave.
-            ToolServerError: it does not answer now.
-        """
-        from toolformer_ops.tools.servers.tool_server import ServerRunner
-
-        return ServerRunner(self)
+def toml_value(value: Any) -> str:
+    """A text, a number, a truth value, a list, or a table as TOML; the escapes of its texts are those of JSON."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{toml_value(key)} = {toml_value(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def schema_hash(schema: str) -> str:
     """Names a JSON Schema, however it is spelled."""
-    return _short_hash(json.dumps(json.loads(schema), sort_keys=True, separators=(",", ":")))
+    return short_hash(json.dumps(json.loads(schema), sort_keys=True, separators=(",", ":")))
 
 
-def _short_hash(text: str) -> str:
+def short_hash(text: str) -> str:
+    """The first 12 hex digits of its SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolformer_ops.errors import RejectedInputError
-from toolformer_ops.tools.servers.call_arguments import check_arguments, read_arguments, write_arguments
+from toolformer_ops.tools.servers.call_texts import check_arguments, read_arguments, write_arguments
 
 SCHEMA = {
     "type": "object",

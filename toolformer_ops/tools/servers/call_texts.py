@@ -1,0 +1,180 @@
+"""The two texts of a call of a server's tool: its input, `city: "Paris", date: "2023-01-01"`, and the line that is its answer.
+
+Each argument is a name, a colon, and a value as JSON writes it: a text in double quotes, a number, true, false, null, or an object.
+Lists are not possible, since no call holds a square bracket. What is read is checked against the JSON Schema of the tool before
+it is sent: the model wrote it, and a server may do anything with what it does not expect.
+
+An answer is hostile: it becomes one line within a budget, control characters are escaped, and `call_syntax.py` takes its square
+brackets when it is written into a text.
+"""
+
+import contextlib
+import functools
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from toolformer_ops.errors import RejectedInputError
+from toolformer_ops.storage.corpus_records import escape_control_characters
+from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
+
+DO_NOT_PARSE = "arguments_do_not_parse"
+UNKNOWN = "argument_unknown"
+MISSING = "argument_missing"
+NOT_OF_THE_SCHEMA = "argument_not_of_the_schema"
+NOT_TEXT = "result_not_text"
+LACKS_FIELD = "result_lacks_field"
+TOO_LONG = "result_too_long"
+EMPTY = "empty_result"
+
+MOST_CHARACTERS_A_WORD = 8
+"""A result is cut to so many times its budget of words and punctuation marks before these are counted."""
+
+_NAME = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*:\s*")
+_NEXT = re.compile(r"\s*(,|\Z)\s*")
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_PART = re.compile(r"(.*)\[(-?\d{0,4}):(-?\d{0,4})\]")
+"""A field and the characters of it that are taken."""
+
+
+def read_arguments(text: str) -> dict[str, Any]:
+    """The arguments in the order in which they are written; none of an empty text.
+
+    Raises:
+        RejectedInputError: the text is not `name: value, name: value`, or a name is there twice.
+    """
+    found: dict[str, Any] = {}
+    at = 0
+    while at < len(text.rstrip()):
+        name = _NAME.match(text, at)
+        if name is None or name[1] in found:
+            raise RejectedInputError(DO_NOT_PARSE)
+        try:
+            found[name[1]], at = _DECODER.raw_decode(text, name.end())
+            text.encode()  # what JSON writes as an escape may be half of a character
+            json.dumps(found[name[1]], ensure_ascii=False).encode()
+        except (ValueError, RecursionError) as error:
+            raise RejectedInputError(DO_NOT_PARSE) from error
+        following = _NEXT.match(text, at)
+        if following is None or (following[1] and following.end() == len(text)):
+            raise RejectedInputError(DO_NOT_PARSE)
+        at = following.end()
+    return found
+
+
+def write_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """One spelling of the arguments, in the order of the schema, so that a question that is asked in two ways is asked once."""
+    order = {name: number for number, name in enumerate(schema.get("properties", {}))}
+    names = sorted(arguments, key=lambda name: (order.get(name, len(order)), name))
+    return ", ".join(f"{name}: {json.dumps(arguments[name], ensure_ascii=False, sort_keys=True)}" for name in names)
+
+
+def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    """Check the arguments against a JSON Schema of an object.
+
+    Raises:
+        RejectedInputError: one is unknown, missing, or not as the schema says.
+    """
+    properties = schema.get("properties", {})
+    if not set(arguments) <= set(properties):
+        raise RejectedInputError(UNKNOWN)
+    if not set(schema.get("required", ())) <= set(arguments):
+        raise RejectedInputError(MISSING)
+    from jsonschema import ValidationError
+    from referencing.exceptions import Unresolvable
+
+    try:
+        _validator(json.dumps(schema, sort_keys=True)).validate(dict(arguments))
+    except (ValidationError, Unresolvable, RecursionError) as error:
+        raise RejectedInputError(NOT_OF_THE_SCHEMA) from error
+
+
+@functools.lru_cache(maxsize=64)
+def _validator(schema: str) -> Any:
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing import Registry
+
+    parsed = json.loads(schema)
+    kind = validator_for(parsed, default=Draft202012Validator)
+    # An empty registry: a `$ref` to another address is fetched from nowhere.
+    return kind(parsed, registry=Registry())
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"expected a number, found {text}")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+def texts_of(result: Any) -> str:
+    """The texts of an mcp_types.CallToolResult."""
+    return " ".join(block.text for block in result.content if block.type == "text").strip()
+
+
+def result_line(result: Any, template: str, tokens: int) -> str:
+    """An mcp_types.CallToolResult as one line of at most `tokens` words and punctuation marks.
+
+    Raises:
+        RejectedInputError: it holds no text, not the template's fields, or nothing.
+    """
+    text = texts_of(result)
+    structured = result.structured_content
+    if structured is None:
+        with contextlib.suppress(ValueError, RecursionError):
+            parsed = json.loads(text)
+            structured = parsed if isinstance(parsed, dict) else None
+    try:
+        if template:
+            text = _FIELD.sub(lambda match: _shown(structured, match[1]), template)
+        elif structured is not None and (not text or text.lstrip().startswith("{")):
+            # A server of FastMCP wraps what is no object.
+            text = _line(structured["result"] if set(structured) == {"result"} else structured)
+        elif not text:
+            raise RejectedInputError(NOT_TEXT if any(block.type != "text" for block in result.content) else EMPTY)
+    except RecursionError as error:  # lists in lists, as deep as a hostile server likes
+        raise RejectedInputError(TOO_LONG) from error
+    text = text[: tokens * MOST_CHARACTERS_A_WORD].encode(errors="replace").decode()
+    line = escape_control_characters(" ".join(text.split()))[0]
+    if not line:
+        raise RejectedInputError(EMPTY)
+    cut = cut_at_sentence_end(line, tokens)
+    if not cut:
+        raise RejectedInputError(TOO_LONG)
+    return cut
+
+
+def _shown(structured: Any, place: str) -> str:
+    """What a place of the template stands for: a field, or with `[11:16]` behind it these characters of it, as in Python."""
+    part = _PART.fullmatch(place.strip())
+    if part is None:
+        return _line(_field(structured, place))
+    first, end = (int(bound) if bound else None for bound in part.group(2, 3))
+    cut = _line(_field(structured, part[1]))[first:end]
+    if not cut:
+        raise RejectedInputError(LACKS_FIELD)
+    return cut
+
+
+def _field(structured: Any, path: str) -> Any:
+    """The value at `field.of.it`; numbers count the items of a list."""
+    value = structured
+    for part in path.strip().split("."):
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise RejectedInputError(LACKS_FIELD) from error
+    return value
+
+
+def _line(value: Any) -> str:
+    """A value of JSON in words."""
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{name}: ({_line(item)})" if isinstance(item, dict) else f"{name}: {_line(item)}"
+            for name, item in value.items()
+        )
+    if isinstance(value, list):
+        return ", ".join(f"({_line(item)})" if isinstance(item, (dict, list)) else _line(item) for item in value)
+    return value if isinstance(value, str) else json.dumps(value)

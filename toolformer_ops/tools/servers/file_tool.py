@@ -1,0 +1,370 @@
+"""The tool of a tool file: a call becomes a request of its server, and the answer a line of text.
+
+Calls of a tool that needs one text take the input as it is, `Capital(France)`; others name their arguments,
+`Weather(city: "Paris", date: "2023-01-01")` (`call_texts.py`). When the tool is opened, its server is asked
+what it is, and the tool fails if that is not what the file has recorded: its answers would be those of another version.
+
+`ServerRunner.run` does:
+
+1. The arguments are read and checked; what is not as the schema says gets a reason and is never sent.
+2. Calls run side by side, within the file's limits. One that gets no answer is tried again, after pauses that double, and a
+   server that ended, hangs or lost its connection is started or reached anew in between (`connection.py`).
+3. An input without an answer gets a reason where the server is there for another question; where it is not, or where several
+   inputs in a row got no answer, the batch fails as a whole (`ToolServerError`): nothing is said of its inputs, and the stage
+   begins anew later.
+4. An answer becomes one line of text within a budget.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import (
+    InfrastructureError,
+    NoAnswerError,
+    RejectedInputError,
+    ToolError,
+    ToolServerError,
+    UsageError,
+)
+from toolformer_ops.local_paths import local_path
+from toolformer_ops.records import Document
+from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec, load_prompt
+from toolformer_ops.tools.servers.call_texts import (
+    check_arguments,
+    read_arguments,
+    result_line,
+    texts_of,
+    write_arguments,
+)
+from toolformer_ops.tools.servers.connection import REFUSED, STOP_SECONDS, Connection
+from toolformer_ops.tools.servers.tool_file import RecordedPart, read_tool_file, schema_hash, short_hash
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+
+CODE_VERSION = 1
+"""Raised when the code would send other arguments, or make another text of the same answer."""
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 20.0
+LOGGED_REFUSALS = 5
+
+Answer = TypeVar("Answer")
+
+
+class FileTool(Tool):
+    """The tool of a file. Opening it starts or reaches its server."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            ToolError: the file cannot be used.
+        """
+        self.path = path
+        self.file = file = read_tool_file(path)
+        if file.recorded is None:
+            raise ToolError(
+                f"tool file {path}: expected a table [recorded] with what the server says of {file.tool}, found none. "
+                f"Write it: toolformer-ops refresh-tool {path}"
+            )
+        self.recorded = file.recorded
+        whole: dict[str, Any] = json.loads(file.recorded.input_schema)
+        if unknown := set(file.fixed) - set(whole.get("properties", {})):
+            raise ToolError(
+                f"tool file {path}: fixed: the tool has no argument {', '.join(sorted(unknown))}. Remove it."
+            )
+        self._whole_schema = whole
+        # Fixed arguments are not the model's to write.
+        open_properties = {name: part for name, part in whole.get("properties", {}).items() if name not in file.fixed}
+        required = [name for name in whole.get("required", ()) if name not in file.fixed]
+        alone = len(required) == 1 and open_properties.get(required[0], {}).get("type") == "string"
+        self.input_argument = required[0] if alone else None
+        """The argument that is the input as it is; None where calls name their arguments."""
+        if alone:
+            open_properties = {required[0]: open_properties[required[0]]}
+        self._schema = {**whole, "type": "object", "properties": open_properties, "required": required}
+        self.spec = ToolSpec(
+            name=file.name,
+            purpose=file.purpose,
+            prompt_file=file.prompt,
+            source=f"tool file {path}",
+            filter_version=short_hash(file.filter.pattern) if file.filter.pattern else "1",
+            code_version=file.revision,
+            takes_input=bool(open_properties),
+            executes_apart=file.executes_apart,
+            price=file.cost.price if file.cost else None,
+            price_unit=file.cost.unit if file.cost else "",
+            **file.numbers.model_dump(),
+        )
+
+    @functools.cached_property
+    def prompt(self) -> str:
+        """The text of the prompt file beside the tool file.
+
+        Raises:
+            PromptError: it is missing, does not hold `{text}` exactly once, or shows no call of this tool.
+            ToolError: this deployment lets nobody read there.
+        """
+        folder = self.path.parent
+        try:
+            path = local_path(load_settings(), str(folder / self.file.prompt), "prompt", within=folder)
+        except UsageError as error:
+            raise ToolError(f"tool file {self.path}: {error}") from error
+        return load_prompt(path, tool=self.spec.name)
+
+    def filter(self, document: Document) -> list[FilterDecision]:
+        """Texts that hold the file's pattern."""
+        if not self.file.filter.pattern:
+            return super().filter(document)
+        kept = re.search(self.file.filter.pattern, document.text) is not None
+        return [FilterDecision(kept, "holds_pattern" if kept else "no_pattern", end_char=len(document.text))]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The server's input schema, without fixed arguments and without those that a call cannot name."""
+        return {name: value for name, value in self._schema.items() if name not in {"$schema", "title"}}
+
+    def arguments(self, call_input: str) -> dict[str, Any]:
+        """What a call says, without the fixed arguments, checked against the schema."""
+        if self.input_argument is not None:
+            found: dict[str, Any] = {self.input_argument: call_input}
+        else:
+            found = read_arguments(call_input)
+        check_arguments(found, self._schema)
+        return found
+
+    def sent_arguments(self, call_input: str) -> dict[str, Any]:
+        """What is sent for a call: its own and the fixed arguments.
+
+        Raises:
+            RejectedInputError: the call's arguments are not as the schema says.
+        """
+        arguments = self.arguments(call_input) | self.file.fixed
+        check_arguments(arguments, self._whole_schema)
+        return arguments
+
+    def effective_input(self, call_input: str, document: Document) -> str | None:
+        """The input; where arguments are named, in one spelling. What cannot be sent stays, and gets its reason when run."""
+        if self.input_argument is not None:
+            return call_input
+        try:
+            return write_arguments(self.arguments(call_input), self._schema)
+        except RejectedInputError:
+            return " ".join(call_input.split())
+
+    def version(self, settings: Settings, model_identity: str) -> str:
+        """Server, its version, the tool's schema, and what of the file decides answers.
+
+        The prompt is part of the recipe by itself (`runs/recipes.py`): another prompt samples anew, and asks nothing twice.
+        """
+        file, recorded = self.file, self.recorded
+        server = file.server.model_dump(include={"command", "folder", "url", "headers", "environment"})
+        deciding = [CODE_VERSION, file.tool, server, file.fixed, file.result, file.limits.result_tokens]
+        return (
+            f"{file.name} revision={file.revision} server={recorded.server}@{recorded.version} "
+            f"schema={schema_hash(recorded.input_schema)} file={short_hash(json.dumps(deciding, sort_keys=True))}"
+        )
+
+    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "ServerRunner":
+        """Start or reach the server, and compare what it says with what is recorded.
+
+        Raises:
+            ToolError: it cannot be started, has no such tool, says other things than are recorded, or writes without leave.
+            ToolServerError: it does not answer now.
+        """
+        return ServerRunner(self)
+
+
+class ServerRunner:
+    """The open tool of a file; its connection has an event loop in a thread of its own."""
+
+    def __init__(self, tool: FileTool) -> None:
+        """Start or reach the server, and compare what it says with the file.
+
+        Raises:
+            ToolError: it cannot be started, says other things than are recorded, or may write.
+            ToolServerError: it does not answer now.
+        """
+        self._tool = tool
+        self._limits = limits = tool.file.limits
+        pauses = LONGEST_PAUSE_SECONDS * (limits.tries - 1)
+        rate = 1 / limits.calls_per_second if limits.calls_per_second else 0.0
+        self.time_limit_seconds = (
+            limits.tries * (limits.seconds + 2 * tool.file.server.start_seconds + rate) + pauses + 4 * STOP_SECONDS
+        )
+        """Longest time of an input in a batch; only what hangs in spite of all other limits reaches it."""
+        self._connection: Connection | None = None
+        self._failures = 0
+        self._refusals = 0
+        self._next_start = 0.0
+        self._loop = asyncio.new_event_loop()
+        self._connecting = asyncio.Lock()
+        threading.Thread(target=self._loop.run_forever, daemon=True, name=f"tool {tool.file.name}").start()
+        atexit.register(self.close)
+        try:
+            self._wait_for(self._connected())
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
+        """One output an input, in order.
+
+        Raises:
+            ToolServerError: the server is not there, or answers several inputs in a row not at all.
+        """
+        try:
+            return self._wait_for(self._answers(inputs))
+        except (ToolError, InfrastructureError) as error:
+            self._wait_for(self._drop(self._connection))  # before the process begins anew, without an end of its own
+            raise ToolServerError(str(error)) from error  # where it could not be opened again, the next process says so
+
+    def close(self) -> None:
+        """End the server."""
+        atexit.unregister(self.close)
+        if self._loop.is_running():
+            with contextlib.suppress(Exception):
+                self._wait_for(self._drop(self._connection), timeout=2 * STOP_SECONDS)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _wait_for(self, work: Coroutine[Any, Any, Answer], timeout: float | None = None) -> Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
+
+    async def _answers(self, inputs: Sequence[str]) -> list[ToolOutput]:
+        free = asyncio.Semaphore(self._limits.concurrency)
+
+        async def answer(call_input: str) -> ToolOutput:
+            async with free:
+                return await self._answer(call_input)
+
+        tasks = [asyncio.create_task(answer(item)) for item in inputs]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _answer(self, call_input: str) -> ToolOutput:
+        """The output of one input."""
+        from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+        file = self._tool.file
+        try:
+            # 1. What is sent.
+            arguments = self._tool.sent_arguments(call_input)
+            # 2. The server's answer, in several tries.
+            async for attempt in AsyncRetrying(
+                stop=stop_after_attempt(self._limits.tries),
+                wait=wait_random_exponential(multiplier=FIRST_PAUSE_SECONDS, max=LONGEST_PAUSE_SECONDS),
+                retry=retry_if_exception_type(NoAnswerError),
+                reraise=True,
+            ):
+                with attempt:
+                    await self._turn()
+                    connection = await self._connected()
+                    try:
+                        result = await connection.call(arguments, self._limits.seconds)
+                    except NoAnswerError:
+                        await self._drop(connection)
+                        raise
+        except RejectedInputError as error:
+            return ToolOutput.none(error.reason)
+        # 3. None came. Is it the input, or the server?
+        except NoAnswerError as error:
+            self._failures += 1
+            connection = await self._connected()
+            if self._failures >= self._limits.failures:
+                # The next batch has one input to show that the server is there again.
+                count, self._failures = self._failures, self._limits.failures - 1
+                raise ToolServerError(
+                    connection.told(
+                        f"expected answers, found none to {count} inputs in a row: {error}", "Look at its log"
+                    )
+                ) from error
+            logger.warning(
+                "%s: no answer to %.80r after %d tries: %s", file.name, call_input, self._limits.tries, error
+            )
+            return ToolOutput.none(error.reason)
+        self._failures = 0
+        # 4. One line.
+        if result.is_error:
+            self._refusals += 1
+            if self._refusals <= LOGGED_REFUSALS:
+                logger.warning(
+                    "%s: the server answers %.80r with an error: %.200r", file.name, call_input, texts_of(result)
+                )
+            return ToolOutput.none(REFUSED)
+        try:
+            return ToolOutput.of(result_line(result, file.result, self._limits.result_tokens))
+        except RejectedInputError as error:
+            return ToolOutput.none(error.reason)
+
+    async def _turn(self) -> None:
+        """Wait until another call may start."""
+        if self._limits.calls_per_second:
+            now = time.monotonic()
+            start = max(now, self._next_start)
+            self._next_start = start + 1 / self._limits.calls_per_second
+            await asyncio.sleep(start - now)
+
+    async def _connected(self) -> Connection:
+        """The connection, a new one where the last was lost."""
+        async with self._connecting:
+            if self._connection is None:
+                connection = Connection(self._tool.file, self._tool.path.parent)
+                found = (await connection.open()).recorded
+                try:
+                    self._require_as_recorded(connection, found)
+                except ToolError:
+                    await connection.close()
+                    raise
+                self._connection = connection
+            return self._connection
+
+    def _require_as_recorded(self, connection: Connection, now: RecordedPart) -> None:
+        """Require that the server says what is recorded, and that the tool only reads or may write.
+
+        Raises:
+            ToolError: it does not.
+        """
+        file, recorded, path = self._tool.file, self._tool.recorded, self._tool.path
+        if now.read_only is False and not file.allow_writes:
+            raise ToolError(
+                connection.told(
+                    f"expected a tool that only reads, found that the server marks {file.tool} as one that writes",
+                    f"Where texts of a language model may decide what it writes: allow_writes = true in {path}",
+                )
+            )
+        said = [(part.server, part.version, schema_hash(part.input_schema)) for part in (recorded, now)]
+        differing = [
+            f"{what} {was} is now {is_now}"
+            for what, was, is_now in zip(("server", "version", "schema"), *said, strict=True)
+            if was != is_now
+        ]
+        if differing:
+            raise ToolError(
+                connection.told(
+                    f"expected the server that is recorded in {path}, found another version: {', '.join(differing)}",
+                    f"Take it over as another version of the tool, whose calls run anew: toolformer-ops refresh-tool {path}",
+                )
+            )
+
+    async def _drop(self, connection: Connection | None) -> None:
+        async with self._connecting:
+            if connection is not None and self._connection is connection:
+                self._connection = None
+                await connection.close()
