@@ -2,7 +2,7 @@
 
 `cli/command_line.py` lists the commands by purpose, as `--help` does.
 
-Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result; 75 where something
+Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 if there is no result; 75 if something
 that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk); 143 where SIGTERM ended it.
 """
 
@@ -90,7 +90,7 @@ _WAITS_UNTIL = "_TOOLFORMER_WAITS_UNTIL"
 
 
 def _begin_anew(error: InfrastructureError) -> None:
-    """Wait a moment and begin this stage anew, as the same process; return where it has waited for `outage_seconds`.
+    """Wait a moment and begin this stage anew, as the same process; return once it has waited for `outage_seconds`.
 
     So a stage is at work again seconds after Postgres or S3 is, and Airflow's retries, of which there are few, count long outages.
     What is committed stays, as with a retry.

@@ -78,7 +78,7 @@ class Settings(BaseSettings):
     device: str = Field(default="cpu", description="torch device of the language model: cpu, cuda, cuda:0.")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="float32",
-        description="Number format of the language model's weights; part of every recipe. Where it is not said and the device is a "
+        description="Number format of the language model's weights; part of every recipe. If it is not said and the device is a "
         "GPU: bfloat16.",
     )
     model_parallel: Literal["off", "layers"] = Field(
@@ -116,12 +116,12 @@ class Settings(BaseSettings):
     qa_reader_model: str | None = Field(
         default=None, description="Checkpoint of a QA reader that is a model; empty: span and causal ask the run's."
     )
-    qa_reader_revision: str | None = Field(default=None, description="Commit of that checkpoint where it is a hub id.")
+    qa_reader_revision: str | None = Field(default=None, description="Commit of that checkpoint if it is a hub id.")
     translator: Literal["prompted_lm", "nllb"] = Field(
         default="prompted_lm", description="How the MT tool translates: the run's language model, prompted, or NLLB."
     )
     translator_model: str | None = Field(default=None, description="NLLB checkpoint: a path, or a hub id.")
-    translator_revision: str | None = Field(default=None, description="Commit of the translator where it is a hub id.")
+    translator_revision: str | None = Field(default=None, description="Commit of the translator if it is a hub id.")
     tools_dir: Path | None = Field(
         default=None,
         description="Folder of tool files, each a tool of an MCP server or of an OpenAPI service; empty means `tools` in the state "
@@ -243,14 +243,14 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _format_of_the_device(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """bfloat16 where no format is said and the device is a GPU, which computes it many times as fast as float32."""
+        """bfloat16 if no format is said and the device is a GPU, which computes it many times as fast as float32."""
         if not values.get("dtype") and str(values.get("device", "")).startswith("cuda"):
             return {**values, "dtype": "bfloat16"}
         return values
 
     @property
     def index_dir(self) -> Path:
-        """Folder that the BM25 index is built in, and searched where no published one is."""
+        """Folder that the BM25 index is built in, and searched if no published one is."""
         is_folder = self.wiki_index and not self.wiki_index.startswith("s3://")
         return Path(self.wiki_index) if is_folder else self.state_dir / "wiki_index"
 

@@ -316,7 +316,7 @@ def in_one_record(message: str) -> str:
 def exit_code(error: BaseException) -> int:
     """The process status for `error`.
 
-    2 where a retry cannot help, 3 where there is no result, 75 where something that the work needs is not there now, else 1.
+    2 if a retry cannot help, 3 if there is no result, 75 if something that the work needs is not there now, else 1.
     """
     if isinstance(error, UsageError):
         return EXIT_USAGE
@@ -328,7 +328,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def disk_full(error: BaseException) -> DiskFullError | None:
-    """The error to show where `error`, or what it was raised from, is the system's "no space left"; None where it is not."""
+    """The error to show if `error`, or what it was raised from, is the system's "no space left"; None if it is not."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
@@ -354,7 +354,7 @@ EXTRA_OF_MODULE: dict[str, str] = {
 
 
 def lacking_package(error: BaseException) -> ConfigurationError | None:
-    """The error to show where `error` is that a module of an extra is not installed; None where it is not."""
+    """The error to show if `error` is that a module of an extra is not installed; None if it is not."""
     module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if module not in EXTRA_OF_MODULE:
         return None

@@ -20,7 +20,7 @@ from toolformer_ops.errors import CorpusError
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 CHARACTERS_A_TOKEN = 4
-"""Of English prose, about: what a text counts for where no tokenizer is loaded; in SQL `about_tokens`."""
+"""Of English prose, about: what a text counts for if no tokenizer is loaded; in SQL `about_tokens`."""
 FLOAT32 = "float32"
 """The number format whose losses decide."""
 VerifyInFloat32 = Literal["auto", "on", "all", "off"]
@@ -99,7 +99,7 @@ class Document:
     text: str
     url: str | None = None
     document_date: datetime.date | None = None
-    """The date in the record; None where it has none (the Calendar tool then looks at `url`)."""
+    """The date in the record; None if it has none (the Calendar tool then looks at `url`)."""
 
     @classmethod
     def of(cls, text: str, url: str | None = None, document_date: datetime.date | None = None) -> "Document":
@@ -136,7 +136,7 @@ class CallPosition:
     probability: float
     """p(" [" | P(x), x[:token]), in [0, 1]."""
     pruned_by_loss: float | None = None
-    """L(nothing) in nats, where it proves that no call here can be kept, so that none is sampled; else None."""
+    """L(nothing) in nats, if it proves that no call here can be kept, so that none is sampled; else None."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class PlacedCall:
 class TokenLogProbabilities:
     """Natural log probabilities, float32, of the tokens that a call's losses weight: at most five each, fewer near the text's end.
 
-    None where the loss was not computed.
+    None if the loss was not computed.
     """
 
     without_call: tuple[float, ...]
@@ -193,7 +193,7 @@ class TokenLogProbabilities:
 
 @dataclass(frozen=True)
 class CallLosses:
-    """The weighted losses of one call, in nats; not finite where the model computed no finite number.
+    """The weighted losses of one call, in nats; not finite if the model computed no finite number.
 
     None is a loss that was not computed: a bound proves that the call cannot be kept (`language_model/scoring.py`).
     """
@@ -205,11 +205,11 @@ class CallLosses:
     with_result: float | None
     """L_i with e(c, r) as prefix."""
     without_call_full_context: float | None = None
-    """L_i of the text alone with all the text before i, where the call is scored with less of it; a further term of L-."""
+    """L_i of the text alone with all the text before i, if the call is scored with less of it; a further term of L-."""
     number_format: str = "float32"
     """In which the model computed these losses."""
     token_log_probabilities: TokenLogProbabilities | None = None
-    """What each loss is the weighted sum of; None where the model has no room for text behind the call."""
+    """What each loss is the weighted sum of; None if the model has no room for text behind the call."""
     within_rounding: bool = False
     """Whether the rounding of bfloat16 or float16 may have brought the loss reduction over a threshold, had float32 not decided."""
 
@@ -220,7 +220,7 @@ class CallLosses:
 
     @property
     def reduction_bound(self) -> float:
-        """L- minus L+, or, where a loss was not computed, a number that it does not exceed; nan where a loss is not finite.
+        """L- minus L+, or, if a loss was not computed, a number that it does not exceed; nan if a loss is not finite.
 
         L- is a minimum, so a term that is missing can only lower it; L+ is not negative.
         """

@@ -106,7 +106,7 @@ class SampledParagraph:
 def filter_document(
     tool: Tool, document: Document, choices: FilterChoices, *, chains: bool = False
 ) -> list[FilterDecision]:
-    """The tool's decisions on a document, or one refusal where the text already holds call markup.
+    """The tool's decisions on a document, or one refusal if the text already holds call markup.
 
     What is kept and longer than `choices.max_text_tokens` is cut, or left out. Each piece is a paragraph: the first has its number,
     the others have numbers behind those of all paragraphs, so that the other paragraphs keep theirs.

@@ -5,7 +5,7 @@ run with the parameter `chains` goes over the texts of a release, calls and resu
 those of the text with the first one. What differs from the first round is here:
 
 1. A position is one behind an earlier call, where the text continues (`EarlierCalls.allows`).
-2. A sampled call is a candidate where a piece of an earlier result is in its input and nowhere else in the text before it
+2. A sampled call is a candidate if a piece of an earlier result is in its input and nowhere else in the text before it
    (`EarlierCalls.parent_of`); that earlier call is its parent.
 
 A piece of a result is all of it; a number in it of two digits or more; or two words of it that follow each other and are names or
@@ -55,7 +55,7 @@ class EarlierCalls:
         return after is None or len(_WORD_START.findall(self.text[char : after.start_char])) >= len(TOKEN_WEIGHTS)
 
     def parent_of(self, call_input: str, char: int) -> int | None:
-        """The number, from 0, of the last call before `char` whose result the input holds; None where there is none.
+        """The number, from 0, of the last call before `char` whose result the input holds; None if there is none.
 
         A piece that the text before `char` holds outside of calls, or that is in the input of that call, says nothing: the model
         may have it from there.

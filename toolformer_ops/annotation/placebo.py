@@ -5,12 +5,12 @@
    pool's calls. So it depends on no batch, shard or order, and a call that leaves the pool changes the draw of those alone that
    drew it. Equal calls of a text draw the same placebos: their passes are equal, too, and are computed once.
 2. A call whose own reduction reaches `prune_below` gets K placebos. Its information is the mean of L(e(c, r')) - L(e(c, r)).
-3. A sampled call, whatever its reduction is, gets one placebo: the sample for the false-discovery rate. Where this placebo
+3. A sampled call, whatever its reduction is, gets one placebo: the sample for the false-discovery rate. If this placebo
    reaches `prune_below`, the next K are scored, too, and its information is measured against them as that of a result is. So
    the rate counts what the run's whole keep rule would keep.
 
 The shortcuts of scoring hold for placebos, with the same proof (`language_model/scoring.py`): the placebo reduction is at most
-any known term of L-, and at most such a term minus L(e(c, r')). Where that is surely below `prune_below`, no threshold of the
+any known term of L-, and at most such a term minus L(e(c, r')). If that is surely below `prune_below`, no threshold of the
 run counts the placebo, and nothing more is computed; the row keeps the bound.
 """
 
@@ -68,7 +68,7 @@ class JudgedCall:
 
     @property
     def own_loss(self) -> float | None:
-        """L(e(c, r)) where it was computed; its placebos are computed in the same number format."""
+        """L(e(c, r)) if it was computed; its placebos are computed in the same number format."""
         return self.scored.loss_with_result
 
 
@@ -79,7 +79,7 @@ class PlaceboLoss:
     number: int
     """In the order of the draw, from 1."""
     source: int | None
-    """The call of the pool that the result is of; None where there is none."""
+    """The call of the pool that the result is of; None if there is none."""
     is_sampled: bool
     reason: str | None = None
     """Why there is no placebo reduction."""
@@ -125,7 +125,7 @@ class PlaceboDraw:
         return self.placebos > 0 and scored.loss_reduction is not None and scored.loss_reduction >= prune_below
 
     def of_call(self, call: JudgedCall, count: int) -> list[PooledResult]:
-        """The first `count` placebos of a call; fewer where the pool has no more other results of other documents."""
+        """The first `count` placebos of a call; fewer if the pool has no more other results of other documents."""
         place = hashlib.sha256(call.document_id.bytes + call_without_result(call.call).encode("utf-8")).digest()
         order = np.argsort(_mixed(self._keys ^ np.uint64(int.from_bytes(place[:8], "big"))), kind="stable")
         drawn: list[PooledResult] = []
@@ -148,7 +148,7 @@ def score_placebos(
 ) -> list[list[list[PlaceboLoss]]]:
     """By text, the placebos of each call, in order; none for a call that is neither sampled nor reaches `prune_below`.
 
-    The texts are computed together. The model is loaded only where a call has placebos.
+    The texts are computed together. The model is loaded only if a call has placebos.
     """
     k = draw.placebos
     calls = [call for _, of_text in texts for call in of_text]
@@ -270,7 +270,7 @@ def _by_format(
 ) -> list[tuple[str, list[Key]]]:
     """The placebos by the number format that they are computed in: that of the call's own losses, float32 first.
 
-    One format is done before the next begins, since weights may take each other's place. Where the model does not verify, all are
+    One format is done before the next begins, since weights may take each other's place. If the model does not verify, all are
     in its own format: beside a call that another device has verified, information differs by rounding.
     """
     own = model.number_format
@@ -317,12 +317,12 @@ def _scored(
     def is_pruned(bound: float) -> bool:
         return model.surely_below(bound, choices.prune_below)
 
-    # 1. L(e(c, r')), where no term of L- proves enough. Beyond the first, a placebo is compared by this loss, which is needed.
+    # 1. L(e(c, r')), if no term of L- proves enough. Beyond the first, a placebo is compared by this loss, which is needed.
     with_result = losses(
         (key for key in wanted if key[1] > 1 or not is_pruned(calls[key[0]].known_bound)),
         lambda key: drawn[key[0]][key[1] - 1].result,
     )
-    # 2. L(e(c, "")), where it decides and was not computed with the call, since the call's own result saves too little.
+    # 2. L(e(c, "")), if it decides and was not computed with the call, since the call's own result saves too little.
     without_result = losses(
         (
             key

@@ -5,7 +5,7 @@
 2. The engine computes L(nothing), L(e(c, "")) and L(e(c, r)), in nats, of the calls of many texts together: `score_texts`.
 3. A call without a usable result, or whose losses are not finite numbers, gets a reason and no losses. A call that provably cannot
    reach `prune_below` gets a reason and the losses that prove it.
-4. A call is kept where its loss reduction reaches a threshold: `ScoredCall.is_kept`. In Postgres, `sql/views` decide that.
+4. A call is kept if its loss reduction reaches a threshold: `ScoredCall.is_kept`. In Postgres, `sql/views` decide that.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class ExecutedCall:
     """Index, in the text's token ids, of the token that follows the call."""
     call: Call
     results: Sequence[str] | None
-    """Ranked, best first; None where the tool was not asked."""
+    """Ranked, best first; None if the tool was not asked."""
     reason: str | None
     """Why there is no result."""
     input_only_after: bool = False
@@ -70,11 +70,11 @@ class ScoredCall:
     loss_without_result: float | None = None
     loss_with_result: float | None = None
     loss_without_call_full_context: float | None = None
-    """Only where the call was scored with less than the whole text before it."""
+    """Only if the call was scored with less than the whole text before it."""
     number_format: str | None = None
     """In which the model computed the losses."""
     token_log_probabilities: TokenLogProbabilities | None = None
-    """The terms of the losses; None where there are no losses."""
+    """The terms of the losses; None if there are no losses."""
     within_rounding: bool = False
     """Whether rounding may decide it, or would where float32 had not; counted, and no column."""
     reduction_bound: float | None = None
@@ -119,11 +119,11 @@ def score_texts(
     keep_threshold: float,
     texts: Sequence[ExecutedText],
 ) -> list[list[ScoredCall]]:
-    """The result and the losses of each call of each text, in order. The model is loaded only where a call has a result.
+    """The result and the losses of each call of each text, in order. The model is loaded only if a call has a result.
 
     Of a network in bfloat16 or float16, `choices.verify_in_float32` says which losses are computed again in float32.
     """
-    # 1. Results; of calls that no release takes only where they are scored as well.
+    # 1. Results; of calls that no release takes only if they are scored as well.
     scored = [
         [
             ScoredCall(reason=INPUT_ONLY_AFTER)

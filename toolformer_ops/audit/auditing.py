@@ -31,7 +31,7 @@ Kind = Literal["lost", "doubled", "changed", "orphaned"]
 PAGE_DOCUMENTS = 5000
 """Documents of one statement: their rows are some 100 MB in Postgres, which sorts them by index."""
 MOST_FINDINGS = 1000
-"""Findings of one page that are stored: where a whole partition is lost, one example of each document adds nothing."""
+"""Findings of one page that are stored: if a whole partition is lost, one example of each document adds nothing."""
 NO_DOCUMENT = "00000000-0000-0000-0000-000000000000"
 
 
@@ -83,7 +83,7 @@ class ToolOfRun:
     execution_recipe_id: str
     scoring_recipe_id: str
     placebo_recipe_id: str | None
-    """None where the run has no placebos."""
+    """None if the run has no placebos."""
 
 
 @dataclass(frozen=True)

@@ -405,7 +405,7 @@ def conclude(
 ) -> list[CheckResult]:
     """Store all results, report them, and return them.
 
-    `record_passed` writes in the same transaction, where no check stops the run.
+    `record_passed` writes in the same transaction, if no check stops the run.
 
     Raises:
         QualityError: a check with severity `fail` failed.

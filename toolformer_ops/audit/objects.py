@@ -40,7 +40,7 @@ class Content:
     calls: int = 0
     findings: list[Finding] = field(default_factory=list)
     digest: "hashlib._Hash | None" = None
-    """Of the release's id; None where that cannot be computed again."""
+    """Of the release's id; None if that cannot be computed again."""
 
 
 def releases(auditing: Auditing, release_id: str, _: str) -> Page:
@@ -241,7 +241,7 @@ def _check_objects(
 def _manifest(
     auditing: Auditing, uri: str, sha256: str, remedy: str, repair: dict[str, Any] | None, page: Page
 ) -> Manifest | None:
-    """The registered manifest of a publication; None, with a finding, where it is gone or another one."""
+    """The registered manifest of a publication; None, with a finding, if it is gone or another one."""
     prefix = auditing.store.key_of(uri)
     key = f"{prefix}/{MANIFEST}"
     repair = {**repair, "keys": [key]} if repair else None

@@ -156,7 +156,7 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
 def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
     """Delete a release's wrong objects and write them from Postgres, if the rows there still give this very release.
 
-    The registration stays, but for calls that are lost, and the manifest's hash where this version writes other bytes.
+    The registration stays, but for calls that are lost, and the manifest's hash if this version writes other bytes.
 
     Raises:
         ToolformerError: they give another one, or the manifest that they give is there, and another one is registered.

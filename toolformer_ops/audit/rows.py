@@ -142,7 +142,7 @@ def numbered_runs(auditing: Auditing) -> list[str]:
 def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
     """The stored numbers of a finished run are those that the rows give; not comparable where rows are damaged.
 
-    Where all runs of the corpus are looked at, those before are proven by now, and what changed since them is counted.
+    If all runs of the corpus are looked at, those before are proven by now, and what changed since them is counted.
     """
     if auditing.has_damaged_rows():
         return Page(items=1, unprovable=1)

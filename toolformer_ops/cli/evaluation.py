@@ -26,7 +26,7 @@ Limit = Annotated[
     int, typer.Option(help="A sample of so many inputs over the parts of each data set; 0 means all.", min=0)
 ]
 Ranks = Annotated[
-    str, typer.Option("--k", help="A call starts where it is among the k most likely tokens; commas between several.")
+    str, typer.Option("--k", help="A call starts if it is among the k most likely tokens; commas between several.")
 ]
 Tools = Annotated[
     list[str] | None, typer.Option("--tool", help="A tool that may be called; may be repeated. All by default.")

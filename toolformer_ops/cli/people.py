@@ -54,7 +54,7 @@ def call(
     date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
     model: Model = "",
 ) -> None:
-    """Run a tool on one input and print its result; exit 3 where there is none.
+    """Run a tool on one input and print its result; exit 3 if there is none.
 
     Example: toolformer-ops call Calculator "27 + 4 * 2"
     """
@@ -71,7 +71,7 @@ def call(
 
 @app.command("filter")
 def filter_file(corpus: Corpus, tool: ToolOption) -> None:
-    """Print a tool's filter decisions, one JSON line a document, or one a paragraph where the tool judges paragraphs.
+    """Print a tool's filter decisions, one JSON line a document, or one a paragraph if the tool judges paragraphs.
 
     Example: toolformer-ops filter --tool Calculator docs.jsonl
     """

@@ -15,9 +15,9 @@ RunId = Annotated[str, typer.Argument(help="Id of a run, as in annotation_runs."
 @app.command("placebo")
 def placebo(
     run: RunId,
-    placebos: Annotated[int, typer.Option(help="Placebos a call (K), where the run asked for none.", min=0)] = 3,
+    placebos: Annotated[int, typer.Option(help="Placebos a call (K), if the run asked for none.", min=0)] = 3,
     placebo_sample: Annotated[
-        int, typer.Option(help="Calls a tool in the sample for the rate, where the run asked for none.", min=0)
+        int, typer.Option(help="Calls a tool in the sample for the rate, if the run asked for none.", min=0)
     ] = 2000,
 ) -> None:
     """Score the placebos of a run from before placebos, or what is missing of them; nothing is sampled or executed again.
@@ -44,7 +44,7 @@ def thresholds(
 ) -> None:
     """Print for each tool of a run the lowest threshold that holds a false-discovery rate, with the calls that it keeps.
 
-    Exit 3 where there is no such threshold for any tool.
+    Exit 3 if there is no such threshold for any tool.
 
     Example: toolformer-ops thresholds night-1 --false-discovery-rate 0.1
     """

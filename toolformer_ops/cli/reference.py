@@ -39,8 +39,8 @@ def command_line() -> str:
     return (
         f"# The command line\n\n{MADE_BY}\n{body.rstrip()}\n\n"
         "## Exit status\n\n"
-        "0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 where there is no result;\n"
-        "75 where something that the work needs is not there now; 143 where SIGTERM ended it. Each error is one\n"
+        "0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 if there is no result;\n"
+        "75 if something that the work needs is not there now; 143 where SIGTERM ended it. Each error is one\n"
         "sentence on stderr.\n"
     )
 
@@ -80,7 +80,7 @@ def sql_examples() -> str:
     return (
         f"# Example queries\n\n{MADE_BY}\n\n"
         'Ask one with `make sql Q="$(cat sql/examples/02_how_many_calls_are_kept.sql)"`, or in psql with `\\i`.\n'
-        "They are about the newest finished run where nothing else is said; `:'run'` is another one. How the tables\n"
+        "They are about the newest finished run if nothing else is said; `:'run'` is another one. How the tables\n"
         "work together is in [database.md](database.md), every column in [data_model.md](data_model.md).\n"
         + "".join(chapters)
     )

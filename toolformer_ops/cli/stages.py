@@ -181,7 +181,7 @@ def placebo(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
 @app.command("check")
 def check(run: Run, tool: Tool) -> None:
-    """Test a tool's rows; exit 3 where a check with severity `fail` does not pass.
+    """Test a tool's rows; exit 3 if a check with severity `fail` does not pass.
 
     Example: toolformer-ops stage check --run night-1 --tool Calculator
     """
@@ -205,7 +205,7 @@ def release(run: Run) -> None:
 
 @app.command("check-release")
 def check_release(run: Run) -> None:
-    """Test the run's release; exit 3 where a check with severity `fail` does not pass.
+    """Test the run's release; exit 3 if a check with severity `fail` does not pass.
 
     Example: toolformer-ops stage check-release --run night-1
     """
@@ -299,7 +299,7 @@ def finish_run(
     state: Annotated[str, typer.Option(help="success or failed.")] = "success",
     problem: Annotated[str, typer.Option(help="What failed.")] = "",
 ) -> None:
-    """Record how a run ended, store its numbers, and print its summary as JSON, where it annotates.
+    """Record how a run ended, store its numbers, and print its summary as JSON, if it annotates.
 
     Example: toolformer-ops stage finish-run --run night-1 --state success
     """

@@ -136,7 +136,7 @@ class WritingModel:
             streamer: transformers' BaseStreamer, for a batch of one; the tokens of a call come when it has its result.
             decoding: when and how often calls are made; its token limit and stop give way to those of the configuration.
             dates: current date of each row, for the Calendar.
-            attention_mask: (batch, tokens), 0 where a row is padded.
+            attention_mask: (batch, tokens), 0 if a row is padded.
             kwargs: fields of the configuration.
 
         Returns:
@@ -174,7 +174,7 @@ class WritingModel:
         if streamer is not None:
             streamer.end()
 
-        # Prompts and continuations in one tensor, with the end-of-text token where the model wrote it.
+        # Prompts and continuations in one tensor, with the end-of-text token if the model wrote it.
         end = self.tokenizer.eos_token_id
         padding = config.pad_token_id if config.pad_token_id is not None else self._padding_id
         rows = [

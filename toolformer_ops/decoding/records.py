@@ -36,7 +36,7 @@ class DecodingSettings:
     barred_tools: tuple[str, ...] = ()
     """Tools whose names the model cannot write in a call."""
     stop: str | None = None
-    """A text that ends the continuation where the model writes it outside a call; it is not part of the continuation."""
+    """A text that ends the continuation if the model writes it outside a call; it is not part of the continuation."""
 
     def __post_init__(self) -> None:
         least = {"max_new_tokens": 1, "call_start_rank": 0, "calls_per_input": 0, "max_call_tokens": 1}
@@ -61,7 +61,7 @@ class MadeCall:
     """The text between the brackets."""
     result: str | None
     reason: str | None
-    """Why there is no result, in snake_case; None where there is one."""
+    """Why there is no result, in snake_case; None if there is one."""
     start_char: int
     """Where the call starts in the continuation: its bracket; for a call without a result the place where it started."""
     end_char: int

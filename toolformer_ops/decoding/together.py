@@ -183,7 +183,7 @@ class Together:
         # 1. The prompts for which there is room.
         self._join(cache)
 
-        # 2. Where nothing else can continue: run the tools for all texts that wait.
+        # 2. If nothing else can continue: run the tools for all texts that wait.
         while self._waiting and not self._growing:
             asking, self._waiting = self._waiting, {}
             self._tools.answer([text.writer for text in asking.values()])
@@ -270,7 +270,7 @@ class Together:
         head: tuple[int, ...] = ()
         if prompt.shared_head:
             head = (*self._tokenization.start_ids, *self._tokenization.ids(prompt.shared_head.rstrip()))
-        # Not shared where the head's tokens by themselves are not those of the whole prompt.
+        # Not shared if the head's tokens by themselves are not those of the whole prompt.
         return self._model.cached_prompt(head[: len(ids) - 1] if ids[: len(head)] == head else ())
 
     def _sort(self, number: int, text: _Text) -> None:

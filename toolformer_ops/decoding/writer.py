@@ -434,7 +434,7 @@ class Writer:
             return best
         others = self.tools.difference(barred)
         for token in choice.order:
-            # A name is refused where it is a barred tool's, or the beginning of one and of no other tool's.
+            # A name is refused if it is a barred tool's, or the beginning of one and of no other tool's.
             name, bracket, _ = self._call_text(opened, token).partition("(")
             name = name.strip()
             only_barred = name != "" and _begins(barred, name) and not _begins(others, name)

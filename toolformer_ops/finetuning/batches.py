@@ -93,7 +93,7 @@ def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: in
 
 
 def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
-    """How this model's batches are made: packed where that is exact, else padded."""
+    """How this model's batches are made: packed if that is exact, else padded."""
     # Any id will do: padding is neither attended to nor scored.
     known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
     padding_id = next(value for value in known if value is not None)
@@ -103,7 +103,7 @@ def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
 
 
 def packs_exactly(network: Any) -> bool:
-    """Whether three short sequences in one row give the logits that each gives alone; never where the network fills a cache."""
+    """Whether three short sequences in one row give the logits that each gives alone; never if the network fills a cache."""
     if "position_ids" not in inspect.signature(network.forward).parameters:
         return False
     vocabulary = network.get_input_embeddings().num_embeddings

@@ -85,7 +85,7 @@ def read_trained(path: Path) -> TrainedModel:
 
 
 def devices_of(settings: Settings, recipe: FinetuningRecipe, processes: int | None) -> list[str] | None:
-    """The GPUs (or names of CPU processes) that train, one process each; None where this process trains itself.
+    """The GPUs (or names of CPU processes) that train, one process each; None if this process trains itself.
 
     `cuda` means all GPUs that share a batch evenly, `cuda:1` that one.
     """

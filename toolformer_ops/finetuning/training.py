@@ -1,4 +1,4 @@
-"""Train a model on token sequences with transformers' Trainer, from the last checkpoint on where there is one.
+"""Train a model on token sequences with transformers' Trainer, from the last checkpoint on if there is one.
 
 The objective is language modelling: every token of the text and of the calls counts alike, as in the paper. Gradients are
 accumulated over forward passes, and the loss is the mean over the tokens of the whole effective batch, so that how a batch is
@@ -53,7 +53,7 @@ class TrainedModel:
     precision: str
     """Number format of the forward passes: float32 or bfloat16."""
     best: DevelopmentScore | None
-    """The step whose weights these are; None where no development document was scored, and they are the last step's."""
+    """The step whose weights these are; None if no development document was scored, and they are the last step's."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def _run(trainer: Trainer, checkpoint: Path | None) -> None:
 def training_arguments(
     settings: Settings, recipe: FinetuningRecipe, folder: Path, plan: TrainingPlan
 ) -> TrainingArguments:
-    """What transformers' Trainer is told. Where the plan names DeepSpeed, models are loaded divided while this exists."""
+    """What transformers' Trainer is told. If the plan names DeepSpeed, models are loaded divided while this exists."""
     processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))
     device_batch = recipe.device_batch(plan.device_batch, processes)
     return TrainingArguments(

@@ -78,7 +78,7 @@ class TrainingLog:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of one of the files, as far as they are whole; none where it is not there."""
+    """The lines of one of the files, as far as they are whole; none if it is not there."""
     lines: list[dict[str, Any]] = []
     if path.is_file():
         for text in path.read_text(encoding="utf-8").splitlines():

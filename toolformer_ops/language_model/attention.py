@@ -50,7 +50,7 @@ class GroupPass:
     """What one pass adds to a group, and what each of the new tokens sees of it."""
 
     def __init__(self, group: Group, rows: np.ndarray, counts: np.ndarray, *, by_range: bool) -> None:
-        """`counts[n]` new tokens for row `rows[n]`; one each where the group's sequences have columns of their own.
+        """`counts[n]` new tokens for row `rows[n]`; one each if the group's sequences have columns of their own.
 
         `by_range`: rows that see the same columns of a text are put next to each other.
         """
@@ -271,7 +271,7 @@ class GroupPass:
         return found
 
     def _write(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Add the new keys and values: to the sequences' own columns where they have some, else to the texts'."""
+        """Add the new keys and values: to the sequences' own columns if they have some, else to the texts'."""
         group = self.group
         _, _, column, text, of_row, *_ = self._indices(keys.device)
         if group.branches:

@@ -191,7 +191,7 @@ class Group:
 
 
 def _resized(columns: Tensor, dim: int, size: int) -> Tensor:
-    """The same with another size of a dimension, zeros where it is longer."""
+    """The same with another size of a dimension, zeros if it is longer."""
     shape = list(columns.shape)
     kept, shape[dim] = min(size, shape[dim]), size
     resized = columns.new_zeros(shape)

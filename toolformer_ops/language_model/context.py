@@ -52,7 +52,7 @@ class AnnotationContext:
     text_start: int
     """How many tokens come before token 0 of the window (its second copy)."""
     hidden_shift: int
-    """Token i of the window has row i + hidden_shift of `text_hidden`, from the second word on; negative where the first word takes
+    """Token i of the window has row i + hidden_shift of `text_hidden`, from the second word on; negative if the first word takes
     fewer tokens behind the separator."""
 
     @property
@@ -236,7 +236,7 @@ class _Places:
 def _marker_probabilities(
     model: CausalModel, together: Sequence[tuple[AnnotationContext, _Places]], marker_ids: Sequence[int]
 ) -> list[list[float]]:
-    """p(marker) before each token of each window; the product of its parts where the marker is several tokens."""
+    """p(marker) before each token of each window; the product of its parts if the marker is several tokens."""
     hidden = torch.stack([context.before(token) for context, places in together for token in places.in_window])
     values = np.array(model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))
     if len(marker_ids) > 1:

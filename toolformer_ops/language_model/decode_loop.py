@@ -33,7 +33,7 @@ class NextTokens:
     """The rows that continue after a step; arrays of one length."""
 
     parents: np.ndarray
-    """Which row of the step each continues, ascending; the same several times where a row branches."""
+    """Which row of the step each continues, ascending; the same several times if a row branches."""
     labels: np.ndarray
     """The task's numbers for them, distinct."""
     tokens: np.ndarray
@@ -48,7 +48,7 @@ class Task(Protocol):
         ...
 
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
-        """Choose on the device, given these rows' hidden states, (rows, hidden): integers; None where nothing is chosen."""
+        """Choose on the device, given these rows' hidden states, (rows, hidden): integers; None if nothing is chosen."""
         ...
 
     def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:

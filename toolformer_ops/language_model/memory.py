@@ -1,4 +1,4 @@
-"""How much may be in flight on a network's devices, and what happens where it was too much.
+"""How much may be in flight on a network's devices, and what happens if it was too much.
 
 `DeviceMemory` divides what is free once the weights are there by what the network's shape says that a token takes:
 
@@ -7,7 +7,7 @@
     logits rows     the vocabulary in the network's format, and what drawing a token holds beside it
 
 No more than a device can use: from some number on, more tokens at once make nothing faster (`ENOUGH`). These budgets bound batches,
-so they decide no number where a row's bits do not depend on its batch (on a CPU).
+so they decide no number if a row's bits do not depend on its batch (on a CPU).
 
 `DeviceMemory.halving` runs a batch that does not fit in two halves, and so on down to a single item. Where even that does not
 fit, it raises `DeviceMemoryError`; a stage then gives up that one text and continues.
@@ -54,7 +54,7 @@ class TokenBytes:
     in_pass: int
     """Activations of one layer, the one that takes most being like the others."""
     logits: int
-    """One row over the vocabulary, where most is held: while a token is drawn (`HELD_TO_DRAW`)."""
+    """One row over the vocabulary, if most is held: while a token is drawn (`HELD_TO_DRAW`)."""
 
     @classmethod
     def of(cls, config: Any, dtype: torch.dtype) -> "TokenBytes":
@@ -210,7 +210,7 @@ def free_main_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def give_back() -> None:
-    """Return what is free to the system; nothing happens where the C library cannot.
+    """Return what is free to the system; nothing happens if the C library cannot.
 
     glibc keeps freed memory, in pieces, where blocks of many sizes come and go. Measured with a SmolLM2 worker in float32: 100
     texts take 1,343 MiB at most, and 1,686 without this.

@@ -175,10 +175,10 @@ class LanguageModel:
         `context_tokens` is how much text before a position the call is scored with; None is all.
 
         A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or `keep_threshold`
-        (`within_rounding`). Where it verifies (`verifies`), it computes these again in float32, and those without finite losses,
+        (`within_rounding`). If it verifies (`verifies`), it computes these again in float32, and those without finite losses,
         so that at both thresholds the kept calls are those of float32; with `all` every call that may reach `prune_below`, so
         that they are at each threshold from there on. Those of all texts are computed together.
-        All are nan where a call is so long that the model's window has no room for text behind it.
+        All are nan if a call is so long that the model's window has no room for text behind it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
@@ -229,7 +229,7 @@ class LanguageModel:
     ) -> list[list[float]]:
         """L(e(c, r)) of each call alone, nats, in order, in float32 or in the model's own format.
 
-        nan where a call is so long that the model's window has no room for text behind it.
+        nan if a call is so long that the model's window has no room for text behind it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1, or the number format is neither.
@@ -257,7 +257,7 @@ class LanguageModel:
         return [difference for difference in differences if math.isfinite(difference)]
 
     def verifies(self, choice: VerifyInFloat32) -> bool:
-        """Whether losses are computed again in float32 under this choice: with `auto`, where the device has room for both weights.
+        """Whether losses are computed again in float32 under this choice: with `auto`, if the device has room for both weights.
 
         Raises:
             ModelError: they are to be, and the device could not hold float32 weights alone.
@@ -295,9 +295,9 @@ class LanguageModel:
         return self._in_format(self.number_format)
 
     def _in_format(self, number_format: str) -> CausalModel:
-        """The model in its own number format or in float32, loaded where it is not there.
+        """The model in its own number format or in float32, loaded if it is not there.
 
-        Where the device has no room for both, one takes the other's place, which takes as long as loading. So callers ask for many
+        If the device has no room for both, one takes the other's place, which takes as long as loading. So callers ask for many
         calls at a time in one format and then in the other.
         """
         if number_format not in self._loaded:

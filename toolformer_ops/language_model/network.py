@@ -71,7 +71,7 @@ class Network:
     ) -> list[Tensor]:
         """Last hidden states of each sequence, (tokens, hidden) each, in the order given; of its tokens `rows[n]` if given.
 
-        Computed in batches that fit into memory, halved where they do not; rows that are not asked for are not kept.
+        Computed in batches that fit into memory, halved if they do not; rows that are not asked for are not kept.
         """
         found: dict[int, Tensor] = {}
         for batch in fill_passes(sequences, self.memory.pass_tokens, share=self.kind == "cpu"):
@@ -195,7 +195,7 @@ def _window_tokens(config: Any, tokenizer_length: int) -> int:
 
 
 def _sliding_window(config: Any, window_tokens: int) -> int | None:
-    """Tokens that a sliding layer looks back, itself included; None where no layer forgets within the model's window."""
+    """Tokens that a sliding layer looks back, itself included; None if no layer forgets within the model's window."""
     window = getattr(config, "sliding_window", None)
     if not window or window >= window_tokens or getattr(config, "use_sliding_window", True) is False:
         return None

@@ -137,7 +137,7 @@ class Ranges:
     starts: Tensor
     """(sequences + 1,) where each range of keys begins; the last number is read only where `lengths` is None."""
     lengths: Tensor | None
-    """(sequences,) keys of each range; None where each ends at the next one's start."""
+    """(sequences,) keys of each range; None if each ends at the next one's start."""
     most_queries: int
     most_keys: int
 
@@ -155,7 +155,7 @@ def variable_lengths(
 ) -> Tensor:
     """Write the attention of each sequence, (tokens, heads, width), into `mixed`, by one kernel; its log-sum-exp, (heads, tokens).
 
-    With `causal` the last query is at the place of the last key. Where a range is empty, `mixed` is 0 and the log-sum-exp +inf.
+    With `causal` the last query is at the place of the last key. If a range is empty, `mixed` is 0 and the log-sum-exp +inf.
 
     Ranges may overlap, and begin in any order: torch documents starts as lengths added up, and its kernel (flash attention 2, torch
     2.13) reads a range's start alone where lengths are given; the comparison at load would find another one. Keys are not split
@@ -170,7 +170,7 @@ def variable_lengths(
         values,
         ranges.ends,
         ranges.starts,
-        # At least 2: where each sequence has one query and heads share keys, torch 2.13 writes to a copy of `mixed` instead.
+        # At least 2: if each sequence has one query and heads share keys, torch 2.13 writes to a copy of `mixed` instead.
         max(2, ranges.most_queries),
         ranges.most_keys,
         return_aux=AuxRequest(lse=True),

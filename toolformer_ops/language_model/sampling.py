@@ -11,7 +11,7 @@ sample are made when its text is added.
 A sample ends when its text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair vocabularies. A table
 says which tokens hold one. It also ends, unfinished, at the token budget or where the model ends the document.
 
-Where the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn. Measured with
+If the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn. Measured with
 SmolLM2-135M-Instruct: after "[QA" the prompt's examples make `("` 98.7 % likely and `(` 0.3 %; made to continue from `(`, the model
 writes `film` where it else writes a question, and `Calendar(Monday)` where it else writes `Calendar()`.
 Does not parse calls: `call_syntax.py` does.
@@ -47,7 +47,7 @@ class SamplingSettings:
     max_new_tokens: int
     """Most tokens after `call_start`; the first of them may bring the end of `call_start` along (`tokenization.CallStart`)."""
     call_start: str
-    """" [" or, where the tool's name is given, " [Calculator("."""
+    """" [" or, if the tool's name is given, " [Calculator("."""
     temperature: float
     """Above 0; 1 is the model's own distribution."""
     top_p: float

@@ -4,7 +4,7 @@
 prefix of the text, since the model has never met a call in mid-sentence (paper, footnote 3). For z empty the text follows the
 start token directly. Weights are those of `losses.py`; near the end of a text fewer tokens count and no weight is scaled up.
 
-Context. The paper gives all the text before i. Where a window of W tokens is asked for, or where text and prefix exceed the
+Context. The paper gives all the text before i. If a window of W tokens is asked for, or if text and prefix exceed the
 model's window, a call is scored with less: its three losses then see the same part of the text, and L- has a fourth term, the
 loss without a call under the full context, so that no call wins because context was withheld. Full context is all that the
 model's window holds of the text without a prefix (`tokenization.py`).
@@ -17,7 +17,7 @@ Shortcuts that change no kept call:
 - `prune_below` = t > 0. A threshold tau keeps a call only if L- minus L+ >= tau. L- is a minimum, so each of its terms bounds it
   from above; L+ >= 0, as a weighted sum of -log p >= 0. So min(L(nothing), L_full(nothing)) < t, or that minimum minus L+ < t,
   proves that no tau >= t keeps the call, and its other losses need not be computed. Computed numbers have rounding errors;
-  a bound counts as below t only where it is so by `rounding_nats`.
+  a bound counts as below t only if it is so by `rounding_nats`.
 
 Many texts are scored together, so that passes are full (`packing.py`), in rounds: after each the calls are pruned. On a CPU the
 losses of a text do not depend on the other texts, bit for bit; on other devices they may differ by rounding. Does not decide which
@@ -191,7 +191,7 @@ class _TextPasses:
         return _Pass((), owner(plan_windows(len(self._text), self._room), token).start)
 
     def planned(self, call: PlacedCall, context_tokens: int | None) -> "_PlannedCall | None":
-        """A call with its passes; None where its prefix leaves no room for text."""
+        """A call with its passes; None if its prefix leaves no room for text."""
         if not 1 <= call.token < len(self._text):
             raise ValueError(f"expected a position in 1..{len(self._text) - 1}, found {call.token}")
         without_result, with_result = (
@@ -233,7 +233,7 @@ class _TextPasses:
         return weighted_loss(self.log_probabilities(one, token))
 
     def known(self, one: _Pass, token: int) -> tuple[float, ...] | None:
-        """The log probabilities where all five were run; passes with calls nearby may have run some of them, or all."""
+        """The log probabilities if all five were run; passes with calls nearby may have run some of them, or all."""
         if all((one, scored) in self.found for scored in self.scored(token)):
             return tuple(self.log_probabilities(one, token))
         return None
@@ -243,7 +243,7 @@ class _TextPasses:
         return tuple(self._text.char_span(scored, scored + 1) for scored in self.scored(token))
 
     def _text_start(self, token: int, longest_prefix: int, context_tokens: int | None) -> int | None:
-        """From where on the text is given: from its start where all fits with the longest prefix; None where nothing fits."""
+        """From where on the text is given: from its start if all fits with the longest prefix; None if nothing fits."""
         wanted = 0 if context_tokens is None else max(0, token - context_tokens)
         end = min(token + SCORED_TOKENS, len(self._text))
         if longest_prefix + end - wanted <= self._room:

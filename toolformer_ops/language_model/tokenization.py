@@ -55,7 +55,7 @@ class TokenizedText:
         return self.text[self.starts[first] : stop] if first < len(self.starts) else ""
 
     def second_word(self, first: int = 0) -> int:
-        """The token that starts the second word of what begins at token `first`; the number of tokens where there is none."""
+        """The token that starts the second word of what begins at token `first`; the number of tokens if there is none."""
         return next((token for token in self.word_starts if token > first), len(self.ids))
 
 
@@ -255,7 +255,7 @@ class Window:
 
 
 def plan_windows(tokens: int, size: int) -> list[Window]:
-    """Windows of at most `size` tokens for a text of `tokens` tokens, ascending; one where the text fits.
+    """Windows of at most `size` tokens for a text of `tokens` tokens, ascending; one if the text fits.
 
     Raises:
         ValueError: `size` is below `MIN_WINDOW` and the text does not fit.

@@ -50,7 +50,7 @@ def dataset_card(
 ) -> str:
     """Markdown with the YAML header that dataset hubs read.
 
-    `definition` is what `stages/release.py` hashes into the release's id, `rates` are by tool, where they are known.
+    `definition` is what `stages/release.py` hashes into the release's id, `rates` are by tool, if they are known.
     """
     return markdown(
         Path(__file__).parent / "card.md.jinja",

@@ -8,7 +8,7 @@ arguments are an object, `content` is always a text, and each call has an id of 
 A release is JSON Lines with the columns `messages` and `tools`, and not Parquet: Arrow stores every message with all fields of all
 messages and every call with all arguments of all calls, filled up with nulls, and templates then render a null.
 Needs no model, no template and no database; the template of a model that is named is tried, since some drop tools or calls without
-an error (SmolLM2's does). Writes over no file, and writes nothing where the same content is already.
+an error (SmolLM2's does). Writes over no file, and writes nothing if the same content is there already.
 """
 
 import hashlib
@@ -112,7 +112,7 @@ class ChatExport:
     sha256: str
     """Of the file's content."""
     written: bool
-    """False where the same content was there already."""
+    """False if the same content was there already."""
     warnings: tuple[str, ...] = ()
     """What the chat template of the model would lose."""
 
@@ -224,7 +224,7 @@ def export_chat(settings: Settings, release: str, out: str, seed: int, model: st
 
 
 def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
-    """Copy the file to `address`; False where the same content is there already.
+    """Copy the file to `address`; False if the same content is there already.
 
     Raises:
         ParameterError: another content is there.

@@ -58,7 +58,7 @@ class ReleasedCall:
     execution_recipe_id: str
     scoring_recipe_id: str
     loss_without_call_full_context: float | None = None
-    """Given the whole text before the call, where the other losses are in a context window; else None."""
+    """Given the whole text before the call, if the other losses are in a context window; else None."""
 
     @property
     def woven(self) -> WovenCall:

@@ -1,6 +1,6 @@
 """Call: one call in its whole text with all others, its losses token by token, where each number comes from, and other runs.
 
-The five tokens' log probabilities are those that the scoring stored (`call_losses.token_log_probabilities`), where it did.
+The five tokens' log probabilities are those that the scoring stored (`call_losses.token_log_probabilities`), if it did.
 """
 
 import uuid
@@ -43,10 +43,10 @@ class TokenRow:
     """One of the tokens that the losses weight."""
 
     text: str
-    """The token in quotes; where it is not stored its place, from 1: the token directly behind the call."""
+    """The token in quotes; if it is not stored its place, from 1: the token directly behind the call."""
     weight: float
     log_probabilities: tuple[float | None, ...]
-    """Natural logarithms, in the order of `TOKEN_COLUMNS`; None where the loss was not computed."""
+    """Natural logarithms, in the order of `TOKEN_COLUMNS`; None if the loss was not computed."""
 
 
 @router.get("/call")
@@ -148,7 +148,7 @@ def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> 
 
 
 def token_rows(stored: Sequence[Sequence[float | None]] | None, tokens: Sequence[str] | None = None) -> list[TokenRow]:
-    """The weighted tokens of a call, from its stored lists; none where nothing is stored."""
+    """The weighted tokens of a call, from its stored lists; none if nothing is stored."""
     lists = [values or [] for values in stored or ()]
     longest = max(map(len, lists), default=0)
     return [

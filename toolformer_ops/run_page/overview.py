@@ -61,22 +61,22 @@ class StageProgress:
     stage: str
     done: int
     total: int | None
-    """None where nobody knows it yet."""
+    """None if nobody knows it yet."""
     own: int
     """Of `done`, what this run did itself."""
     tokens_done: int | None = None
     tokens: int | None = None
-    """About how many the documents of `done` and of `total` have; None where nobody knows, and for the filter."""
+    """About how many the documents of `done` and of `total` have; None if nobody knows, and for the filter."""
 
     @property
     def share_done(self) -> float:
-        """Of the work, 0 to 1: by tokens, where they are known."""
+        """Of the work, 0 to 1: by tokens, if they are known."""
         done, of = (self.done, self.total) if not self.tokens else (self.tokens_done, self.tokens)
         return done / of if done and of else 0.0
 
     @property
     def units_left(self) -> int | None:
-        """What is left to do: tokens, and documents of the filter; None where nobody knows."""
+        """What is left to do: tokens, and documents of the filter; None if nobody knows."""
         if self.stage != "filter" and self.tokens is not None:
             return self.tokens - (self.tokens_done or 0)
         return None if self.total is None else self.total - self.done
@@ -89,7 +89,7 @@ class ToolProgress:
     tool: str
     stages: tuple[StageProgress, ...]
     seconds_left: float | None
-    """Seconds of work that are left; None where no document of a stage was ever timed."""
+    """Seconds of work that are left; None if no document of a stage was ever timed."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             "view": "run",
             "best": None if run.state == "running" else best_calls(connection, run),
             "tools": tools,
-            # A tool may have placebos where another has none.
+            # A tool may have placebos if another has none.
             "stages": list(dict.fromkeys(stage.stage for tool in tools for stage in tool.stages)),
             "is_counted": numbers is not None,
             "counted": counted,
@@ -203,7 +203,7 @@ def best_calls(connection: Connection, run: ShownRun) -> BestCalls:
 
 
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
-    """How far each tool is; by the run's own micro-batches where the ledger was not counted (`progress` is None).
+    """How far each tool is; by the run's own micro-batches if the ledger was not counted (`progress` is None).
 
     A stage that was never timed takes as long a token as it takes other tools of the run, or else as scoring, or as sampling.
     """

@@ -41,7 +41,7 @@ SECONDS_TO_COUNT = 60.0
 SECONDS_TO_WAIT = 0.15
 """A page waits so long for a count: that of a small run is there by then."""
 SECONDS_OF_A_COUNT, OLDEST_COUNT = 4.0, 600.0
-"""A count is made anew after so many seconds where somebody asks, and after so many it is not shown any more."""
+"""A count is made anew after so many seconds if somebody asks, and after so many it is not shown any more."""
 MOST_COUNTS = 64
 KEPT_LONGER_THAN_IT_TOOK = 10.0
 OPTIONS = {

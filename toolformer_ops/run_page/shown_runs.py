@@ -34,7 +34,7 @@ class RunTool:
     scoring_recipe_id: str
     tool_version: str
     placebo_recipe_id: str | None
-    """None where the run asks for no placebos, or none were drawn yet."""
+    """None if the run asks for no placebos, or none were drawn yet."""
     tau_information: float | None
     """A kept call carries at least so much information, nats; None: the paper's keep rule alone."""
     cost_threshold: float | None

@@ -60,7 +60,7 @@ class ToolThreshold:
     top: float
     """Where it ends."""
     now: Kept | None
-    """At the run's own threshold; None where it is being counted. So is the next."""
+    """At the run's own threshold; None if it is being counted. So is the next."""
     then: Kept | None
     moved: FoundCalls | None
     """Calls that come in, or go out."""

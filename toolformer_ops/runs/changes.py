@@ -56,7 +56,7 @@ class ComparedRun:
     corpus_version: int
     tools: tuple[str, ...]
     release_id: str | None
-    """None where it made no release."""
+    """None if it made no release."""
     texts: int
     """Texts of the release; where neither of the compared runs made one, texts with a call that one would hold."""
     calls: int
@@ -89,7 +89,7 @@ class ChangedCall:
     """Both thresholds or results, the record's id, the better call, or what differs in the recipe."""
     document_id: uuid.UUID
     position_char: int | None
-    """Offset in the text. None, as the three that follow, where the recipe's rows were dropped."""
+    """Offset in the text. None, as the three that follow, if the recipe's rows were dropped."""
     call_text: str | None
     result: str | None
     loss_reduction: float | None
@@ -101,7 +101,7 @@ class ReleaseChanges:
     """How the release of a run differs from that of an earlier one."""
 
     before: ComparedRun | None
-    """None where there is no earlier run."""
+    """None if there is no earlier run."""
     now: ComparedRun
     counts: tuple[ChangeCount, ...]
     texts_added: int
@@ -128,7 +128,7 @@ class ReleaseChanges:
 def previous_run(connection: Connection, run_id: str) -> str | None:
     """The run that a run is compared with: the newest successful one before it over the same corpus and of the same schedule.
 
-    A run that no schedule started is compared with one of the same model. None where there is no such run.
+    A run that no schedule started is compared with one of the same model. None if there is no such run.
     """
     found = database.fetch_all(connection, queries.changes.previous_run, run_id=run_id)
     return found[0].run_id if found else None

@@ -29,7 +29,7 @@ SUITES_OF_FILES = tuple(suite for suite in SUITES if suite != "temporal")
 """Suites that read nothing but files; `temporal` can make its DATESET."""
 
 CHOSEN_ANEW = ("finetune", "evaluation_")
-"""How the names of the choices begin that may differ where a release is finetuned and evaluated with again."""
+"""How the names of the choices begin that may differ if a release is finetuned and evaluated with again."""
 
 Part = TypeVar("Part", bound="Choices")
 
@@ -391,7 +391,7 @@ class PlaceboChoices(Choices):
         ge=0,
         le=10_000_000,
         title="Placebo sample",
-        description="Calls a tool that the false-discovery rate is estimated from, about; all where there are fewer. 0: no rate.",
+        description="Calls a tool that the false-discovery rate is estimated from, about; all if there are fewer. 0: no rate.",
         json_schema_extra={"section": "Placebos"},
     )
 
@@ -731,7 +731,7 @@ class RunChoices(
         return deciding
 
     def keep_threshold(self, spec: ToolSpec) -> float:
-        """The loss reduction in nats from which a tool's calls are kept: the run's number where it has one, else the tool's.
+        """The loss reduction in nats from which a tool's calls are kept: the run's number if it has one, else the tool's.
 
         Raises:
             ParameterError: it is below `prune_below`, so that calls that it would keep are not computed.
@@ -759,7 +759,7 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "document_limit": "says how many documents; each document's rows depend on its text alone",
         "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",
         "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",
-        "keep_thresholds": "asked of the stored losses; where they decide which losses are float32, `deciding_losses` adds them; a "
+        "keep_thresholds": "asked of the stored losses; if they decide which losses are float32, `deciding_losses` adds them; a "
         "release's id holds the threshold of each of its tools",
         "keep_rule": "asked of the stored losses; a release's id holds the least information of each of its tools",
         "tau_information": "asked of the stored losses; a release's id holds it",

@@ -13,7 +13,7 @@ A price is what the tool says (`ToolSpec.price`, the table `[cost]` of its file)
 measured: the median of a tool's executions. Two measurements differ, and equal input must give equal rows. So seconds are fixed
 when the first run asks for them, to two significant digits, and stored for the tool's version; every later run takes what is
 stored. A run that is started again keeps the row that it has, and a release's id holds the costs of its tools. Another database
-may measure other seconds: `call_seconds` makes them equal. Where nothing of the tool was executed yet, the run is refused with
+may measure other seconds: `call_seconds` makes them equal. If nothing of the tool was executed yet, the run is refused with
 that remedy.
 """
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class CallCost:
-    """What a call of a tool costs in a run. Seconds and price are None where the run asks for no nats for them."""
+    """What a call of a tool costs in a run. Seconds and price are None if the run asks for no nats for them."""
 
     seconds: float | None = None
     nats_per_second: float | None = None
@@ -53,9 +53,9 @@ class CallCost:
 
 
 def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str, str]) -> dict[str, CallCost]:
-    """By tool, what its calls cost; no tools where the run asks for no nats. `versions` are those of the run's tools.
+    """By tool, what its calls cost; no tools if the run asks for no nats. `versions` are those of the run's tools.
 
-    Seconds that nobody gave are those stored for the tool's version. Where there are none, they are measured and stored: the median
+    Seconds that nobody gave are those stored for the tool's version. If there are none, they are measured and stored: the median
     over this version's executions, or over those of the version before.
 
     Raises:
@@ -70,7 +70,7 @@ def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str,
 
 
 def given_costs(choices: RunChoices) -> dict[str, CallCost]:
-    """The same without a database, where nothing is measured: seconds are given.
+    """The same without a database, if nothing is measured: seconds are given.
 
     Raises:
         ParameterError: the run asks for nats for each second, and does not give the seconds of a tool.
@@ -85,7 +85,7 @@ def given_costs(choices: RunChoices) -> dict[str, CallCost]:
 
 
 def with_costs(choices: RunChoices, costs: Mapping[str, CallCost]) -> RunChoices:
-    """The choices with the keep thresholds raised to what the calls cost; the same choices where nothing costs more."""
+    """The choices with the keep thresholds raised to what the calls cost; the same choices if nothing costs more."""
     dear = {tool: cost.cost_threshold for tool, cost in costs.items()}
     thresholds = {tool: choices.keep_threshold(get_tool(tool).spec) for tool in dear}
     raised = {tool: nats for tool, nats in dear.items() if nats > thresholds[tool]}

@@ -1,6 +1,6 @@
 """Explain calls of a run from what is stored: their losses, token by token, without a model.
 
-Reads `call_losses.token_log_probabilities` and `scored_tokens`, which a run stores unless its parameters say otherwise. Where the
+Reads `call_losses.token_log_probabilities` and `scored_tokens`, which a run stores unless its parameters say otherwise. If the
 tokens are not stored, they are numbered from the call on.
 """
 
@@ -21,7 +21,7 @@ def explain_stored(
 ) -> list[dict[str, Any]]:
     """The explanations of a run's calls of this id, or of a document at this offset, best first; at most 50.
 
-    Without a run, those of the run that was finished last. `tokens` is empty where nothing was stored of them.
+    Without a run, those of the run that was finished last. `tokens` is empty if nothing was stored of them.
 
     Raises:
         ParameterError: an id is not a UUID, neither is given, or there is no such run or call; the message says which.

@@ -43,7 +43,7 @@ Loaded = TypeVar("Loaded")
 
 MICRO_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
 """Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so many tokens fill a CPU's
-budget (`language_model/memory.py`), and about half of a GPU's, where a kill would else lose more than some minutes of work."""
+budget (`language_model/memory.py`), and about half of a GPU's, since a kill would else lose more than some minutes of work."""
 GATHERED = 8
 """So many micro-batches are one where float32 weights may take the place of the others: on a GPU they are then loaded once in
 262,144 tokens, nearly always once a shard. To load a model of 8B parameters in both formats takes about a minute; to score so many
@@ -81,7 +81,7 @@ class StageWork(ABC, Generic[Loaded]):
     stage: ClassVar[str]
     """Name in `stage_ledger`."""
     asks_float32: ClassVar[bool] = False
-    """Whether it computes losses in float32 as well where the run verifies them."""
+    """Whether it computes losses in float32 as well if the run verifies them."""
     run: RunTool
     shard: Shard
 
@@ -222,7 +222,7 @@ class _ShardAtWork(Generic[Loaded]):
     documents: int
     """How many there are to do."""
     tokens: Mapping[uuid.UUID, int]
-    """About how many tokens each has, where a model reads them."""
+    """About how many tokens each has, if a model reads them."""
     clock: Callable[[], float]
     totals: Counter[str] = field(default_factory=Counter)
     """Sums of the counts that are committed."""
@@ -236,7 +236,7 @@ class _ShardAtWork(Generic[Loaded]):
         self.started = self.clock()
 
     def read(self, planned: PlannedBatch) -> _ReadBatch[Loaded] | None:
-        """The documents of a micro-batch that are not done yet, and what their work needs; None where all are done."""
+        """The documents of a micro-batch that are not done yet, and what their work needs; None if all are done."""
         with database.transaction(self.engine) as connection:
             rows = database.fetch_all(
                 connection,

@@ -60,7 +60,7 @@ def load_scoring_model(settings: Settings, model: str, verify: VerifyInFloat32 =
 
 
 def load_tokenization(settings: Settings, model: str) -> "Tokenization":
-    """How the model reads text: its tokenizer alone, which loads in a second where the network takes many.
+    """How the model reads text: its tokenizer alone, which loads in a second; the network takes many.
 
     Raises:
         ModelError: there is no such model.
@@ -90,7 +90,7 @@ class RunModel:
         self._settings = settings
         self._model: LanguageModel | None = None
         self.start_up = start_up
-        """What the process took to start, where that is measured."""
+        """What the process took to start, if that is measured."""
 
     def of(self, run: RunTool) -> "LanguageModel":
         """The model; all calls name the same run.

@@ -70,7 +70,7 @@ def _percent(share: float) -> str:
 
 @dataclass(frozen=True)
 class Rate:
-    """A false-discovery rate, 0 to 1, with its 95 % interval; None where there is nothing to divide by."""
+    """A false-discovery rate, 0 to 1, with its 95 % interval; None if there is nothing to divide by."""
 
     calls: int
     placebos: int
@@ -116,7 +116,7 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
 def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
     """Count a tool's rates in a run, in place of what was counted before; returns them by threshold, the lowest first.
 
-    Empty for a run without placebos. Call it where the placebos of all documents are scored.
+    Empty for a run without placebos. Call it if the placebos of all documents are scored.
     """
     if run.placebo_recipe_id is None:
         return {}
@@ -167,7 +167,7 @@ class HeldThreshold:
 
     tool: str
     threshold: float | None
-    """Nats; None where no threshold holds it."""
+    """Nats; None if no threshold holds it."""
     calls: int = 0
     rate: Rate | None = None
     why_not: str = ""
@@ -176,7 +176,7 @@ class HeldThreshold:
 def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) -> HeldThreshold:
     """The lowest threshold at which a tool's rate in a run is at most `largest_rate`.
 
-    The rate falls as a threshold falls, but where it passes a placebo. So it is looked at just above each placebo, and at
+    The rate falls as a threshold falls, except where it passes a placebo. So it is looked at just above each placebo, and at
     prune_below: thresholds below are not computed.
     """
     if run.placebo_recipe_id is None:

@@ -5,7 +5,7 @@ margin are computed again in float32. The margin is `ROOM` times the largest dif
 every installation has: the examples in the prompts of the tools, with the word that follows as the result, which makes large
 reductions, and with another one.
 
-Where nothing is verified in float32 (`LanguageModel.verifies`), nothing is measured: a margin that another process has stored
+If nothing is verified in float32 (`LanguageModel.verifies`), nothing is measured: a margin that another process has stored
 counts, or else the one for any model in `language_model/scoring.py`.
 
 A run's margin is in the table `rounding_margins`, which this module owns: every process takes the one that was stored first. The
@@ -42,7 +42,7 @@ _EXAMPLE = re.compile(r"^Input: (.+)$", re.MULTILINE)
 
 
 def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: VerifyInFloat32) -> None:
-    """Let a model in low precision allow for the rounding that Postgres has for it on this device; measure it where nobody did.
+    """Let a model in low precision allow for the rounding that Postgres has for it on this device; measure it if nobody did.
 
     Raises:
         ModelError: as `LanguageModel.verifies`, for this choice.
@@ -81,7 +81,7 @@ def allow_rounding_without_database(settings: Settings, model: "LanguageModel", 
 
 
 def _margins_in(file: Path) -> dict[str, float]:
-    """By model, device and format; none where the file is not there or damaged: they are measured again."""
+    """By model, device and format; none if the file is not there or damaged: they are measured again."""
     try:
         return {str(key): float(margin) for key, margin in json.loads(file.read_text(encoding="utf-8")).items()}
     except (OSError, ValueError, TypeError, AttributeError):

@@ -54,7 +54,7 @@ class RunTool:
     execution_recipe_id: str
     scoring_recipe_id: str
     placebo_recipe_id: str | None = None
-    """None where the run asks for no placebos, and before their pool is drawn (`stages/placebo.py`)."""
+    """None if the run asks for no placebos, and before their pool is drawn (`stages/placebo.py`)."""
     chained_release_id: str | None = None
     """The release over whose texts the run goes, with chains."""
     tau_information: float | None = None
@@ -62,7 +62,7 @@ class RunTool:
 
     @property
     def recipe_ids(self) -> tuple[str, ...]:
-        """The recipes of its stages, in their order; that of the placebos where it has one."""
+        """The recipes of its stages, in their order; that of the placebos if it has one."""
         four = self.filter_recipe_id, self.sampling_recipe_id, self.execution_recipe_id, self.scoring_recipe_id
         return four if self.placebo_recipe_id is None else (*four, self.placebo_recipe_id)
 

@@ -81,7 +81,7 @@ class EvaluatedSuite:
     inputs: int
     score: float
     base_score: float | None
-    """None where that was not evaluated."""
+    """None if that was not evaluated."""
 
     def __str__(self) -> str:
         def written(score: float) -> str:
@@ -101,7 +101,7 @@ class RunSummary:
     """Which tasks failed, or how it was ended; None for a success."""
     schedule: str | None
     previous_run_id: str | None
-    """None where it is the first of its schedule."""
+    """None if it is the first of its schedule."""
     corpus_uri: str
     corpus_version: int
     previous_corpus_version: int | None
@@ -117,7 +117,7 @@ class RunSummary:
     device_seconds: float
     """Of this run's own sampling and scoring, and of the execution of tools that need a device."""
     release_id: str | None
-    """None where the run released nothing."""
+    """None if the run released nothing."""
     previous_release_id: str | None
     examples: int
     """Texts of the release."""
@@ -127,7 +127,7 @@ class RunSummary:
     best_calls: tuple[BestCall, ...]
     """Those new calls that save most."""
     model_id: str | None
-    """The model that the run trained; None where it trained none."""
+    """The model that the run trained; None if it trained none."""
     scores: tuple[EvaluatedSuite, ...]
     lacking_tools: tuple[str, ...]
     warnings: tuple[str, ...]

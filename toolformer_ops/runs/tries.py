@@ -11,7 +11,7 @@ What the next process does with the micro-batch of such a row:
 Such micro-batches come last and one at a time, each after the commit of the one before, so that no other work is lost or
 suspected. A document that is given up has its ledger row like any other, and a row in `failed_documents` with the reason.
 
-A text is at fault only where others pass. Where a stage has done no document at all under its recipe, the machine is too small for
+A text is at fault only where others pass. If a stage has done no document at all under its recipe, the machine is too small for
 the model: that is an error. The process's memory while it loads its model is not the text's fault, either: a try begins after that.
 """
 
@@ -148,7 +148,7 @@ class Tries:
 
     @contextlib.contextmanager
     def begun(self, document_ids: Sequence[uuid.UUID]) -> Iterator[int]:
-        """Commit the row of a try before the block, and delete it where the block raises; yields its number.
+        """Commit the row of a try before the block, and delete it if the block raises; yields its number.
 
         After the block it is deleted by `end`, in the transaction that commits the work.
         """
@@ -182,7 +182,7 @@ class Tries:
             logger.warning("%s: the try %d stays recorded: %s", self.stage, try_id, error)
 
     def require_others_done(self, document_id: uuid.UUID, reason: str, *, here: int) -> None:
-        """Do nothing where this process or an earlier one has done other documents under the recipe.
+        """Do nothing if this process or an earlier one has done other documents under the recipe.
 
         Raises:
             DeviceMemoryError: none was ever done, so that no text is to blame.

@@ -1,4 +1,4 @@
-"""Sample, execute and score a shard in one process, and its placebos where it can: the language model is loaded once.
+"""Sample, execute and score a shard in one process, and its placebos if it can: the language model is loaded once.
 
 In rounds of some minutes: what a round has sampled is executed and scored before the next one, so that the first scored calls do
 not wait for the whole shard, nor for a long text. Each stage has its own recipe, micro-batches and ledger rows: the rows are those
@@ -29,7 +29,7 @@ def annotate_stage(
 ) -> None:
     """Sample a tool's calls for one shard, execute them and score them, and their placebos if they can be drawn by then.
 
-    `start_up` is what the process took to start, where that is measured.
+    `start_up` is what the process took to start, if that is measured.
 
     Raises:
         As `sample_stage`, `prepare_execution`, `prepare_scoring` and `prepare_placebos`.

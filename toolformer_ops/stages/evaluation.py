@@ -157,7 +157,7 @@ def load_evaluation_run(settings: Settings, run_id: str, suite: str) -> Evaluati
         toolformer: tuple[tuple[Variant, int], ...] = (("disabled", 0), ("with_tools", CALL_START_RANK))
         variants = baseline if row.without_calls else toolformer
         models.insert(0, EvaluatedModel(name=row.model_id, model_id=row.model_id, address=row.uri, variants=variants))
-    # The model with tools first: where a tool is down, the stage ends before it evaluates the others.
+    # The model with tools first: if a tool is down, the stage ends before it evaluates the others.
     models.sort(key=lambda model: model.variants[-1][0] != "with_tools")
     return EvaluationRun(
         run_id=run_id,

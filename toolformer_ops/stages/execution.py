@@ -39,7 +39,7 @@ class Asked:
     inputs: dict[uuid.UUID, str]
     """The distinct inputs, by key."""
     known: dict[uuid.UUID, str | None]
-    """Keys that have a row already, with the reason where it holds no result."""
+    """Keys that have a row already, with the reason if it holds no result."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class ExecuteWork(StageWork[Asked]):
         return Asked(calls=calls, inputs=inputs, known={row.input_key: row.reason for row in known})
 
     def prepare(self, loaded: Asked) -> None:
-        """Open the tool where an input has no row."""
+        """Open the tool if an input has no row."""
         if self._missing(loaded):
             self.runner()
 
@@ -155,7 +155,7 @@ def prepare_execution(
 ) -> Callable[[], Counter[str]]:
     """A function that does what is undone of the shard whenever it is called; the tool is opened once.
 
-    `model` is the run's, where another stage of this process uses it, too.
+    `model` is the run's, if another stage of this process uses it, too.
 
     Raises:
         ToolError, SearchIndexError: an index or model is not there.

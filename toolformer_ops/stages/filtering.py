@@ -93,7 +93,7 @@ def filter_stage(
 ) -> Counter[str]:
     """Filter one shard of a run's documents for a tool; returns counts by reason.
 
-    `start_up` is what the process took to start, where that is measured.
+    `start_up` is what the process took to start, if that is measured.
     """
     tool = get_tool(tool_name)
     engine = database.connect(settings)

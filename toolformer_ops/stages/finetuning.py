@@ -106,7 +106,7 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
     # 1. One process of this machine at a time.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.with_suffix(".lock"), f"another process trains model {model_id}"):
-        # 2. Nothing is left to do where all of the model is on S3, published or not.
+        # 2. Nothing is left to do if all of the model is on S3, published or not.
         prefix = model_prefix(model_id)
         registered = registered_sha256(settings, store.uri(prefix))
         published, draft = store.read_manifest(prefix), store.read_manifest(prefix, DRAFT)

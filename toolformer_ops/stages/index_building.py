@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -> IndexReport | None:
     """Make the index of `source_uri` in the settings' `index_dir`, unless it is already there.
 
-    `publish`: also publish it on S3, as the newest. Then nothing is built, and None returned, where this very index is published
+    `publish`: also publish it on S3, as the newest. Then nothing is built, and None returned, if this very index is published
     already and not in that folder.
 
     Raises:
@@ -103,7 +103,7 @@ def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> 
 
 
 def find_published(settings: Settings, fingerprint: str, source_uri: str) -> artifacts.Artifact | None:
-    """The whole published index of a fingerprint, which becomes the newest; None where there is none."""
+    """The whole published index of a fingerprint, which becomes the newest; None if there is none."""
     store = ObjectStore(settings)
     prefix = f"{PREFIX}{fingerprint[:SHOWN]}"
     try:

@@ -1,7 +1,7 @@
 """Score placebos: results of other calls in a call's place, in nats, into `placebo_losses` (docs/placebo.md).
 
 A stage of its own behind scoring, since the results that it draws from are known when all calls are scored
-(`runs/placebo_pools.py`). `annotating.py` does its work where it can, with the model that it has loaded. The room
+(`runs/placebo_pools.py`). `annotating.py` does its work if it can, with the model that it has loaded. The room
 `annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and changes nothing of it. Does not
 decide what is kept, nor how many calls are kept by chance: `sql/views` and `runs/placebo_rates.py` do.
 """
@@ -106,7 +106,7 @@ class PlaceboWork(StageWork[Loaded]):
         return [(document, calls.get(document.document_id, {})) for document in documents]
 
     def prepare(self, loaded: Loaded) -> None:
-        """Load the model where a call has placebos."""
+        """Load the model if a call has placebos."""
         if any(self._has_placebos(call) for _, places in loaded for calls in places.values() for call in calls):
             self.load_model()
 
@@ -193,9 +193,9 @@ def prepare_placebos(
     *,
     of_known_pool: bool = False,
 ) -> Callable[[], Counter[str]]:
-    """A function that scores what is undone of the shard whenever it is called; it does nothing where the run asks for no placebos.
+    """A function that scores what is undone of the shard whenever it is called; it does nothing if the run asks for no placebos.
 
-    With `of_known_pool` it does nothing where the run has no pool yet, either: that is drawn when all calls of the tool are scored.
+    With `of_known_pool` it does nothing if the run has no pool yet, either: that is drawn when all calls of the tool are scored.
 
     Raises:
         QualityError: not all documents of the run are scored.
@@ -254,7 +254,7 @@ def why_nothing_to_do(settings: Settings, run_id: str, tool_name: str, shard: st
 def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) -> dict[str, dict[float, Rate]]:
     """Score what is missing of a run's placebos in this process; returns each tool's rates by threshold.
 
-    `choices` hold where the run asked for no placebos. A finished run's numbers are stored again: they are the same, and its
+    `choices` hold if the run asked for no placebos. A finished run's numbers are stored again: they are the same, and its
     rates are added.
 
     Raises:

@@ -4,7 +4,7 @@ Owns `dataset_releases`, `release_calls` and `run_releases`. A release is named 
 one. A false-discovery rate is no content: it says something about a run at a moment, and changes with texts that keep no call. The
 card has the rates of the moment at which the release was made first, and keeps them; `threshold_counts` has each run's.
 
-The released text is the whole document, also where a tool annotates paragraphs (MT): calls of different tools in one document
+The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools in one document
 belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the calls. Does
 not decide thresholds, and does not judge the release: `audit/checking.py` does.
 """
@@ -44,7 +44,7 @@ from toolformer_ops.storage.publication import Manifest, file_sha256, registered
 logger = logging.getLogger(__name__)
 
 Rates = Mapping[str, Mapping[str, Any]]
-"""By tool, its false-discovery rate where it is known: `false_discovery_rate`, `rate_low`, `rate_high`, `placebos_scored`."""
+"""By tool, its false-discovery rate if it is known: `false_discovery_rate`, `rate_low`, `rate_high`, `placebos_scored`."""
 RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns."""
 PREFIX = "releases"
@@ -92,17 +92,17 @@ class ReleaseOfRun:
     """What a run released."""
 
     release_id: str | None
-    """None where it kept no call."""
+    """None if it kept no call."""
     changed_examples: int = 0
     """Texts that differ from the release that a run of the same schedule was finetuned on last."""
     unchanged_since: str | None = None
-    """The run whose release it took, since nothing has changed; None where it made its own."""
+    """The run whose release it took, since nothing has changed; None if it made its own."""
 
 
 def release(settings: Settings, run_id: str) -> str:
     """Publish what the run kept and register it; returns the release's id.
 
-    Where nothing has changed since the run before, its release is the run's, and is not made again.
+    If nothing has changed since the run before, its release is the run's, and is not made again.
 
     Raises:
         ParameterError: there is no such run.
@@ -185,7 +185,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
 def unchanged_release(connection: Connection, run_id: str, tools: ToolsOfRun) -> Row[Any] | None:
     """The release of the run before, if a release of this run would be the same: a row of `release_unchanged`.
 
-    It would be where both release the same tools by the same recipes, thresholds and choices (the definition), the corpus is at
+    It would be if both release the same tools by the same recipes, thresholds and choices (the definition), the corpus is at
     the same version, and no row was written since.
     """
     if (before := previous_run(connection, run_id)) is None:
@@ -230,8 +230,8 @@ def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
 def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> Manifest:
     """Publish a release, unless it is on S3 already; returns its manifest, whose objects are all there.
 
-    An earlier publication of the same release is taken as it is: its bytes differ where another version of the Parquet writer made
-    them, or another run the card, with its rates. What it lacks is written again; where that needs its very bytes and they cannot
+    An earlier publication of the same release is taken as it is: its bytes differ if another version of the Parquet writer made
+    them, or another run the card, with its rates. What it lacks is written again; if that needs its very bytes and they cannot
     be made any more, all of it is.
 
     Raises:
@@ -378,7 +378,7 @@ def release_definition(
 ) -> dict[str, Any]:
     """What decides a release besides its calls; part of its id.
 
-    A tool's placebos are named only where they decided which calls are in it, `chained_release` only in a run with chains: the
+    A tool's placebos are named only if they decided which calls are in it, `chained_release` only in a run with chains: the
     release whose calls its texts hold already.
     """
     chained = {} if chained_release is None else {"chained_release": chained_release}

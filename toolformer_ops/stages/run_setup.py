@@ -51,7 +51,7 @@ class FoundTool:
     keep_threshold: float
     """In nats; at least what a call costs."""
     cost: CallCost | None
-    """None where the run asks for no nats for what a call costs."""
+    """None if the run asks for no nats for what a call costs."""
 
 
 def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: str | None = None) -> list[str]:
@@ -194,7 +194,7 @@ def _register_tool(connection: Connection, run_id: str, choices: RunChoices, too
             f"run {run_id}, {name}: {', '.join(changed)} are not those the run was started with, because the code, "
             f"the model or the index changed meanwhile. Start a new run."
         )
-    # 3. The pool of its placebos, where an earlier run drew one that fits.
+    # 3. The pool of its placebos, if an earlier run drew one that fits.
     if row.placebo_recipe_id is None and wants_placebos(choices):
         known_pool(connection, load_run_tool(connection, run_id, name), choices.part(PlaceboChoices))
     # 4. The partitions of its rows.
@@ -328,7 +328,7 @@ def _register_run(
 def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, problem: str = ENDED) -> None:
     """Record as failed a run whose DAG run is over and that was not finished: its time was up, or somebody ended it.
 
-    Does nothing where the run was finished; records in runs_not_started one that never started, if its DAG run is a failure.
+    Does nothing if the run was finished; records in runs_not_started one that never started, if its DAG run is a failure.
     `problem` says how it was ended.
     """
     with database.transaction(database.connect(settings)) as connection:

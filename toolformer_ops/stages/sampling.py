@@ -144,7 +144,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         return kept
 
     def prepare(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> None:
-        """Load the model where there is something to sample."""
+        """Load the model if there is something to sample."""
         if any(loaded.values()):
             self.load_model()
 
@@ -183,7 +183,7 @@ def sample_stage(
 ) -> Counter[str]:
     """Sample calls of a tool for one shard; returns the number of samples of each kind.
 
-    `model` is the run's, where another stage of this process uses it, too; with `after_round` it works in rounds (`work_off`).
+    `model` is the run's, if another stage of this process uses it, too; with `after_round` it works in rounds (`work_off`).
 
     Raises:
         RecipeMismatchError: the model is not the one that the run was started with.

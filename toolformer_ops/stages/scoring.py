@@ -84,7 +84,7 @@ class ScoreWork(StageWork[Loaded]):
         return [(document, calls[document.document_id]) for document in documents]
 
     def prepare(self, loaded: Loaded) -> None:
-        """Load the model where a call has a result."""
+        """Load the model if a call has a result."""
         every = self.run.choices.score_unreleasable
         if any(call.reason is None and (every or not call.input_only_after) for _, calls in loaded for call in calls):
             self.load_model()
@@ -167,7 +167,7 @@ def prepare_scoring(
 ) -> Callable[[], Counter[str]]:
     """A function that does what is undone of the shard whenever it is called.
 
-    `model` is the run's, where another stage of this process uses it, too.
+    `model` is the run's, if another stage of this process uses it, too.
 
     Raises:
         RecipeMismatchError: the model is not the one that the run was started with.

@@ -40,7 +40,7 @@ class Gpu:
 
     @property
     def held_by_others(self) -> int:
-        """Bytes that other processes hold; 0 where so little is missing that it may be CUDA's own."""
+        """Bytes that other processes hold; 0 if so little is missing that it may be CUDA's own."""
         missing = self.total_bytes - self.free_bytes - self.own_bytes
         return missing if missing > max(LARGEST_CONTEXT, SHARE_OF_OTHERS * self.total_bytes) else 0
 
@@ -145,7 +145,7 @@ def _driver_library() -> ctypes.CDLL | None:
 
 
 def _driver_cuda(library: ctypes.CDLL) -> tuple[int, int] | None:
-    """The newest CUDA that the driver knows, such as (12, 4); needs no device. None where it does not say."""
+    """The newest CUDA that the driver knows, such as (12, 4); needs no device. None if it does not say."""
     number = ctypes.c_int()
     if library.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None

@@ -112,7 +112,7 @@ def load_weights(
 
 
 def weight_bytes(folder: Path, dtype: torch.dtype) -> int:
-    """What a model folder's weights take in a number format, from the headers of its safetensors; 0 where it has none.
+    """What a model folder's weights take in a number format, from the headers of its safetensors; 0 if it has none.
 
     Raises:
         OSError, ValueError, KeyError, SafetensorError: a header, or the index of the files, is damaged.
@@ -165,7 +165,7 @@ def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, 
 
 
 def answer_on_first_device(network: Any) -> Any:
-    """Let decoder and output projection of a network whose layers accelerate has spread answer where they take their input.
+    """Let decoder and output projection of a network whose layers accelerate has spread answer if they take their input.
 
     accelerate moves what a layer reads to the layer's device. Only the KV cache stays with its layer.
     """

@@ -22,7 +22,7 @@ def require_sharing_config(file: Path) -> None:
     """`require_shared_cache` of a config.json.
 
     Raises:
-        ModelError: also where it is no JSON object.
+        ModelError: also if it is no JSON object.
     """
     try:
         config = dict(json.loads(file.read_text(encoding="utf-8")))
