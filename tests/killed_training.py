@@ -22,8 +22,7 @@ from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training_log import ProgressLines
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.storage.publication import Manifest, ObjectStore
 
 CHECKPOINT_STEPS = 4
 CHOICES = {"finetune_steps": 12, "finetune_eval_steps": 6, "finetune_checkpoint_steps": CHECKPOINT_STEPS}
@@ -60,10 +59,10 @@ def arm(where: str, step: int) -> None:
         send(self, *arguments, **options)
         self.wait()
 
-    def before_manifest(self: ObjectStore, manifest: Manifest, *known: Any) -> bool:
+    def before_manifest(self: ObjectStore, manifest: Manifest, **options: bool) -> bool:
         if where == "sending" and f"/{step:08d}-" in manifest.prefix:
             kill()
-        return conclude_publication(self, manifest, *known)
+        return conclude_publication(self, manifest, **options)
 
     Snapshots.send = send_and_wait
     ObjectStore.conclude = before_manifest

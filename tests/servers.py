@@ -35,7 +35,7 @@ from toolformer_ops.local.object_store import (
 from toolformer_ops.local.ports import LOOPBACK, WEED_PORTS, accepts_connections, choose_port
 from toolformer_ops.local.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
 from toolformer_ops.local.supervision import tied_command
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 Started = TypeVar("Started")
 

@@ -14,7 +14,7 @@ from toolformer_ops.airflow_tasks import requests as checks
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_outcome import note_why_not_started
 from toolformer_ops.runs import requests
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 RELEASE = "4f0c91b2d4a7e633"
 FIRST_TASKS = {

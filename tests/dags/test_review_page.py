@@ -21,7 +21,7 @@ from toolformer_ops.cli.publishing import app as publishing
 from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.judgements import agreements, judgements_of, results
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 __all__ = ["allowed", "rows"]  # fixtures
 

@@ -19,9 +19,8 @@ from toolformer_ops.errors import (
     CorruptObjectError,
     ObjectNotFoundError,
 )
-from toolformer_ops.storage import artifacts, database, file_hashes, queries
-from toolformer_ops.storage.artifacts import cache, downloading
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage import artifacts, database, file_hashes, publication, queries
+from toolformer_ops.storage.publication import ObjectStore
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "sub/tokenizer.json": b"[]", "empty": b""}
 PART = 1000
@@ -31,11 +30,11 @@ FORK = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(downloading, "PART_BYTES", PART)
-    monkeypatch.setattr(cache, "_in_use", {})
+    monkeypatch.setattr(publication, "PART_BYTES", PART)
+    monkeypatch.setattr(artifacts, "_in_use", {})
     monkeypatch.setattr(file_hashes, "_known", {})
     yield
-    for descriptor in cache._in_use.values():
+    for descriptor in artifacts._in_use.values():
         os.close(descriptor)
 
 
@@ -76,7 +75,7 @@ def in_a_process(work: Callable[..., object], *arguments: object) -> Any:
     """Start a forked process; it uses nothing of the cache yet."""
 
     def run() -> None:
-        cache._in_use.clear()
+        artifacts._in_use.clear()
         file_hashes._known.clear()
         work(*arguments)
 
@@ -212,7 +211,7 @@ def test_download_that_was_killed_or_cut_off_continues_and_is_not_taken_for_whol
 ) -> None:
     published = publish(cached, tmp_path)
     read_part, asked = ObjectStore.read_part, []
-    monkeypatch.setattr(downloading, "THREADS", 1)
+    monkeypatch.setattr(publication, "PARTS_AT_ONCE", 1)
 
     def break_off_at(part: int, breaks: Callable[[], object]) -> None:
         def read(self: ObjectStore, key: str, start: int, size: int) -> bytes:
@@ -239,7 +238,7 @@ def test_download_that_was_killed_or_cut_off_continues_and_is_not_taken_for_whol
     assert asked[:3] == [5, 6, 7]
     monkeypatch.setattr(ObjectStore, "read_part", read_part)
     if loses_bytes:  # as a machine that went down leaves it: the part was noted
-        [weights] = (cached.cache_folder / "partial").glob("*/files/model.safetensors")
+        [weights] = (cached.cache_folder / "partial").glob("*/model.safetensors")
         with weights.open("r+b") as file:
             file.write(b"\1" * 500)
     assert contents(artifacts.fetch(cached, published)) == FILES
@@ -247,7 +246,7 @@ def test_download_that_was_killed_or_cut_off_continues_and_is_not_taken_for_whol
 
 def test_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(cached: Settings, tmp_path: Path) -> None:
     one_size = sum(map(len, FILES.values()))
-    small = cached.model_copy(update={"cache_gib": 2.5 * one_size / cache.GIB})
+    small = cached.model_copy(update={"cache_gib": 2.5 * one_size / artifacts.GIB})
     first, second, third = (publish(cached, tmp_path, name) for name in ("first", "second", "third"))
     stop, ready = FORK.Event(), FORK.Event()
 
@@ -284,14 +283,16 @@ def test_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(cached:
     with pytest.raises(ConfigurationError, match=r"cache at .*/file/cache, found .* TOOLFORMER_CACHE_DIR"):
         artifacts.fetch(small.model_copy(update={"cache_dir": tmp_path / "file" / "cache"}), third)
     with pytest.raises(CacheFullError, match="models/third"):
-        artifacts.fetch(small.model_copy(update={"cache_gib": 100 / cache.GIB, "cache_dir": tmp_path / "tiny"}), third)
+        artifacts.fetch(
+            small.model_copy(update={"cache_gib": 100 / artifacts.GIB, "cache_dir": tmp_path / "tiny"}), third
+        )
 
 
 def test_room_of_a_broken_download_is_given_back(
     cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_size = sum(map(len, FILES.values()))
-    small = cached.model_copy(update={"cache_gib": 1.5 * one_size / cache.GIB})
+    small = cached.model_copy(update={"cache_gib": 1.5 * one_size / artifacts.GIB})
     first, second = (publish(cached, tmp_path, name) for name in ("first", "second"))
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "read_part", broken)

@@ -45,12 +45,10 @@ from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.artifacts import published
+from toolformer_ops.storage import artifacts, database, queries
 from toolformer_ops.storage.claims import claims_of
 from toolformer_ops.storage.forgetting import forget, withdraw
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.storage.publication import Manifest, ObjectStore
 
 TOOLS = ("Calculator", "Calendar")
 RUN = "night"
@@ -162,7 +160,7 @@ def make(state: State, folder: Path) -> None:
             uri=state.store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition=recipe.definition, training_loss=1.0,
             without_calls=False, best_step=None, development_perplexity=None,
         )  # fmt: skip
-    published.publish(state.settings, "index", "fingerprint", "indices/wiki", {"terms": weights}, source="a Wikipedia")
+    artifacts.publish(state.settings, "index", "fingerprint", "indices/wiki", {"terms": weights}, source="a Wikipedia")
     finish_run(state.settings, RUN, "success")
 
 

@@ -25,7 +25,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage import artifacts
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.question_answering import TOOL as QA
 from toolformer_ops.tools.retrieval import bm25_index, index_build

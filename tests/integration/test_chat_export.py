@@ -16,7 +16,7 @@ from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ModelError, ParameterError, UsageError
 from toolformer_ops.release.chat_export import export_chat, plain_text
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 # A template of the kind that tools-capable models bring: tools in the system turn, calls as JSON, results in a turn of their own.
 TEMPLATE = (

@@ -30,7 +30,7 @@ from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_rele
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database
 from toolformer_ops.storage.claims import Claim, all_claims, claims_of
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 TEXT = "Out of 1400 people, 400 passed, that is 29 %."
 TOOL = "Calculator"

@@ -14,8 +14,7 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training_log import read_lines
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import MANIFEST
+from toolformer_ops.storage.publication import MANIFEST, ObjectStore
 
 
 def steps_on_s3(store: ObjectStore) -> list[int]:

@@ -27,7 +27,7 @@ from toolformer_ops.local import postgres
 from toolformer_ops.runs.self_check import findings
 from toolformer_ops.storage import artifacts, database, queries, schema
 from toolformer_ops.storage.copy_format import copy_text
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 RECIPE = "0123456789abcdef"
 DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")

@@ -17,8 +17,7 @@ from toolformer_ops.evaluation.report.gathering import gather
 from toolformer_ops.stages.evaluation import evaluate_stage
 from toolformer_ops.stages.evaluation_report import fetch_report, report_evaluation
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.storage.publication import Manifest, ObjectStore
 
 __all__ = ["data", "models"]  # fixtures
 

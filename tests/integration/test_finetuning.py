@@ -24,7 +24,7 @@ from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
 from toolformer_ops.stages.release import release
 from toolformer_ops.storage.forgetting import _trainings, forget
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database, forgetting, queries
 from toolformer_ops.storage.forgetting import forget, withdraw
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 SECRET = "Ms Secret of Elm Street earned 400 of 1400 crowns, that is 29 %, says the clerk."
 OTHER = "Out of 1400 people, 400 passed, that is 29 % of them all."

@@ -29,7 +29,7 @@ from toolformer_ops.errors import (
 from toolformer_ops.release.format import read_release
 from toolformer_ops.release.hub import MANIFEST_ON_HUB, Described, download, published, push
 from toolformer_ops.stages.release import release
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 REPO = "a-team/sums"
 

@@ -21,7 +21,7 @@ from toolformer_ops.errors import EXIT_USAGE, CorpusError, ParameterError, exit_
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 
 @pytest.fixture

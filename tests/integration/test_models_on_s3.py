@@ -31,7 +31,7 @@ from toolformer_ops.stages.planning import plan_shards
 from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEXT = "There were 2 cats and 3 dogs, a total of 5 animals."

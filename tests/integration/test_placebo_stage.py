@@ -47,7 +47,7 @@ from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 PLACEBOS = "call_id, number, source, is_sampled, reason, loss_with_result, reduction, information, placebo_information"
 

@@ -12,7 +12,7 @@ from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ModelError, exit_code
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 DECODING = DecodingSettings(max_new_tokens=6, call_start_rank=0)
 PROMPT = [Prompt("The shop had 520 shirts and")]

@@ -23,7 +23,7 @@ from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.release import ReleaseOfRun, release, release_of_run, release_prefix, tools_of_run
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 DATE = "Today is the first Friday of the year."
@@ -437,7 +437,7 @@ def test_lost_file_that_this_version_writes_with_other_bytes_makes_the_release_a
     assert len(list(read_release(tmp_path))) == 1
 
 
-def _killed(*_: object) -> None:
+def _killed(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.system.conftest import PROBLEMS, UNDISTURBED, rows, wait_until_ended
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import Settings
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 FINETUNE, TUNING = "finetune_release", "tuning"
 

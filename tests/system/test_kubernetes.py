@@ -38,7 +38,7 @@ from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.state_folder import StatePaths, write_environment
 from toolformer_ops.local.supervision import Supervisor
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 pytestmark = pytest.mark.system

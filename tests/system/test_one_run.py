@@ -39,7 +39,7 @@ from toolformer_ops.config import STATE_DIR_VARIABLE, Settings
 from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 CHROMIUM = Path("/usr/bin/chromium")

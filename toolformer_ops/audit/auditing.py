@@ -20,7 +20,7 @@ from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import corpus_id_of
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.storage.queries import Statement
 
 logger = logging.getLogger(__name__)

@@ -44,7 +44,7 @@ from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.claims import Claim, claims_of
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
 

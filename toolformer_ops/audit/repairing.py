@@ -24,8 +24,7 @@ from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.storage.publication import Manifest, ObjectStore
 
 logger = logging.getLogger(__name__)
 

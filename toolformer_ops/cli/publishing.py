@@ -108,7 +108,7 @@ def export_judgements(
     """
     from toolformer_ops.evaluation.judgements import export
     from toolformer_ops.storage import database
-    from toolformer_ops.storage.object_store import ObjectStore
+    from toolformer_ops.storage.publication import ObjectStore
 
     settings = load_settings()
     with database.transaction(database.connect(settings, writes=False)) as connection:

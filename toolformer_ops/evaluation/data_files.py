@@ -22,7 +22,7 @@ from toolformer_ops.local_paths import local_path, open_local, refusal_in_folder
 from toolformer_ops.storage.corpus_files import UnpackingLimits, unpacked
 
 if TYPE_CHECKING:
-    from toolformer_ops.storage.object_store import ObjectStore
+    from toolformer_ops.storage.publication import ObjectStore
 
 PACKED = (".gz", ".zst")
 
@@ -198,6 +198,6 @@ class DataFolder:
 
     @functools.cached_property
     def _store(self) -> "ObjectStore":
-        from toolformer_ops.storage.object_store import ObjectStore
+        from toolformer_ops.storage.publication import ObjectStore
 
         return ObjectStore(self._settings)

@@ -19,7 +19,7 @@ from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
 from toolformer_ops.storage import database, queries
 
 if TYPE_CHECKING:
-    from toolformer_ops.storage.object_store import ObjectStore
+    from toolformer_ops.storage.publication import ObjectStore
 
 CONTENT_TYPE = "application/x-ndjson"
 

@@ -20,9 +20,7 @@ from pathlib import Path
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, ToolformerError
 from toolformer_ops.finetuning.checkpoints import link
-from toolformer_ops.storage.artifacts.downloading import download
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST, Manifest, PublishedFile
+from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST, Manifest, ObjectStore, PublishedFile
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +75,8 @@ class Snapshots:
     def _send(self, step: int, key: str, files: Mapping[str, Path], links: Path) -> None:
         try:
             manifest = SnapshotManifest.of(f"{self._root}/{step:08d}-{uuid.uuid4().hex[:8]}", files, KIND, key)
-            self._store.upload_files(manifest, files)
-            self._store.conclude(manifest, manifest.files)
+            self._store.upload(manifest, files)
+            self._store.conclude(manifest, read=False)
             kept = {manifest.key, *(manifest.key_of(file) for file in manifest.files)}
             self._remove(besides=kept)
             logger.info("the checkpoint of step %d is on S3: %s", step, self._store.uri(manifest.prefix))
@@ -104,19 +102,19 @@ class Snapshots:
             place = folder / "fetched"
             try:
                 manifest = SnapshotManifest.from_bytes(prefix, self._store.get(key))
-                files = download(self._store, manifest, place)
+                self._store.download(manifest, place)
             except (CorruptObjectError, ObjectNotFoundError) as error:
                 logger.warning("a checkpoint on S3 is not used, since it is not whole: %s", error)
                 shutil.rmtree(place, ignore_errors=True)
                 continue
             # The checkpoint itself comes last: with it there is something to resume from.
-            for source in sorted(files.iterdir(), key=lambda path: path.name == f"checkpoint-{step}"):
+            for source in sorted(place.iterdir(), key=lambda path: path.name == f"checkpoint-{step}"):
                 target = folder / source.name if source.is_file() else folder / "checkpoints" / source.name
                 if target.is_dir():
                     shutil.rmtree(target)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 source.replace(target)
-            shutil.rmtree(place)
+            place.rmdir()
             logger.info("the training continues from step %d: fetched %s", step, self._store.uri(prefix))
             return
 

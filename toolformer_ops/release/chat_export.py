@@ -28,8 +28,8 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ObjectNotFoundError, ParameterError
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.models import split_revision
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import file_sha256, registered_sha256
+from toolformer_ops.storage.file_hashes import file_sha256
+from toolformer_ops.storage.publication import ObjectStore, registered_sha256
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)

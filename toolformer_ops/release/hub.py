@@ -23,9 +23,8 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import BusyError, ConfigurationError, ModelHubError, ParameterError, ToolformerError
 from toolformer_ops.language_model.models.identity import hub_failed
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.artifacts.downloading import download as download_parts
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered
+from toolformer_ops.storage.file_hashes import file_sha256
+from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, require_registered
 from toolformer_ops.tools.languages import identify
 
 if TYPE_CHECKING:
@@ -130,20 +129,12 @@ def download(settings: Settings, name: str, folder: Path, described: "Described"
             )
         return manifest
     part = folder.with_name(f"{folder.name}.part")
-    files = _fetch(settings, manifest, part)
-    for added in _complete(settings, manifest, files, part, described):
-        added.replace(files / added.name)
+    ObjectStore(settings).download(manifest, part)
+    _complete(settings, manifest, part, part, described)
     if folder.is_dir():
         folder.rmdir()
-    files.rename(folder)
-    shutil.rmtree(part)
+    part.rename(folder)
     return manifest
-
-
-def _fetch(settings: Settings, manifest: Manifest, place: Path) -> Path:
-    """The folder below `place` that holds the publication's files; those that a fetch before this one finished are kept."""
-    place.mkdir(parents=True, exist_ok=True)
-    return download_parts(ObjectStore(settings), manifest, place)
 
 
 def _complete(
@@ -185,7 +176,8 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     manifest = published(settings, name)
     repo_type = REPO_TYPES[manifest.prefix.partition("/")[0]]
     place = settings.state_dir / "hub" / manifest.content_sha256[:16]
-    fetched = _fetch(settings, manifest, place)
+    fetched = place / "files"
+    ObjectStore(settings).download(manifest, fetched)
     files = {file.name: fetched / file.name for file in manifest.files}
     files |= {added.name: added for added in _complete(settings, manifest, fetched, place, described)}
 

@@ -21,7 +21,7 @@ from toolformer_ops.run_page.reviewing import ReleaseQuery, find_release
 from toolformer_ops.run_page.rights import Visitor, VisitorDep
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import fetch_all
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
 

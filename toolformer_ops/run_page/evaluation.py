@@ -25,7 +25,7 @@ from toolformer_ops.evaluation.report.contents import page_key, report_key
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRun, AskedRunDep
 from toolformer_ops.run_page.shown_runs import load_run
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
 

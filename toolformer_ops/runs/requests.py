@@ -89,7 +89,7 @@ def require_there(settings: Settings, address: str, name: str) -> None:
     def look() -> bool:
         if path:
             return path.exists()
-        from toolformer_ops.storage.object_store import ObjectStore
+        from toolformer_ops.storage.publication import ObjectStore
 
         return ObjectStore(settings).is_there(uri)
 

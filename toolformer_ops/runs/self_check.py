@@ -62,7 +62,7 @@ def _postgres(settings: Settings) -> Finding:
 
 
 def _object_store(settings: Settings) -> Finding:
-    from toolformer_ops.storage.object_store import ObjectStore
+    from toolformer_ops.storage.publication import ObjectStore
 
     key = f"doctor/{uuid.uuid4().hex}"
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ParameterError
 from toolformer_ops.evaluation.report.contents import report_key
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
 

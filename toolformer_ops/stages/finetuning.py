@@ -26,8 +26,7 @@ from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.forgetting import TRAININGS, training_release
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import MANIFEST, registered_sha256, require_registered
+from toolformer_ops.storage.publication import MANIFEST, Manifest, ObjectStore, registered_sha256, require_registered
 from toolformer_ops.storage.shared_files import locked
 
 logger = logging.getLogger(__name__)
@@ -127,7 +126,9 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
         # of the other. Files were lost: times in the logs make other bytes, so that mostly a new draft replaces what there was.
         files = trained_files(settings, store, run, folder)
         if earlier is None or store.mend(earlier, files):
-            manifest = store.upload(prefix, files)
+            manifest = Manifest.of(prefix, files)
+            store.upload(manifest, files)
+            store.require_whole(manifest, read=False)
             if earlier is not None or registered is not None:
                 with database.transaction(database.connect(settings)) as connection:
                     database.execute(connection, queries.forgetting.withdraw_model, publication_id=model_id)

@@ -38,8 +38,8 @@ from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.run_tools import load_run_tool, require_run, unfinished_documents
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.object_store import ObjectStore
-from toolformer_ops.storage.publication import Manifest, file_sha256, registered_sha256, require_registered
+from toolformer_ops.storage.file_hashes import file_sha256
+from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, require_registered
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from toolformer_ops.runs.recipes import ToolRecipes, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import get_tool, tools_on_device
 

@@ -128,8 +128,7 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
         CorpusError: there is no such file, folder or bucket, or no file of these kinds is in it.
     """
     if uri.startswith("s3://"):
-        from toolformer_ops.storage.object_store import ObjectStore
-        from toolformer_ops.storage.publication import MANIFEST
+        from toolformer_ops.storage.publication import MANIFEST, ObjectStore
 
         store = ObjectStore(settings)
         try:

@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage.publication import file_sha256
 from toolformer_ops.storage.shared_files import locked, replace_file
 
 LARGE = 16 * 2**20
@@ -25,6 +24,12 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 _known: dict[str, str] = {}
 """Hashes that this process has computed or taken, by the file's state."""
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def verified_sha256(settings: Settings, path: Path) -> str:

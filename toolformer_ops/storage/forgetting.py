@@ -164,7 +164,7 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
         ParameterError: there is no such release or model, or an unfinished run works with it.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse; what is left is deleted by the next call.
     """
-    from toolformer_ops.storage.object_store import ObjectStore
+    from toolformer_ops.storage.publication import ObjectStore
 
     engine = database.connect(settings)
     store = ObjectStore(settings)

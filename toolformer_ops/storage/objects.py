@@ -1,8 +1,9 @@
 """Objects on S3 through boto3: written only if absent or whole, read again where a connection breaks, listed by address.
 
-Every error of boto3 becomes one of ours here, with what was asked, where, and the remedy. A write that met another one (409) and a
-read whose connection broke are tried again.
-Does not know what the objects are for: publications are the matter of `object_store.py`.
+boto3 tries requests again that are not answered, sends large files in parts, and compares checksums. Here is what it does not do:
+a write that met another one (409) is tried again, a read whose connection broke continues at that byte, and every error of boto3
+becomes one of ours, with what was asked, where, and the remedy.
+Does not know what the objects are for: `publication.py` does.
 """
 
 import base64
@@ -10,9 +11,9 @@ import contextlib
 import functools
 import hashlib
 import io
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -29,6 +30,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 from botocore.exceptions import ConnectionError as NoConnectionError
+from s3transfer.manager import TransferConfig, TransferManager
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
@@ -44,14 +46,12 @@ from toolformer_ops.errors import (
     PreconditionFailedError,
     WriteConflictError,
 )
-from toolformer_ops.storage.publication import file_sha256
-
-logger = logging.getLogger(__name__)
+from toolformer_ops.storage.file_hashes import file_sha256
 
 PART_BYTES = 16 * 2**20
-"""Files above this size are sent in parts of it (S3 allows at least 5 MiB and at most 10,000 parts: 156 GiB a file)."""
+"""Files above this size are sent in parts of it, and larger ones above 156 GiB, since S3 allows at most 10,000."""
 PARTS_AT_ONCE = 8
-"""Parts of one file that are sent at the same time, 128 MiB in memory."""
+"""Parts that are sent or read at the same time."""
 READ_TRIES = 4
 """Tries of one read whose connection breaks."""
 CONFLICT_TRIES = 8
@@ -105,6 +105,10 @@ class Objects:
                 s3={"addressing_style": "path"} if settings.s3_endpoint_url else {},
             ),
         )
+        # boto3's transfer manager has no argument for it. Only `put_if_absent` sends files in parts.
+        self._client.meta.events.register(
+            "before-parameter-build.s3.CompleteMultipartUpload", lambda params, **_: params.update(IfNoneMatch="*")
+        )
 
     def uri(self, key: str) -> str:
         """The s3:// address of a key of this bucket."""
@@ -128,7 +132,7 @@ class Objects:
 
         Some stores make a missing bucket at the first put, so a wrong name would otherwise go unnoticed.
         """
-        self._request("head_bucket", self.bucket, None)
+        self._request("head_bucket", self.bucket)
 
     def ensure_bucket(self) -> bool:
         """Make the bucket where it is missing; whether it was made now."""
@@ -136,7 +140,7 @@ class Objects:
             self.require_bucket()
         except ObjectNotFoundError:
             try:
-                self._request("create_bucket", self.bucket, None)
+                self._request("create_bucket", self.bucket)
             except WriteConflictError:  # another process made it just now
                 self.require_bucket()
                 return False
@@ -157,64 +161,38 @@ class Objects:
         """
         if isinstance(content, Path) and content.stat().st_size > PART_BYTES:
             return self._put_parts_if_absent(key, content)
-        body = content if isinstance(content, bytes) else content.read_bytes()
-        sha256 = hashlib.sha256(body).hexdigest()
-        return self._unless_present(
-            "put_object", key, Body=body, Metadata={"sha256": sha256}, ChecksumAlgorithm="SHA256"
-        )
+        try:
+            self._put(key, content if isinstance(content, bytes) else content.read_bytes(), IfNoneMatch="*")
+        except PreconditionFailedError:
+            return False
+        return True
 
     @_ask_again
     def put(self, key: str, content: bytes, content_type: str) -> None:
         """Write a small object, over one of that key: for what is made anew from its sources, such as a page."""
+        self._put(key, content, ContentType=content_type)
+
+    def _put(self, key: str, body: bytes, **arguments: str) -> None:
+        stored = {"sha256": hashlib.sha256(body).hexdigest()}
         self._request(
-            "put_object", self.bucket, key, Body=content, ContentType=content_type, ChecksumAlgorithm="SHA256",
-            Metadata={"sha256": hashlib.sha256(content).hexdigest()},
-        )  # fmt: skip
+            "put_object", self.bucket, key, Body=body, Metadata=stored, ChecksumAlgorithm="SHA256", **arguments
+        )
 
     def _put_parts_if_absent(self, key: str, path: Path) -> bool:
         if self.exists(key):
             return False
-        upload = self._request("create_multipart_upload", self.bucket, key, Metadata={"sha256": file_sha256(path)})
-        upload_id = upload["UploadId"]
-        written = False
+        parts = TransferConfig(
+            multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_request_concurrency=PARTS_AT_ONCE
+        )
+        stored = {"Metadata": {"sha256": file_sha256(path)}}
         try:
-            parts = self._put_parts(key, upload_id, path)
-            try:
-                written = self._unless_present(
-                    "complete_multipart_upload", key, UploadId=upload_id, MultipartUpload={"Parts": parts}
-                )
-            except ObjectNotFoundError:  # the answer was lost, and boto3 asked again: the upload is complete
-                if not self.exists(key):
-                    raise
-                written = True
-        finally:
-            if not written:
-                with contextlib.suppress(ObjectNotFoundError):  # the store has dropped the parts by itself
-                    self._request("abort_multipart_upload", self.bucket, key, UploadId=upload_id)
-        return written
-
-    def _put_parts(self, key: str, upload_id: str, path: Path) -> list[dict[str, object]]:
-        """Send the parts of a file, `PARTS_AT_ONCE` at a time: one connection is slower than a disk."""
-
-        def put(number: int) -> dict[str, object]:
-            with path.open("rb") as file:
-                file.seek((number - 1) * PART_BYTES)
-                body = file.read(PART_BYTES)
-            answer = self._request("upload_part", self.bucket, key, UploadId=upload_id, PartNumber=number, Body=body)
-            return {"PartNumber": number, "ETag": answer["ETag"]}
-
-        with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
-            try:
-                return list(threads.map(put, range(1, -(-path.stat().st_size // PART_BYTES) + 1)))
-            except BaseException:
-                threads.shutdown(wait=True, cancel_futures=True)
-                raise
-
-    def _unless_present(self, operation: str, key: str, **arguments: object) -> bool:
-        try:
-            self._request(operation, self.bucket, key, IfNoneMatch="*", **arguments)
+            with self._errors("upload", self.bucket, key), TransferManager(self._client, parts) as transfers:
+                transfers.upload(str(path), self.bucket, key, stored).result()  # one that fails leaves no parts
         except PreconditionFailedError:
             return False
+        except ObjectNotFoundError:  # the answer was lost, and boto3 asked again: the upload is complete
+            if not self.exists(key):
+                raise
         return True
 
     def get(self, key: str) -> bytes:
@@ -227,34 +205,26 @@ class Objects:
         with self._open(self.bucket, key) as body:
             return body.read()
 
-    @_read_again
-    def read_part(self, key: str, start: int, size: int) -> bytes:
-        """`size` bytes of an object, at least one, from the offset `start`; asked for again where the connection breaks.
+    def sha256(self, key: str, copy: Path | None = None) -> str:
+        """SHA-256 of an object's bytes, in hex, all of which are read, and written to the file `copy` if it is given.
 
-        Not compared with a hash: S3 keeps none of a part.
+        Raises:
+            ObjectNotFoundError, CorruptObjectError: as `get`.
+        """
+        read = self._stream(self.bucket, key)
+        with io.BufferedReader(read, READ_BYTES) as body, (copy or Path(os.devnull)).open("wb") as out:
+            shutil.copyfileobj(body, out, READ_BYTES)
+        return read.digest.hexdigest()
+
+    def read_part(self, key: str, start: int, size: int) -> bytes:
+        """`size` bytes of an object, at least one, from the offset `start`. Not compared with a hash: S3 keeps none of a part.
 
         Raises:
             ObjectNotFoundError: the object is not there.
-            BrokenConnectionError: the connection broke again and again.
             CorruptObjectError: the object is shorter.
         """
-        answer = self._request("get_object", self.bucket, key, Range=f"bytes={start}-{start + size - 1}")
-        try:
-            body: bytes = answer["Body"].read()
-        except (BotoCoreError, OSError) as error:
-            raise BrokenConnectionError(
-                f"reading {self.uri(key)} broke off after byte {start}: {error}. Try again."
-            ) from error
-        whole = answer.get("ContentRange", "").rpartition("/")[2]  # "bytes 0-6/7": the object has 7
-        if whole.isdecimal() and int(whole) < start + size:
-            raise CorruptObjectError(
-                f"{self.uri(key)}: expected at least {start + size} bytes, found {whole}. The object was changed or damaged."
-            )
-        if len(body) != size:
-            raise BrokenConnectionError(
-                f"reading {self.uri(key)}: expected {size} bytes from {start} on, found {len(body)}. Try again."
-            )
-        return body
+        with io.BufferedReader(self._stream(self.bucket, key, start, start + size)) as body:
+            return body.read(size)
 
     def exists(self, key: str) -> bool:
         """Whether an object of that key is there."""
@@ -274,13 +244,11 @@ class Objects:
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys that start with `prefix`, in the order of their bytes."""
-        for item in self._list(self.bucket, prefix):
-            yield item["Key"]
+        return (self.key_of(found.uri) for found in self.list_objects(prefix))
 
-    def list_objects(self, prefix: str) -> Iterator[ListedFile]:
+    def list_objects(self, prefix: str) -> Iterator["ListedFile"]:
         """As `list`, with what the listing says of each object."""
-        for item in self._list(self.bucket, prefix):
-            yield ListedFile(self.uri(item["Key"]), item.get("Size"), item.get("ETag"), item.get("LastModified"))
+        return self._list(self.bucket, prefix)
 
     def delete(self, key: str) -> None:
         """Remove one object; one that is not there is no error."""
@@ -330,10 +298,11 @@ class Objects:
 
     def _list_below(self, bucket: str, key: str) -> Iterator["ListedFile"]:
         """The object of this key, and those in the folder of this name."""
-        below = key if not key or key.endswith("/") else f"{key}/"
-        for item in self._list(bucket, key):
-            if (item["Key"] == key or item["Key"].startswith(below)) and not item["Key"].endswith("/"):
-                yield ListedFile(f"s3://{bucket}/{item['Key']}", item.get("Size"), item.get("ETag"))
+        uri = f"s3://{bucket}/{key}"
+        below = uri if not key or key.endswith("/") else f"{uri}/"
+        for found in self._list(bucket, key):
+            if (found.uri == uri or found.uri.startswith(below)) and not found.uri.endswith("/"):
+                yield found
 
     def _place(self, uri: str) -> tuple[str, str]:
         bucket, _, key = uri.removeprefix("s3://").partition("/")
@@ -343,26 +312,32 @@ class Objects:
 
     # Requests
 
-    def _open(self, bucket: str, key: str, size: int | None = None) -> io.BufferedReader:
-        get = functools.partial(self._request, "get_object", bucket, key)
-        head = functools.partial(self._request, "head_object", bucket, key)
-        return io.BufferedReader(_ObjectBytes(f"s3://{bucket}/{key}", get, head, size), READ_BYTES)
+    def _open(self, bucket: str, key: str) -> io.BufferedReader:
+        return io.BufferedReader(self._stream(bucket, key), READ_BYTES)
 
-    def _list(self, bucket: str, prefix: str) -> Iterator[Mapping[str, Any]]:
-        token: dict[str, str] = {}
-        while True:
-            page = self._request("list_objects_v2", bucket, None, Prefix=prefix, **token)
-            yield from page.get("Contents", ())
-            if not page.get("IsTruncated"):
-                return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+    def _stream(self, bucket: str, key: str, start: int = 0, end: int | None = None) -> "_ObjectBytes":
+        request = functools.partial(self._request, bucket=bucket, key=key)
+        return _ObjectBytes(request, f"s3://{bucket}/{key}", start, end)
 
-    def _request(self, operation: str, bucket: str, key: str | None, **arguments: object) -> Any:
-        target = f"s3://{bucket}/{key}" if key is not None else f"s3://{bucket}"
+    def _list(self, bucket: str, prefix: str) -> Iterator[ListedFile]:
+        with self._errors("list_objects_v2", bucket):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+                for item in page.get("Contents", ()):
+                    uri = f"s3://{bucket}/{item['Key']}"
+                    yield ListedFile(uri, item.get("Size"), item.get("ETag"), item.get("LastModified"))
+
+    def _request(self, operation: str, bucket: str, key: str | None = None, **arguments: object) -> Any:
         if key is not None:
             arguments["Key"] = key
-        try:
+        with self._errors(operation, bucket, key):
             return getattr(self._client, operation)(Bucket=bucket, **arguments)
+
+    @contextlib.contextmanager
+    def _errors(self, operation: str, bucket: str, key: str | None = None) -> Iterator[None]:
+        """Errors of boto3 in the block become ours."""
+        target = f"s3://{bucket}/{key}" if key is not None else f"s3://{bucket}"
+        try:
+            yield
         except ClientError as error:
             raise self._translated(error, operation, target) from error
         except (HTTPClientError, NoConnectionError) as error:  # no answer, or not a whole one
@@ -422,28 +397,40 @@ class _Head(NamedTuple):
 
 
 class _ObjectBytes(io.RawIOBase):
-    """The bytes of an object. Where the connection breaks, it is opened again at the same place of the same object.
+    """The bytes of an object, or those from `start` to before `end`.
 
-    A body that ends early is a broken connection too, also where the answer announced no length or a shorter one, as behind a
-    proxy. So at the end HEAD says how long the object is, unless the bytes have the length and the hash that are known.
+    If the connection breaks, it is opened again at the same place of the same object. A body that ends early is a broken connection
+    too, also where the answer announced no length or a shorter one, as behind a proxy. So at the end HEAD says how long the object
+    is, unless the bytes have the hash that was stored with them.
 
     Reading raises:
         BrokenConnectionError: it broke again and again.
-        CorruptObjectError: the bytes are whole, and not those whose checksum or hash S3 keeps.
+        CorruptObjectError: the bytes are whole, and not those whose checksum or hash S3 keeps; or the object ends before `end`.
         ObjectStoreError: another object was written there meanwhile.
     """
 
-    def __init__(self, uri: str, get: Callable[..., Any], head: Callable[..., Any], size: int | None) -> None:
-        answer = get()
+    def __init__(self, request: Callable[..., Any], uri: str, start: int = 0, end: int | None = None) -> None:
+        self._request = request
         self._uri = uri
-        self._get = functools.partial(get, IfMatch=answer["ETag"])
-        self._head = functools.partial(head, IfMatch=answer["ETag"])
-        self._body = answer["Body"]
-        self._size = answer.get("ContentLength") if size is None else size
-        self._sha256 = answer.get("Metadata", {}).get("sha256")
-        self._digest = hashlib.sha256()
-        self._offset = 0
+        self._offset = start
+        self._end = end
+        self._same: dict[str, str] = {}
         self._ended = False
+        self.digest = hashlib.sha256()
+        """Of the bytes that were read."""
+        answer = self._get()
+        self._same = {"IfMatch": answer["ETag"]}
+        self._sha256 = answer.get("Metadata", {}).get("sha256") if end is None else None
+
+    def _get(self) -> Any:
+        """Ask for what is left to read."""
+        last = "" if self._end is None else self._end - 1
+        is_part = self._offset or self._end is not None
+        answer = self._request(
+            "get_object", **self._same, **({"Range": f"bytes={self._offset}-{last}"} if is_part else {})
+        )
+        self._body = answer["Body"]
+        return answer
 
     def readable(self) -> bool:
         return True
@@ -455,14 +442,14 @@ class _ObjectBytes(io.RawIOBase):
         damage = None
         try:
             if self._body is None:
-                self._body = self._get(Range=f"bytes={self._offset}-")["Body"]
+                self._get()
             # botocore's body checks length and checksum. `with body as stream` would not: it returns urllib3's response.
             count: int = self._body.readinto(buffer)
         except FlexibleChecksumError as error:  # raised at the end of the body alone
             count, damage = 0, str(error)
         except (BotoCoreError, OSError) as error:
             raise self._broken(error) from error
-        self._digest.update(memoryview(buffer)[:count])
+        self.digest.update(memoryview(buffer)[:count])
         self._offset += count
         if count == 0 and len(buffer) > 0:
             self._require_whole(damage)
@@ -470,11 +457,14 @@ class _ObjectBytes(io.RawIOBase):
         return count
 
     def _require_whole(self, damage: str | None) -> None:
-        if damage is None and self._sha256 not in (None, found := self._digest.hexdigest()):
+        if damage is None and self._sha256 not in (None, found := self.digest.hexdigest()):
             damage = f"expected content {self._sha256}, found {found}"
-        unknown = damage or self._sha256 is None or self._offset != self._size
-        if unknown and self._offset < self._head()["ContentLength"]:
-            raise self._broken("the body ended early")
+        if damage or self._sha256 is None:
+            size = self._request("head_object", **self._same)["ContentLength"]
+            if self._offset < (self._end or size):
+                if size >= (self._end or 0):
+                    raise self._broken("the body ended early")
+                damage = f"expected at least {self._end} bytes, found {size}"
         if damage:
             raise CorruptObjectError(f"{self._uri}: {damage}. The object was changed or damaged after it was written.")
 

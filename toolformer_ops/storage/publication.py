@@ -1,19 +1,43 @@
-"""What a publication on S3 holds: its files with their hashes, and the manifest that lists them.
+"""Publications on S3: files named by their content, and a manifest that is written last and only if absent.
 
-Values and their bytes, which `storage/object_store.py` reads and writes, and the manifest's hash that Postgres registered
-(`dataset_releases`, `finetuned_models`): who may write to the bucket cannot change a registered publication unseen.
+A publication is under a prefix such as `releases/4f0c...`:
+
+    releases/4f0c.../data-91b2d4.../part-00000.parquet     the files, in a folder named by the hash of their names and contents
+    releases/4f0c.../manifest.json                         written last, by a conditional put: it makes the publication exist
+
+A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since different contents are in
+different folders, and the conditional put (`If-None-Match: *`) lets one of them win; a writer that was killed leaves at most
+files that no manifest names. The manifest is written only where every object has been found with its size and hash: `lacking`
+asks the same of a publication that is there, and `mend` writes what it lacks.
+
+What S3 says of an object (its size, the SHA-256 that was stored with it) proves nothing of its bytes. So an object that is taken
+as already there is read whole and hashed. Of one that was written just now, S3 compared the bytes with their checksum: there HEAD
+is enough.
+
+Postgres holds the hash of each manifest (`dataset_releases`, `finetuned_models`, `published_artifacts`), so that who may write to
+the bucket cannot change a registered publication unseen. Does not write these tables, nor decide what a publication holds.
 """
 
 import hashlib
 import json
+import logging
+import os
 import posixpath
-from collections.abc import Mapping
+import shutil
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorruptObjectError
+from toolformer_ops.errors import AlreadyPublishedError, CorruptObjectError, ObjectNotFoundError
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.file_hashes import file_sha256
+from toolformer_ops.storage.objects import PART_BYTES, PARTS_AT_ONCE, Objects
+
+logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
@@ -21,6 +45,10 @@ CHECKPOINTS = "checkpoints"
 MANIFEST_FORMAT = "toolformer-ops/1"
 ARTIFACT_FORMAT = "toolformer-ops/2"
 """Of a manifest that says what kind of artifact the files are, and which one."""
+JOURNAL = ".parts"
+"""The file, in a folder that is being downloaded, that names the parts that are there."""
+TOLD_SECONDS = 10.0
+"""Between two log lines that say what is left of a download."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +159,293 @@ class Manifest:
         return manifest
 
 
+class ObjectStore(Objects):
+    """The bucket of `settings.s3_bucket` with its publications."""
+
+    def publish(self, prefix: str, files: Mapping[str, Path], *, kind: str = "", identity: str = "") -> Manifest:
+        """Write the files (names to local paths), then the manifest; publishing the same twice is one publication.
+
+        `kind` and `identity`: as in the manifest, of an artifact.
+
+        Raises:
+            AlreadyPublishedError: other contents were published under this prefix.
+        """
+        manifest = Manifest.of(prefix, files, kind, identity)
+        self.upload(manifest, files)
+        self.conclude(manifest, read=False)
+        return manifest
+
+    def upload(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
+        """Write the files that a manifest names and that are not there yet, but not the manifest: nobody sees them yet."""
+        self.require_bucket()
+        self._write(manifest, files, self.lacking(manifest))
+
+    def lacking(self, manifest: Manifest) -> dict[PublishedFile, str]:
+        """The files of a publication whose object is not there with its content, each with what was found.
+
+        Reads and hashes every object that is there with its size.
+        """
+        return {file: what for file in manifest.files if (what := self.found_instead(manifest, file)) is not None}
+
+    def found_instead(self, manifest: Manifest, file: PublishedFile, copy: Path | None = None) -> str | None:
+        """What is there instead of a file of a publication, by its bytes (copied to `copy`); None if the file is there."""
+        if said := self._said(manifest, file):
+            return said
+        try:
+            sha256 = self.sha256(manifest.key_of(file), copy)
+        except ObjectNotFoundError:  # deleted just now
+            return "nothing"
+        except CorruptObjectError:
+            return "bytes that are not those of its checksum"
+        return None if sha256 == file.sha256 else f"content {sha256}"
+
+    def _said(self, manifest: Manifest, file: PublishedFile) -> str | None:
+        """As `found_instead`, by what S3 says of the object."""
+        head = self._head(manifest.key_of(file))
+        if head is None:
+            return "nothing"
+        if head.size != file.size:
+            return f"{head.size} bytes"
+        return None if head.sha256 in (None, file.sha256) else f"content {head.sha256}"
+
+    def require_whole(self, manifest: Manifest, *, read: bool = True) -> None:
+        """Fail unless every object of a publication is there with its content.
+
+        `read`: every object is read and hashed; else, of objects that this process has just written, HEAD is asked.
+
+        Raises:
+            ObjectNotFoundError: objects are missing.
+            CorruptObjectError: an object has another content.
+        """
+        found = {file: (self.found_instead if read else self._said)(manifest, file) for file in manifest.files}
+        lacking = {file: what for file, what in found.items() if what is not None}
+        if not lacking:
+            return
+        missing = all(what == "nothing" for what in lacking.values())
+        named = "; ".join(
+            f"{file.name} ({file.size} bytes, {file.sha256}): found {what}" for file, what in list(lacking.items())[:5]
+        )
+        raise (ObjectNotFoundError if missing else CorruptObjectError)(
+            f"{self.uri(manifest.folder)}: expected {len(manifest.files)} files as its manifest names them, found "
+            f"{len(lacking)} missing or changed: {named}{self._where()}"
+        )
+
+    def mend(self, manifest: Manifest, files: Mapping[str, Path]) -> Sequence[PublishedFile]:
+        """Write what a publication lacks, from files that were made again; returns what it then still lacks.
+
+        A file that was made with other bytes than the manifest names is not written.
+        """
+        lacking = self.lacking(manifest)
+        if not lacking:
+            return ()
+        made = set(Manifest.of(manifest.prefix, files).files)
+        self._write(manifest, files, [file for file in lacking if file in made])
+        return tuple(file for file in lacking if self.found_instead(manifest, file))
+
+    def _write(self, manifest: Manifest, files: Mapping[str, Path], which: Collection[PublishedFile]) -> None:
+        for number, file in enumerate(which, start=1):
+            key = manifest.key_of(file)
+            if file.size > PART_BYTES:
+                size = file.size / 2**20
+                logger.info("writing %s, %.0f MiB (file %d of %d)", self.uri(key), size, number, len(which))
+            if not self.put_if_absent(key, files[file.name]) and (found := self.found_instead(manifest, file)):
+                # The folder is named by its contents: an object with another one can only be a damaged one.
+                logger.warning("%s: expected content %s, found %s: replaced", self.uri(key), file.sha256, found)
+                self.delete(key)
+                self.put_if_absent(key, files[file.name])
+
+    def conclude(self, manifest: Manifest, *, read: bool = True) -> bool:
+        """Write the manifest of files that `upload` has written; whether this call wrote it (else it was there, and equal).
+
+        `read`: as for `require_whole`.
+
+        Raises:
+            ObjectNotFoundError, CorruptObjectError: a file is not there, or not with its size and hash.
+            AlreadyPublishedError: other contents were published under this prefix.
+        """
+        self.require_whole(manifest, read=read)
+        if self.put_if_absent(manifest.key, manifest.to_bytes()):
+            return True
+        published = Manifest.from_bytes(manifest.prefix, self.get(manifest.key))
+        if published != manifest:
+            raise AlreadyPublishedError(
+                f"{self.uri(manifest.prefix)}: expected nothing or the content {manifest.content_sha256[:16]}, found "
+                f"{published.content_sha256[:16]} published before. A publication never changes: use another id."
+            )
+        return False
+
+    def read_manifest(self, prefix: str, name: str = MANIFEST) -> Manifest | None:
+        """The manifest of a publication; None where nothing is published under this prefix.
+
+        `name`: of the object, where it is a draft.
+
+        Raises:
+            ObjectNotFoundError: the bucket itself is not there.
+            CorruptObjectError: it is not a manifest of ours, or was changed.
+        """
+        self.require_bucket()
+        prefix = prefix.rstrip("/")
+        try:
+            body = self.get(f"{prefix}/{name}")
+        except ObjectNotFoundError:
+            return None
+        return Manifest.from_bytes(prefix, body)
+
+    def published(self, prefix: str, registered_sha256: str | None) -> Manifest:
+        """The manifest of a publication that has to be there, and to be the one that Postgres registered.
+
+        `registered_sha256`: None where Postgres knows nothing of this publication.
+
+        Raises:
+            ObjectNotFoundError: nothing is published under this prefix.
+            CorruptObjectError: the manifest is another one.
+        """
+        manifest = self.read_manifest(prefix)
+        if manifest is None:
+            raise ObjectNotFoundError(
+                f"expected a publication at {self.uri(prefix)}, found no {MANIFEST}{self._where()}"
+            )
+        require_registered(manifest, registered_sha256)
+        return manifest
+
+    def read_file(self, manifest: Manifest, name: str) -> bytes | None:
+        """The content of a small file of a publication, checked against its hash; None where the manifest names no such file.
+
+        Raises:
+            ObjectNotFoundError: its object is not there.
+            CorruptObjectError: its content is not the one in the manifest.
+        """
+        file = next((file for file in manifest.files if file.name == name), None)
+        if file is None:
+            return None
+        key = manifest.key_of(file)
+        content = self.get(key)
+        if (found := hashlib.sha256(content).hexdigest()) != file.sha256:
+            raise CorruptObjectError(
+                f"{self.uri(key)}: expected content {file.sha256}, found {found}. "
+                "The object was changed or damaged after it was published."
+            )
+        return content
+
+    def fetch(self, prefix: str, folder: Path, registered_sha256: str | None = None) -> Manifest:
+        """Copy a publication's files into a local folder, as `download` does. `registered_sha256`: as for `published`.
+
+        Raises:
+            ObjectNotFoundError, CorruptObjectError: nothing is published under this prefix, or as `download`.
+        """
+        manifest = self.published(prefix, registered_sha256)
+        self.download(manifest, folder)
+        return manifest
+
+    def download(self, manifest: Manifest, folder: Path) -> None:
+        """Fill `folder`, which is for nothing else, with a publication's files, each compared with its hash and on the disk.
+
+        Files are read in parts, which a later try continues with; a file that is there is not read again. Until this returns
+        nothing in the folder is whole: each file has its full length from the start, so that its room is taken. Takes no lock.
+
+        Raises:
+            CorruptObjectError: a file on S3 has not the content that the manifest names, or a name leads elsewhere; the folder is
+                removed.
+            ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
+        """
+        while True:
+            continued = (folder / JOURNAL).is_file() and (folder / JOURNAL).stat().st_size > 0
+            reserve(manifest, folder)
+            try:
+                self._read_parts(manifest, folder)
+                with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
+                    list(threads.map(lambda file: self._require_right(manifest, file, folder), manifest.files))
+            except CorruptObjectError as error:
+                shutil.rmtree(folder)
+                if not continued:
+                    raise
+                # What a machine lost that went down in mid-download looks the same as a damaged object.
+                logger.warning("%s It is downloaded again from its beginning.", error)
+            else:
+                (folder / JOURNAL).unlink()
+                for inside in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+                    sync(inside)
+                return
+
+    def _read_parts(self, manifest: Manifest, folder: Path) -> None:
+        """Write the parts that are not there yet, `PARTS_AT_ONCE` at a time."""
+        journal = folder / JOURNAL
+        known = set(journal.read_text(encoding="utf-8").splitlines())
+        lacking = [
+            (file, start)
+            for file in manifest.files
+            for start in range(0, file.size, PART_BYTES)
+            if f"{start} {file.name}" not in known
+        ]
+        left = sum(min(PART_BYTES, file.size - start) for file, start in lacking)
+        logger.info(
+            "downloading %s: %.1f MiB%s", self.uri(manifest.prefix), left / 2**20,
+            f" of {manifest.size / 2**20:.1f} MiB, the rest is there from an earlier try" if known else "",
+        )  # fmt: skip
+        writing, told = threading.Lock(), time.monotonic()
+
+        def read(part: tuple[PublishedFile, int]) -> None:
+            nonlocal left, told
+            file, start = part
+            body = self.read_part(manifest.key_of(file), start, min(PART_BYTES, file.size - start))
+            with (folder / file.name).open("r+b") as target:
+                target.seek(start)
+                target.write(body)
+            with writing, journal.open("a", encoding="utf-8") as written:
+                written.write(f"{start} {file.name}\n")
+                left -= len(body)
+                if time.monotonic() - told > TOLD_SECONDS:
+                    told = time.monotonic()
+                    logger.info("downloading %s: %.1f MiB left", self.uri(manifest.prefix), left / 2**20)
+
+        with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
+            try:
+                list(threads.map(read, lacking))
+            except BaseException:
+                threads.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _require_right(self, manifest: Manifest, file: PublishedFile, folder: Path) -> None:
+        """Compare a file with its hash, and have it on the disk."""
+        if (found := file_sha256(folder / file.name)) != file.sha256:
+            raise CorruptObjectError(
+                f"{self.uri(manifest.key_of(file))}: expected content {file.sha256}, found {found}. "
+                "The object was changed or damaged after it was published: publish it again. Nothing of it is kept."
+            )
+        sync(folder / file.name)
+
+
+def reserve(manifest: Manifest, folder: Path) -> None:
+    """Make the files of a download in their full length, without a byte of content but of those that are there whole.
+
+    Raises:
+        CorruptObjectError: the manifest names a file outside of the folder.
+    """
+    journal, there = folder / JOURNAL, []
+    for file in manifest.files:
+        path = folder / file.name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise CorruptObjectError(f"{manifest.key}: expected file names below its folder, found {file.name!r}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not journal.is_file() and path.is_file() and file_sha256(path) == file.sha256:
+            there += [f"{start} {file.name}\n" for start in range(0, file.size, PART_BYTES)]
+        if not path.is_file() or path.stat().st_size != file.size:
+            with path.open("ab") as target:
+                target.truncate(file.size)
+    folder.mkdir(parents=True, exist_ok=True)
+    with journal.open("a", encoding="utf-8") as parts:
+        parts.writelines(there)
+
+
+def sync(path: Path) -> None:
+    """Have what was written to a file, or the names in a folder, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def registered_sha256(settings: Settings, uri: str) -> str | None:
     """The hash of the manifest that Postgres registered for a publication; None where it knows none, or no database is set.
 
@@ -156,9 +471,3 @@ def require_registered(manifest: Manifest, registered: str | None) -> None:
             f"({manifest.sha256}). It was replaced after it was published: put the first one back, or remove {manifest.key} and "
             "run `toolformer-ops stage release` (of a model: `finetune`, `publish`) again, which makes the publication anew."
         )
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -18,7 +18,7 @@ from toolformer_ops.evaluation.store import read_inputs, scores_of_run
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 
 TRAINING_LOG = "training_log.jsonl"
 DEVELOPMENT_LOG = "development_log.jsonl"

@@ -31,7 +31,7 @@ from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.registry import get_tool
 
 INDEX_DAG = "build_wiki_index"

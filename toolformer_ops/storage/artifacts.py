@@ -1,17 +1,25 @@
-"""The files of artifacts in a folder of this machine: downloaded once, verified, and kept while there is room.
+"""Artifacts: models and search indices on S3, published once and fetched into a cache where they are used.
+
+An artifact is a publication (`publication.py`). Its manifest says what kind of artifact it is and what recipes call it; Postgres
+holds the manifest's hash (owns the table `published_artifacts`). A finetuned model of the factory is an artifact as well: its
+manifest says neither, and its hash is in `finetuned_models`. A local folder is never copied: whoever names one uses it where it is.
+
+The cache is a folder of this machine, whose files are downloaded once, verified, and kept while there is room:
 
     entries/<key>/            an artifact, whole; its time is that of its last use
-    partial/<key>/            a download that is under way or was cut off; the next try continues it (`downloading.py`)
+    partial/<key>/            a download that is under way or was cut off; the next try continues it
     locks/<key>.download      held by the process that downloads
     locks/<key>.use           held, shared, by every process that uses the entry, until it ends
     locks/space               held while room is made
-    hashes/                   what processes of this node have hashed (`storage/file_hashes.py`)
+    hashes/                   what processes of this node have hashed (`file_hashes.py`)
     downloads.jsonl           a line for each download that was completed
 
 A key is made of kind, name and content, so that equal contents are one entry. An entry appears by a rename, after every file was
 compared with its hash in the manifest and written to the disk: a process may be killed at any moment, and what it leaves in
 `partial` is nothing that a reader looks at. Entries that no process uses go, the least recently used first, when an artifact needs
 their room. Several processes, and several pods of a node, may share the folder; a file system without locks (flock) will not do.
+
+What makes a folder a model or an index is known by `language_model/models/identity.py` and `tools/retrieval/wiki_index.py`.
 """
 
 import contextlib
@@ -23,32 +31,131 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import filelock
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CacheFullError, ConfigurationError
-from toolformer_ops.storage.artifacts.downloading import download, reserve, sync
-from toolformer_ops.storage.artifacts.published import Artifact
+from toolformer_ops.errors import CacheFullError, ConfigurationError, CorruptObjectError
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import remember, verified_sha256
-from toolformer_ops.storage.object_store import ObjectStore
+from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, reserve, sync
 from toolformer_ops.storage.shared_files import locked
 
-logger = logging.getLogger(__name__)
-
+Kind = Literal["model", "index"]
 GIB = 2**30
+
+logger = logging.getLogger(__name__)
 
 _in_use: dict[Path, int] = {}
 """Descriptors of the `.use` locks that this process holds until it ends, by path."""
 
 
+@dataclass(frozen=True)
+class Artifact:
+    """An artifact as its manifest describes it."""
+
+    address: str
+    """`s3://bucket/prefix`, without a slash at its end."""
+    kind: Kind
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return self.address.rpartition("/")[2]
+
+
+def find(settings: Settings, address: str, kind: Kind) -> Artifact:
+    """What is published at an address of the bucket; nothing but the manifest is read.
+
+    Raises:
+        ObjectNotFoundError: nothing is published there.
+        CorruptObjectError: the manifest is damaged, is not the one that Postgres registered, or is of another kind of artifact.
+        ConfigurationError: the address is in another bucket.
+    """
+    store, address = ObjectStore(settings), address.rstrip("/")
+    manifest = store.published(store.key_of(address), registered_sha256(settings, address))
+    if manifest.kind not in {"", kind}:
+        raise CorruptObjectError(
+            f"{address}: expected a published {kind}, found an artifact of the kind {manifest.kind}. Give the address of a {kind}."
+        )
+    return Artifact(address, kind, manifest)
+
+
+def publish(
+    settings: Settings, kind: Kind, identity: str, prefix: str, files: Mapping[str, Path], *, source: str
+) -> Artifact:
+    """Publish files (names to local paths) under a prefix of the bucket, and register them where a database is set.
+
+    Publishing the same again is no new publication. `identity`: what recipes call it; `source`: what it was made from, for people.
+
+    Raises:
+        AlreadyPublishedError: other contents were published under this prefix.
+        ConfigurationError: the database is set and takes no registration; nothing is sent then.
+        ObjectStoreError, DatabaseError: S3 or Postgres refuse.
+    """
+    require_registry(settings)
+    store = ObjectStore(settings)
+    manifest = store.publish(prefix, files, kind=kind, identity=identity)
+    artifact = Artifact(store.uri(manifest.prefix), kind, manifest)
+    register(settings, artifact, source)
+    logger.info(
+        "published %s %s: %s, %d files, %.1f MiB", kind, identity, artifact.address, len(files), manifest.size / 2**20
+    )
+    return artifact
+
+
+def require_registry(settings: Settings) -> None:
+    """Refuse, before anything is built or sent, a database that is set and takes no registration.
+
+    Raises:
+        ConfigurationError, DatabaseError: what `database.connect` raises.
+    """
+    if settings.database_dsn.get_secret_value():
+        database.connect(settings).dispose()
+
+
+def register(settings: Settings, artifact: Artifact, source: str) -> None:
+    """Write what is published into `published_artifacts`, as the newest of its kind."""
+    if not settings.database_dsn.get_secret_value():
+        return
+    with database.transaction(database.connect(settings)) as connection:
+        database.execute(
+            connection,
+            queries.artifacts.register,
+            uri=artifact.address,
+            kind=artifact.kind,
+            identity=artifact.manifest.identity,
+            manifest_sha256=artifact.manifest.sha256,
+            bytes=artifact.manifest.size,
+            source=source,
+        )
+
+
+def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | None:
+    """The address of the artifact that was published last, of those made from `source` where it is given.
+
+    None where there is none, or no database is set.
+    """
+    if not settings.database_dsn.get_secret_value():
+        return None
+    with database.transaction(database.connect(settings, writes=False)) as connection:
+        rows = database.fetch_all(connection, queries.artifacts.newest, kind=kind, source=source)
+    return str(rows[0].uri) if rows else None
+
+
+# The cache
+
+
 def fetch(settings: Settings, artifact: Artifact) -> Path:
     """The folder with an artifact's files, which stays there until this process ends.
 
-    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest (`storage/file_hashes.py`); an
+    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest (`file_hashes.py`); an
     entry that is damaged is removed and downloaded again.
 
     Raises:
@@ -132,14 +239,13 @@ class _Cache:
         partial, started = self.root / "partial" / key, time.monotonic()
         self._make_room(artifact, partial)
         try:
-            files = download(ObjectStore(settings), artifact.manifest, partial)
+            ObjectStore(settings).download(artifact.manifest, partial)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
             raise self._full(artifact, shutil.disk_usage(self.root).free) from error
-        files.rename(self.root / "entries" / key)
+        partial.rename(self.root / "entries" / key)
         sync(self.root / "entries")
-        shutil.rmtree(partial)
         seconds = time.monotonic() - started
         size = artifact.manifest.size
         line = {
