@@ -37,8 +37,8 @@ from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.audit import checking
 from toolformer_ops.config import Settings
 from toolformer_ops.local import postgres
-from toolformer_ops.local.ports import choose_port
-from toolformer_ops.local.supervision import tied_command
+from toolformer_ops.local.accounts import tied_command
+from toolformer_ops.local.ports import choose_ports
 from toolformer_ops.records import (
     CallLosses,
     CallPosition,
@@ -238,7 +238,7 @@ def weightless() -> Iterator[None]:
 @contextlib.contextmanager
 def running_postgres(folder: Path) -> Iterator[tuple[postgres.PostgresAddress, int]]:
     """A Postgres in a folder, with the id of its process; stopped at the end."""
-    address = postgres.PostgresAddress(choose_port(), secrets.token_urlsafe(24))
+    address = postgres.PostgresAddress(choose_ports("postgres")["postgres"], secrets.token_urlsafe(24))
     cluster = postgres.prepare_cluster(folder, address.superuser_password)
     options = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
     with (folder / "postgres.log").open("ab") as log:

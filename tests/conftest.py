@@ -150,7 +150,7 @@ def migrated_template(postgres_server: RunningPostgres) -> str:
 
     address = postgres_server.address
     postgres.ensure_database(address, _TEMPLATE, postgres.OWNER)
-    postgres.allow_reader(address, _TEMPLATE)
+    postgres.allow_people(address, _TEMPLATE)
     owner_dsn = postgres_server.dsn(_TEMPLATE, postgres.OWNER)
     engine = database.connect(Settings(_env_file=None, database_dsn=SecretStr(owner_dsn)))  # type: ignore[call-arg]
     schema.migrate(engine)

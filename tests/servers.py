@@ -23,18 +23,16 @@ import psycopg2
 from psycopg2 import sql
 
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.local import postgres
-from toolformer_ops.local.accounts import RELOCATED_ROOT, Account
+from toolformer_ops.local import object_store, postgres
+from toolformer_ops.local.accounts import RELOCATED_ROOT, Account, tied_command
 from toolformer_ops.local.object_store import (
     ObjectStoreAddress,
-    check_put_and_get,
     remove_sockets,
     weed_command,
     write_identities,
 )
-from toolformer_ops.local.ports import LOOPBACK, WEED_PORTS, accepts_connections, choose_port
+from toolformer_ops.local.ports import LOOPBACK, choose_ports
 from toolformer_ops.local.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
-from toolformer_ops.local.supervision import tied_command
 from toolformer_ops.storage.publication import ObjectStore
 
 Started = TypeVar("Started")
@@ -124,7 +122,7 @@ def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
     cluster = prepare_cluster(directory, password)
 
     def start() -> tuple[PostgresAddress, Server]:
-        address = PostgresAddress(choose_port(), password)
+        address = PostgresAddress(free_port(), password)
         options = [word for name, value in _QUICK_SETTINGS.items() for word in ("-c", f"{name}={value}")]
         log, command = directory / "postgres.log", [*cluster.command(address.port), *options]
         return address, Server(command, log, lambda: is_ready(address), "INT", cluster.account, cluster.data)
@@ -211,13 +209,11 @@ def start_object_store(
     write_identities(identities, access_key, secret_key)
 
     def start() -> RunningObjectStore:
-        ports: dict[str, int] = {}
-        for name in WEED_PORTS:
-            ports[name] = choose_port(avoid=ports.values(), name=name)
+        ports = choose_ports("s3")
         address = ObjectStoreAddress(f"http://{LOOPBACK}:{ports['s3']}", access_key, secret_key)
         command, log = [*inside, *weed_command(data, identities, ports)], directory / "object_store.log"
-        server = Server(command, log, lambda: accepts_connections(ports["s3"]), keeper=keeper)
-        check_put_and_get(address, bucket, _READY_SECONDS)
+        client = address.client()
+        server = Server(command, log, lambda: object_store.is_ready(client, bucket), keeper=keeper)
         return RunningObjectStore(address, ports, server)
 
     running = tried(start)
@@ -226,6 +222,11 @@ def start_object_store(
     finally:
         running.server.stop(signal.SIGTERM)
         remove_sockets(running.ports)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    return choose_ports("postgres")["postgres"]
 
 
 def flip_a_byte(store: ObjectStore, key: str) -> None:

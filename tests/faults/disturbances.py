@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.proxies import RequestFate, StatementFate
-from tests.faults.world import BUCKET, STEPS, Outcome, World
+from tests.faults.world import STEPS, Outcome, World
 from toolformer_ops.errors import EXIT_TERMINATED
-from toolformer_ops.local.object_store import check_put_and_get
 
 AWAY_SECONDS = 1.5
 S3_AWAY_SECONDS = 8.0
@@ -170,7 +169,6 @@ def free_disk_of_s3(world: World) -> None:
     world.s3_disk.free()
     world.weed.kill()
     world.weed.start()
-    check_put_and_get(world.s3, BUCKET, 60)  # it listens before it has found its volumes
 
 
 class StageDiskFull(Disturbance):

@@ -31,13 +31,12 @@ from pydantic import SecretStr
 
 from tests.faults import commands
 from tests.faults.proxies import LOOPBACK, ObjectStoreProxy, PostgresProxy
-from tests.servers import Server, start_object_store, started, stop
+from tests.servers import Server, free_port, start_object_store, started, stop
 from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_TERMINATED
 from toolformer_ops.local import postgres
-from toolformer_ops.local.ports import choose_port
+from toolformer_ops.local.accounts import tied_command
 from toolformer_ops.local.postgres import Cluster, PostgresAddress, is_ready, prepare_cluster
-from toolformer_ops.local.supervision import tied_command
 
 RUN = "disturbed"
 TOOL = "Calculator"
@@ -264,7 +263,7 @@ class World:
             subprocess.run([*self.disk.inside, "cp", "-a", str(cluster.data), str(data)], check=True)
             cluster = Cluster(data, cluster.programs, cluster.account)
             inside = self.disk.inside
-        self.postgres_address = address = PostgresAddress(choose_port(), password)
+        self.postgres_address = address = PostgresAddress(free_port(), password)
         self._cluster, self._inside = cluster, inside
         command, log = self.postgres_command({}), folder / "postgres.log"
         self.postgres = Server(command, log, lambda: is_ready(address), directory=folder, keeper=keeper)
@@ -309,7 +308,7 @@ class World:
         passwords |= {postgres.PAGE: "page", postgres.AIRFLOW: "airflow"}
         postgres.ensure_roles(address, passwords)
         postgres.ensure_database(address, "template", postgres.OWNER)
-        postgres.allow_reader(address, "template")
+        postgres.allow_people(address, "template")
         dsn = SecretStr(address.dsn("template", postgres.OWNER, OWNER_PASSWORD))
         engine = database.connect(Settings(_env_file=None, database_dsn=dsn))  # type: ignore[call-arg]
         schema.migrate(engine)
@@ -345,9 +344,7 @@ class World:
         """Settings of a chain's commands."""
         small = self.stage_disk if fault is not None and fault.small_disk else None
         state = (small.seen if small else self.folder) / "state"
-        dsn = postgres.dsn(
-            port=self.postgres_proxy.port, database="chain", user=postgres.OWNER, password=OWNER_PASSWORD
-        )
+        dsn = PostgresAddress(self.postgres_proxy.port, "").dsn("chain", postgres.OWNER, OWNER_PASSWORD)
         values = {
             "STATE_DIR": str(state),
             "DATABASE_DSN": dsn,

@@ -22,8 +22,7 @@ from tests.servers import PASSWORDS, RunningObjectStore, RunningPostgres, start_
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.local import postgres
 from toolformer_ops.local.accounts import relocated_directory
-from toolformer_ops.local.ports import accepts_connections
-from toolformer_ops.local.postgres import prepare_cluster, recover, unfinished_data
+from toolformer_ops.local.postgres import prepare_cluster
 
 
 def test_postgres_and_object_store_listen_on_the_loopback_address_alone(
@@ -72,8 +71,9 @@ def limited(postgres_server: RunningPostgres) -> Iterator[Callable[[str], str]]:
     """A database with a table that the readers read; a function from a role to its address there."""
     address = postgres_server.address
     postgres.ensure_database(address, "limited", postgres.OWNER)
-    postgres.allow_reader(address, "limited")
-    asked(postgres_server.dsn("limited", postgres.OWNER), "create table kept as select 1 as number")
+    postgres.allow_people(address, "limited")
+    rights = (REPOSITORY / "sql" / "reader_role.sql").read_text()
+    asked(postgres_server.dsn("limited", postgres.OWNER), rights, "create table kept as select 1 as number")
     yield lambda role: postgres_server.dsn("limited", role)
     postgres.drop_database(address, "limited")
 
@@ -198,7 +198,7 @@ def test_what_a_role_changes_of_itself_ends_nobody_else_and_is_put_right_at_the_
     assert limits(postgres.PAGE) == LIMITS
     # What `up` does.
     postgres.ensure_roles(postgres_server.address, {postgres.READER: PASSWORDS[postgres.READER]})
-    postgres.allow_reader(postgres_server.address, "limited")
+    postgres.allow_people(postgres_server.address, "limited")
     assert limits(postgres.READER) == limits(postgres.PAGE) == LIMITS
     asked(limited(postgres.READER), "set statement_timeout = 0")  # of a session alone
     assert limits(postgres.READER) == LIMITS
@@ -227,21 +227,32 @@ def test_airflow_role_cannot_enter_the_database_of_the_factory(postgres_server: 
 
 
 def test_an_initdb_that_was_killed_is_done_again(tmp_path: Path) -> None:
-    half_made = prepare_cluster(tmp_path, "first").data
-    half_made.rename(half_made.with_name("data.unfinished"))
-    (half_made.with_name("data.unfinished") / "PG_VERSION").unlink()
-    assert unfinished_data(tmp_path).exists()
+    data = prepare_cluster(tmp_path, "first").data
+    unfinished = data.with_name("data.unfinished")
+    data.rename(unfinished)
+    (unfinished / "PG_VERSION").unlink()
+    (unfinished.with_name("password.unfinished")).touch(mode=0o600)
     with start_postgres(tmp_path) as server:
-        assert accepts_connections(server.address.port)
-        assert not unfinished_data(tmp_path).exists()
-    assert not accepts_connections(server.address.port)
+        assert asked(server.dsn("postgres"), "select 1") == [(1,)]
+        assert {path.name for path in data.parent.iterdir()} <= {"data", "postgres.log"}
 
 
-def test_a_postgres_without_supervisor_is_stopped(tmp_path: Path) -> None:
+def test_a_stale_pid_file_is_removed_and_that_of_a_server_that_runs_is_not(tmp_path: Path) -> None:
     with start_postgres(tmp_path) as server:
-        assert recover(tmp_path) == [f"a Postgres without supervisor (process {server.process_id}) was stopped."]
-        assert not accepts_connections(server.address.port)
-        assert recover(tmp_path) == []
+        pid_file = server.cluster.data / "postmaster.pid"
+        written = pid_file.read_text()
+        postgres.remove_stale_pid_file(server.cluster)
+        assert pid_file.read_text() == written
+        for stale in (
+            f"{os.getpid()}\n{server.cluster.data}\n",
+            "4194305\n",
+            "",
+        ):  # of this process, of none, half written
+            pid_file.write_text(stale)
+            postgres.remove_stale_pid_file(server.cluster)
+            assert not pid_file.exists()
+            postgres.remove_stale_pid_file(server.cluster)
+        pid_file.write_text(written)
 
 
 def test_object_store_refuses_requests_that_are_not_signed(object_store_server: RunningObjectStore) -> None:

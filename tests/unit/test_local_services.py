@@ -1,7 +1,6 @@
 """The parts of the embedded services that need no server: ports, files with secrets, accounts, the supervisor's configuration."""
 
 import configparser
-import contextlib
 import json
 import os
 import socket
@@ -11,37 +10,32 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import free_port
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import airflow
 from toolformer_ops.local.accounts import Account, can_enter, reachable_directory
 from toolformer_ops.local.lifecycle import ServiceSettings
-from toolformer_ops.local.object_store import remove_sockets, weed_command
-from toolformer_ops.local.ports import (
-    WEED_PORTS,
-    accepts_connections,
-    choose_port,
-    is_free,
-    recalled_ports,
-    settle_ports,
-)
-from toolformer_ops.local.postgres import OWNER, Cluster, dsn
+from toolformer_ops.local.object_store import weed_command
+from toolformer_ops.local.ports import choose_ports, is_free, ports_of, recalled_ports, settle_ports
+from toolformer_ops.local.postgres import OWNER, Cluster, PostgresAddress
 from toolformer_ops.local.state_folder import (
     SERVICES,
     StatePaths,
     load_or_make_secrets,
     write_environment,
+    write_private,
 )
-from toolformer_ops.local.supervision import Supervisor, supervisor_environment
+from toolformer_ops.local.supervision import Supervisor
 
-PORTS = {"postgres": 15432, "airflow": 8080} | {name: 20_000 + place for place, name in enumerate(WEED_PORTS)}
+PORTS = ports_of("postgres", 15432) | ports_of("airflow", 8080) | ports_of("s3", 20_000)
 
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
     """A port that somebody listens on."""
     with socket.socket() as server:
-        server.bind(("127.0.0.1", choose_port()))
+        server.bind(("127.0.0.1", free_port()))
         server.listen()
         yield server.getsockname()[1]
 
@@ -58,74 +52,52 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_first_free_port_of_those_asked_for_is_chosen_and_else_another(taken_port: int) -> None:
-    free = choose_port()
-    for asked, options, is_found in (
-        ([None, taken_port, free], {}, True),
-        ([free, taken_port], {}, True),
-        ([taken_port], {}, False),
-        ([taken_port - 10_000], {"name": "admin"}, False),  # its partner is taken
-        ([free], {"avoid": [free]}, False),
-    ):
-        chosen = choose_port(asked, **options)
-        assert (chosen == free) == is_found, asked
-        assert chosen not in asked or is_found
-        assert is_free(chosen)
-
-
-def test_a_port_that_one_start_has_chosen_is_not_chosen_by_another_until_its_service_listens() -> None:
-    free = choose_port()
-    with contextlib.ExitStack() as first:
-        assert choose_port([free], reservations=first) == free
-        assert choose_port([free]) != free
-    assert choose_port([free]) == free
-
-
-def test_connections_are_accepted_only_where_somebody_listens(taken_port: int) -> None:
-    assert accepts_connections(taken_port)
-    assert not accepts_connections(choose_port())
+def test_a_service_gets_a_port_of_which_all_its_ports_are_free(taken_port: int) -> None:
+    free = free_port()
+    assert choose_ports("postgres", taken_port, free) == {"postgres": free}
+    assert choose_ports("postgres", free, avoid=[free]) != {"postgres": free}
+    for place, inner in enumerate(("s3", "s3_grpc", "filer", "filer_grpc", "volume")):
+        assert ports_of("s3", taken_port - place)[inner] == taken_port
+        chosen = choose_ports("s3", taken_port - place)
+        assert taken_port not in chosen.values()
+        assert all(map(is_free, chosen.values()))
+    assert ports_of("s3", 18333)["admin_grpc"] == 28341
 
 
 @pytest.mark.parametrize(
-    ("remembered", "asks", "running", "expected", "said"),
+    ("remembered", "asks", "expected", "says"),
     [
-        ('{{"postgres": {taken}}}', True, {"postgres"}, "taken", "toolformer-ops down"),
-        ('{{"postgres": {taken}}}', False, set(), "another", "port {taken} is taken, so postgres listens on {settled}"),
-        ('{{"postgres": {free}}}', True, set(), "asked", ""),
-        ('{{"postgres": {free}}}', False, set(), "free", ""),
-        ("{{half", False, set(), "another", ""),
-        (None, True, set(), "asked", ""),
-    ],
-    ids=[
-        "it runs",
-        "taken by somebody",
-        "another is asked for",
-        "the same as before",
-        "a broken memory",
-        "the first time",
+        ("taken", False, "another", "port {taken} is taken, so postgres listens on {settled}"),
+        ("free", True, "asked", ""),
+        ("free", False, "free", ""),
+        ("broken", False, "another", "could not be read"),
+        ("nothing", True, "asked", ""),
     ],
 )
 def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
     paths: StatePaths,
     taken_port: int,
     caplog: pytest.LogCaptureFixture,
-    remembered: str | None,
+    remembered: str,
     asks: bool,
-    running: set[str],
     expected: str,
-    said: str,
+    says: str,
 ) -> None:
-    free, asked = choose_port(), choose_port()
-    if remembered is not None:
-        paths.ports.write_text(remembered.format(taken=taken_port, free=free))
-    settled = settle_ports(paths, {"postgres": asked} if asks else {}, running=running)
-    known = {"taken": taken_port, "free": free, "asked": asked}
-    assert known.get(expected, settled["postgres"]) == settled["postgres"]
-    assert (settled["postgres"] == taken_port) == (expected == "taken")
-    assert said.format(taken=taken_port, settled=settled["postgres"]) in caplog.text
-    assert recalled_ports(paths) == settled
+    known = {"taken": taken_port, "free": free_port(), "asked": free_port()}
+    if remembered != "nothing":
+        paths.ports.write_text(json.dumps({"postgres": known[remembered]}) if remembered in known else "{half")
+    settled = settle_ports(paths, {"postgres": known["asked"]} if asks else {})
+    assert known.get(expected, settled["postgres"]) == settled["postgres"] != taken_port
+    assert says.format(taken=taken_port, settled=settled["postgres"]) in caplog.text
     assert len(set(settled.values())) == len(settled)
-    assert settle_ports(paths, {}, running=running) == settled
+    assert recalled_ports(paths) == settled == settle_ports(paths, {})
+
+
+def test_two_services_that_ask_for_one_port_get_two(paths: StatePaths, caplog: pytest.LogCaptureFixture) -> None:
+    free = free_port()
+    settled = settle_ports(paths, {"postgres": free, "airflow": free})
+    assert settled["postgres"] == free != settled["airflow"]
+    assert f"port {free} is taken, so airflow listens on {settled['airflow']}" in caplog.text
 
 
 def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
@@ -172,6 +144,7 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
         load_or_make_secrets(path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs a program as another user")
 def test_an_account_enters_what_the_mode_bits_let_it(tmp_path: Path) -> None:
     stranger = Account(user_id=54_321, group_id=54_321)
     closed = tmp_path / "closed"
@@ -180,7 +153,7 @@ def test_an_account_enters_what_the_mode_bits_let_it(tmp_path: Path) -> None:
     closed.chmod(0o700)
     assert not can_enter(stranger, inner)
     assert can_enter(stranger, Path("/"))
-    assert can_enter(Account(inner.stat().st_uid, inner.stat().st_gid), Path("/"))
+    assert can_enter(Account(0, 0), inner)
 
 
 def test_without_another_account_a_directory_stays_where_it_is(tmp_path: Path) -> None:
@@ -196,17 +169,16 @@ def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Pat
     paths = StatePaths(tmp_path / "a state of 100%")
     paths.make()
     program = configured(paths)["program:postgres"]
-    data = f"{paths.postgres}/data".replace("%", "%%")
-    assert f"'{data}'" in program["command"]
+    folder = str(paths.postgres).replace("%", "%%")
+    assert f"'{folder}/data'" in program["command"]
     assert "--pdeathsig INT" in program["command"]
     assert program["command"].endswith(f"-c port={PORTS['postgres']}")
-    assert (program["directory"], program["stopsignal"]) == (data, "INT")
+    assert (program["directory"], program["stopsignal"]) == (folder, "INT")
 
 
-def test_configuration_of_the_supervisor_holds_no_secret_and_is_ours_alone(paths: StatePaths) -> None:
+def test_configuration_of_the_supervisor_holds_no_secret(paths: StatePaths) -> None:
     parser = configured(paths)
-    text = paths.supervisor_configuration.read_text()
-    assert mode(paths.supervisor_configuration) == 0o600
+    text = str([dict(section) for section in parser.values()])
     assert not any(secret in text for secret in json.loads(paths.secrets.read_text()).values())
     programs = {"postgres", "object-store", *airflow.COMMANDS}
     assert {name for name in parser.sections() if name.startswith("program:")} == {
@@ -233,16 +205,6 @@ def test_another_shell_makes_the_same_configuration(paths: StatePaths, monkeypat
     assert {name: dict(section) for name, section in configured(paths).items()} == before
 
 
-def test_airflow_is_another_only_where_its_own_settings_are(paths: StatePaths) -> None:
-    secrets = load_or_make_secrets(paths.secrets)
-    assert airflow.write_configuration(paths, secrets, PORTS, task_slots=4) == []
-    before = airflow.environment(paths)
-    assert airflow.write_configuration(paths, secrets, PORTS, task_slots=4) == []
-    assert airflow.environment(paths) == before
-    assert airflow.write_configuration(paths, secrets, PORTS, task_slots=5) == ["[core] parallelism"]
-    assert airflow.environment(paths) != before
-
-
 def test_socket_of_the_supervisor_is_short_enough_for_the_kernel(tmp_path: Path) -> None:
     deep = StatePaths(tmp_path / ("x" * 60) / ("y" * 60))
     assert len(str(Supervisor(deep).socket)) < 100
@@ -252,12 +214,12 @@ def test_socket_of_the_supervisor_is_short_enough_for_the_kernel(tmp_path: Path)
 def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(paths: StatePaths) -> None:
     configured(paths)
     parser = configparser.RawConfigParser()
-    parser.read(paths.airflow_home / "airflow.cfg")
+    parser.read(paths.airflow_configuration)
     assert parser["api"]["host"] == "127.0.0.1"
     assert parser["core"]["load_examples"] == "False"
     assert parser["core"]["execution_api_server_url"] == "http://127.0.0.1:8080/execution/"
     assert Path(parser["core"]["dags_folder"], "annotate_corpus.py").exists()
-    assert mode(paths.airflow_home / "airflow.cfg") == mode(paths.airflow_home / "passwords.json") == 0o600
+    assert mode(paths.airflow_configuration) == 0o600
     for name in ("airflow-scheduler", "airflow-triggerer"):
         assert "--skip-serve-logs" in airflow.COMMANDS[name]
 
@@ -265,29 +227,16 @@ def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(pa
 def test_services_do_not_see_the_callers_airflow(monkeypatch: pytest.MonkeyPatch, paths: StatePaths) -> None:
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://production")
     monkeypatch.setenv("NO_PROXY", "example.org")
-    environment = supervisor_environment(paths)
-    assert not any(name.startswith("AIRFLOW") for name in environment)
+    environment = Supervisor(paths).environment()
+    assert [name for name in environment if name.startswith("AIRFLOW")] == ["AIRFLOW_HOME"]
     assert environment["NO_PROXY"] == "example.org,127.0.0.1,localhost"
 
 
 def test_weed_binds_and_names_the_loopback_address_and_reports_to_nobody() -> None:
-    words = weed_command(Path("/data"), Path("/ids.json"), {name: PORTS[name] for name in WEED_PORTS})
+    ports = ports_of("s3", 20_000)
+    words = weed_command(Path("/data"), Path("/ids.json"), ports)
     assert {"-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"} <= set(words)
-    assert sum(".port" in word for word in words) == len(WEED_PORTS) + 3  # admin's gRPC, and two that are switched off
-
-
-def test_only_sockets_that_nobody_listens_on_are_removed() -> None:
-    ports = {"s3": choose_port(), "filer": choose_port()}
-    left_behind, in_use = (Path(f"/tmp/seaweedfs-{name}-{port}.sock") for name, port in ports.items())  # noqa: S108
-    with socket.socket(socket.AF_UNIX) as dead, socket.socket(socket.AF_UNIX) as living:
-        dead.bind(str(left_behind))
-        living.bind(str(in_use))
-        living.listen()
-        remove_sockets(ports)
-        assert not left_behind.exists()
-        assert in_use.exists()
-    remove_sockets(ports)
-    assert not in_use.exists()
+    assert sum(".port" in word for word in words) == len(ports) + 2  # two are switched off
 
 
 def test_slots_follow_the_device_and_can_be_set() -> None:
@@ -296,13 +245,14 @@ def test_slots_follow_the_device_and_can_be_set() -> None:
 
 
 def test_addresses_quote_what_a_password_may_hold() -> None:
-    assert dsn(port=1, database="d", user=OWNER, password="a/b@c") == "postgresql://toolformer:a%2Fb%40c@127.0.0.1:1/d"
+    assert PostgresAddress(1, "").dsn("d", OWNER, "a/b@c") == "postgresql://toolformer:a%2Fb%40c@127.0.0.1:1/d"
 
 
 def configured(paths: StatePaths) -> configparser.RawConfigParser:
-    """The supervisor's configuration for `paths`."""
-    airflow.write_configuration(paths, load_or_make_secrets(paths.secrets), PORTS, task_slots=4)
-    Supervisor(paths).configure(Cluster(paths.postgres / "data", Path("/programs"), None), PORTS)
+    """The supervisor's configuration for `paths`; that of Airflow is written."""
+    of_airflow = airflow.configuration(paths, load_or_make_secrets(paths.secrets), PORTS, task_slots=4)
+    write_private(paths.airflow_configuration, of_airflow)
     parser = configparser.RawConfigParser()
-    parser.read(paths.supervisor_configuration)
+    cluster = Cluster(paths.postgres / "data", Path("/programs"), None)
+    parser.read_string(Supervisor(paths).configuration(cluster, PORTS))
     return parser

@@ -78,14 +78,9 @@ def status_command() -> None:
     table = Table(box=None, header_style="bold")
     for column in ("service", "state", "address", "pid", "since", "memory"):
         table.add_column(column)
-    for service in services:
-        report = service.report
-        running = (
-            service.address,
-            str(report.process_id),
-            _duration(service.uptime_seconds),
-            f"{service.memory_bytes / _BYTES_PER_MB:.0f} MB",
-        )
+    for report, address in services:
+        memory = f"{report.memory_bytes / _BYTES_PER_MB:.0f} MB"
+        running = (address, str(report.process_id), _duration(report.uptime_seconds), memory)
         table.add_row(report.name, report.state.lower(), *(running if report.process_id else ()))
     # As wide as its content, also where the terminal is narrower: an address that is cut off cannot be used.
     console = Console()

@@ -1,4 +1,4 @@
-"""Run Postgres as another user where we are root: it refuses to run as root, so a system user is made for it.
+"""Run a server as the right user, tied to the process that starts it. Postgres refuses to run as root, so root makes a user for it.
 
 Not root: everything runs as ourselves, in the folders that were asked for. Root: the user `toolformer-pg` must reach its data and
 the server's programs, but it cannot enter a clone below /root (mode 700). Rather than opening the user's directories to everybody,
@@ -9,8 +9,8 @@ import hashlib
 import os
 import pwd
 import shutil
-import stat
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,19 @@ class Account:
     group_id: int
 
 
+def tied_command(command: Sequence[str], stop_signal: str, account: Account | None) -> list[str]:
+    """Return `command` as run by `account` (None: by us), and sent `stop_signal` when the process that starts it ends, even by -9.
+
+    The kernel does that, so a killed supervisor leaves no Postgres behind.
+    """
+    # The system's folders first, so that another PATH does not make another command.
+    program = shutil.which("setpriv", path=f"{os.defpath}:{os.environ.get('PATH', '')}")
+    if program is None:
+        raise ServiceError("expected the program setpriv, which ties a server to its supervisor. Install util-linux.")
+    user = [f"--reuid={account.user_id}", f"--regid={account.group_id}", "--clear-groups"] if account else []
+    return [program, "--pdeathsig", stop_signal, *user, "--", *command]
+
+
 def postgres_account() -> Account | None:
     """Return the account that Postgres must run under, made if it is new; None means as ourselves (we are not root)."""
     if os.geteuid() != 0:
@@ -37,33 +50,23 @@ def postgres_account() -> Account | None:
     except KeyError:
         program = shutil.which("useradd") or "/usr/sbin/useradd"  # /usr/sbin is not on everybody's PATH
         options = ["--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+        reason = ""
         try:
-            found = subprocess.run(
-                [program, *options, ACCOUNT_NAME], capture_output=True, text=True, check=False
-            ).stderr
+            made = subprocess.run([program, *options, ACCOUNT_NAME], capture_output=True, text=True, check=False)
+            reason = made.stderr.strip()
             entry = pwd.getpwnam(ACCOUNT_NAME)  # another process may have made it
         except (FileNotFoundError, KeyError) as error:
-            reason = str(error) if isinstance(error, FileNotFoundError) else found.strip()
             raise ServiceError(
-                f"expected to make the system user {ACCOUNT_NAME}, for Postgres refuses to run as root; found: {reason}. "
-                f"Make that user yourself, or run as a user other than root."
+                f"expected to make the system user {ACCOUNT_NAME}, for Postgres refuses to run as root; found: "
+                f"{reason or error}. Make that user yourself, or run as a user other than root."
             ) from error
     return Account(entry.pw_uid, entry.pw_gid)
 
 
 def can_enter(account: Account, directory: Path) -> bool:
-    """Whether `account` may pass through `directory` and all folders above it (by mode bits alone)."""
-    for step in (directory, *directory.parents):
-        status = step.stat()
-        if status.st_uid == account.user_id:
-            needed = stat.S_IXUSR
-        elif status.st_gid == account.group_id:
-            needed = stat.S_IXGRP
-        else:
-            needed = stat.S_IXOTH
-        if not status.st_mode & needed:
-            return False
-    return True
+    """Whether `account` may pass through `directory` and all folders above it; asked as root."""
+    tested = subprocess.run(tied_command(["test", "-x", str(directory)], "KILL", account), check=False)
+    return tested.returncode == 0
 
 
 def relocated_directory(directory: Path) -> Path:

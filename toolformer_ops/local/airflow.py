@@ -5,8 +5,6 @@ servers on all network interfaces, which no setting binds to 127.0.0.1, and does
 api-server reads task logs from the disk, so the log servers are not missed.
 """
 
-import configparser
-import hashlib
 import importlib.metadata
 import json
 import logging
@@ -45,67 +43,23 @@ def command(name: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "airflow", *COMMANDS[name])
 
 
-def url(port: int) -> str:
-    """Return the address of the UI and of the API."""
-    return f"http://{LOOPBACK}:{port}"
-
-
-def database_dsn(port: int, secrets: GeneratedSecrets) -> str:
-    """Return the address of Airflow's database."""
-    return postgres.dsn(port=port, database=postgres.AIRFLOW, user=postgres.AIRFLOW, password=secrets.postgres_airflow)
-
-
-def write_configuration(
-    paths: StatePaths, secrets: GeneratedSecrets, ports: Mapping[str, int], task_slots: int
-) -> list[str]:
-    """Write `airflow.cfg` and the password file into AIRFLOW_HOME, both with mode 600.
-
-    Returns the options (`[core] parallelism`) that were other before; none when there was no configuration.
-    """
-    passwords = paths.airflow_home / "passwords.json"
-    database = database_dsn(ports["postgres"], secrets)
-    rendered = rendered_template(
+def configuration(paths: StatePaths, secrets: GeneratedSecrets, ports: Mapping[str, int], task_slots: int) -> str:
+    """Return what `airflow.cfg` says; it holds secrets."""
+    url = f"http://{LOOPBACK}:{ports['airflow']}"
+    database = postgres.PostgresAddress(ports["postgres"], secrets.postgres_superuser)
+    dsn = database.dsn(postgres.AIRFLOW, postgres.AIRFLOW, secrets.postgres_airflow)
+    return rendered_template(
         "airflow.cfg.jinja",
         dags_folder=SHIPPED / "dags",
         home=paths.airflow_home,
-        passwords=passwords,
+        passwords=paths.airflow_passwords,
         username=USERNAME,
         secrets=secrets,
         task_slots=task_slots,
         port=ports["airflow"],
-        url=url(ports["airflow"]),
-        database_dsn=database.replace("postgresql:", "postgresql+psycopg2:", 1),
+        url=url,
+        database_dsn=dsn.replace("postgresql:", "postgresql+psycopg2:", 1),
     )
-    before, now = configparser.RawConfigParser(), configparser.RawConfigParser()
-    before.read(paths.airflow_configuration, encoding="utf-8")
-    now.read_string(rendered)
-    write_private(paths.airflow_configuration, rendered)
-    write_private(passwords, json.dumps({USERNAME: secrets.airflow_admin}) + "\n")
-    return [
-        f"[{section}] {option}"
-        for section in before.sections() and now.sections()
-        for option, value in now.items(section)
-        if before.get(section, option, fallback=None) != value
-    ]
-
-
-def environment(paths: StatePaths) -> dict[str, str]:
-    """Return what decides how Airflow runs; no secret. It stops and starts when one of these values is other than at its start.
-
-    A digest of the options in `airflow.cfg` is among them. What a shell may set differently each time (PATH, OMP_NUM_THREADS) is
-    not: it is taken from the environment in which supervisord was started.
-    """
-    configuration = configparser.RawConfigParser()
-    configuration.read(paths.airflow_configuration, encoding="utf-8")
-    options = {section: dict(configuration.items(section)) for section in configuration.sections()}
-    digest = hashlib.sha256(json.dumps(options).encode()).hexdigest()[:16]
-    return {
-        "TOOLFORMER_AIRFLOW_CONFIGURATION": digest,
-        "AIRFLOW_HOME": str(paths.airflow_home),
-        "AIRFLOW_CONFIG": str(paths.airflow_configuration),
-        "PYTHONUNBUFFERED": "1",
-        "NO_COLOR": "1",
-    }
 
 
 def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
@@ -116,21 +70,17 @@ def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
     Raises:
         ServiceError: the migration failed.
     """
-    marker, log = paths.airflow_schema, paths.logs / "airflow-migration.log"
+    note, log = paths.airflow_schema, paths.logs / "airflow-migration.log"
     version = importlib.metadata.version("apache-airflow")
-    try:
-        noted = json.loads(marker.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        noted = None
     schema = _schema_version(dsn)
-    if schema is not None and noted == {"airflow": version, "schema": schema}:
+    if schema is not None and note.exists() and note.read_text(encoding="utf-8") == f"{version} {schema}\n":
         return
     logger.info("airflow: migrating its database")
     with log.open("ab") as output:
         finished = subprocess.run(
             [sys.executable, "-m", "airflow", "db", "migrate"],
             env=dict(variables),
-            cwd=marker.parent,
+            cwd=paths.airflow_home,
             stdout=output,
             stderr=subprocess.STDOUT,
             timeout=_MIGRATE_SECONDS,
@@ -139,7 +89,7 @@ def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
     if finished.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
         raise ServiceError(f"expected `airflow db migrate` to succeed, found status {finished.returncode}:\n{tail}")
-    write_private(marker, json.dumps({"airflow": version, "schema": _schema_version(dsn)}) + "\n")
+    write_private(note, f"{version} {_schema_version(dsn)}\n")
 
 
 def _schema_version(dsn: str) -> str | None:

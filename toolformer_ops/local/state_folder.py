@@ -38,14 +38,16 @@ class StatePaths:
         self.secrets = self.state / "secrets.json"
         self.ports = self.state / "ports.json"
         self.lock = self.state / "services.lock"  # held by `up` and `down`, so that two do not work at once
-        self.started = self.state / "started.json"  # the process of each program when `up` last ended well
         self.supervisor_configuration = self.state / "supervisord.conf"
         self.postgres = self.state / "postgres"
         self.object_store = self.state / "object_store"
         self.identities = self.object_store / "identities.json"  # the keys of S3
         self.airflow_home = self.state / "airflow"
         self.airflow_configuration = self.airflow_home / "airflow.cfg"
-        self.airflow_schema = self.airflow_home / "migrated.json"  # which Airflow last migrated which database
+        self.airflow_passwords = self.airflow_home / "passwords.json"
+        self.airflow_schema = (
+            self.airflow_home / "migrated"
+        )  # which Airflow last migrated its database, and to which schema
         self.schedules = self.state / "schedules"  # schedule files, each a nightly DAG
         self.logs = self.state / "logs"
 

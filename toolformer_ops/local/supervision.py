@@ -4,82 +4,42 @@ supervisord starts a program again when it ends by itself, and keeps what it pri
 and how each program is asked to stop is in `supervisord.conf.jinja`. A service is a group of programs there.
 """
 
+import contextlib
 import hashlib
 import http.client
 import logging
 import os
-import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import xmlrpc.client
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-from supervisor.xmlrpc import SupervisorTransport
+from supervisor.childutils import getRPCInterface
 
-from toolformer_ops.config import Settings
+from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import airflow
-from toolformer_ops.local.accounts import Account
+from toolformer_ops.local.accounts import tied_command
 from toolformer_ops.local.object_store import weed_command
 from toolformer_ops.local.postgres import Cluster
 from toolformer_ops.local.state_folder import SERVICES, StatePaths, rendered_template, write_private
 
 logger = logging.getLogger(__name__)
 
-LIVING_STATES = frozenset({"RUNNING", "STARTING", "BACKOFF"})
-"""A program in one of these runs, or will without our doing."""
-
-_START_SECONDS = 15.0
 _STOP_SECONDS = 120.0
 _GRACE_SECONDS = 10.0
-_POLL_SECONDS = 0.1
 # The path of a Unix socket may have 107 bytes, and supervisord first makes it under a longer name.
 _LONGEST_SOCKET_PATH = 95
-_SPAWNED = re.compile(r" INFO spawned: '[^']+' with pid (\d+)$", re.MULTILINE)
-
-
-def tied_command(command: Sequence[str], stop_signal: str, account: Account | None) -> list[str]:
-    """Return `command` as run by `account` (None: by us), and sent `stop_signal` when the process that starts it ends, even by -9.
-
-    The kernel does that, so a killed supervisor leaves no Postgres behind. Uses `setpriv` of util-linux. Without it (it is on every
-    Debian and Ubuntu) the command is not tied, and Postgres cannot be started by root.
-    """
-    # The system's folders first, so that another PATH does not make another command, and so a restart.
-    program = shutil.which("setpriv", path=f"{os.defpath}:{os.environ.get('PATH', '')}")
-    if program is None:
-        if account is not None:
-            raise ServiceError("expected the program setpriv, for Postgres refuses to run as root. Install util-linux.")
-        return list(command)
-    words = [program, "--pdeathsig", stop_signal]
-    if account is not None:
-        words += [f"--reuid={account.user_id}", f"--regid={account.group_id}", "--clear-groups"]
-    return [*words, "--", *command]
-
-
-def supervisor_environment(paths: StatePaths) -> dict[str, str]:
-    """Return the environment of supervisord, and so of every program, in which the shell that starts it has its say.
-
-    Airflow's variables are left out: they would win over the embedded Airflow's configuration. This Python's folder comes first on
-    the PATH, because Airflow looks there for its program `airflow`, and stages for theirs.
-    """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "MAKE", "MFLAGS"))}
-    local = ",".join(filter(None, [kept.get("NO_PROXY", ""), "127.0.0.1,localhost"]))
-    return kept | {
-        "TOOLFORMER_STATE_DIR": str(paths.state),
-        "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', os.defpath)}",
-        "OMP_NUM_THREADS": kept.get("OMP_NUM_THREADS", "1"),
-        "NO_PROXY": local,
-        "no_proxy": local,
-    }
+_SERVER_URL = "SUPERVISOR_SERVER_URL"
+"""The variable by which supervisord tells its programs where it listens; all that they start inherit it."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +58,23 @@ class ProcessReport:
     @property
     def is_living(self) -> bool:
         """Whether it runs, or will without our doing."""
-        return self.state in LIVING_STATES
+        return self.state in ("RUNNING", "STARTING", "BACKOFF")
+
+    @property
+    def uptime_seconds(self) -> int:
+        """How long it runs; 0 if it does not."""
+        return int(time.time() - self.started_at) if self.process_id else 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of it and all that it started, shared pages divided among those that share them."""
+        total = 0
+        with contextlib.suppress(psutil.Error):  # there is no process
+            process = psutil.Process(self.process_id)
+            for member in [process, *process.children(recursive=True)] if self.process_id else []:
+                with contextlib.suppress(psutil.Error):  # it has just ended, or is not ours to look into
+                    total += member.memory_full_info().pss
+        return total
 
 
 class Supervisor:
@@ -107,7 +83,6 @@ class Supervisor:
     def __init__(self, paths: StatePaths) -> None:
         """Starts nothing."""
         self._paths = paths
-        self._pid_file = paths.state / "supervisord.pid"
         self._log = paths.logs / "supervisord.log"
 
     @property
@@ -119,112 +94,79 @@ class Supervisor:
         digest = hashlib.sha256(os.fsencode(self._paths.state)).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"toolformer-ops-{os.geteuid()}" / f"{digest}.sock"
 
-    def answers(self) -> bool:
-        """Whether supervisord runs and answers."""
-        try:
-            self._call("supervisor.getState")
-        except (OSError, http.client.HTTPException):
-            return False
-        return True
+    @property
+    def _url(self) -> str:
+        return f"unix://{self.socket}"
 
-    def process_id(self) -> int | None:
-        """Return the process id of the supervisord of this folder, if that process runs."""
-        try:
-            process = psutil.Process(int(self._pid_file.read_text()))
-            words = process.cmdline()
-        except (OSError, ValueError, psutil.Error):
-            return None
-        return process.pid if str(self._paths.supervisor_configuration) in words else None
+    def environment(self) -> dict[str, str]:
+        """Return the environment of supervisord, and so of every program, in which the shell that starts it has its say.
 
-    def recover(self) -> list[str]:
-        """Tidy up after a supervisor or a program that was killed; returns what was done, for the user."""
-        messages = []
-        if not self.answers():
-            alive = self.process_id()
-            if alive is not None:
-                os.kill(alive, signal.SIGTERM)
-                _wait_for_end(alive)
-                messages.append(f"supervisord (process {alive}) did not answer on {self.socket}: it was stopped.")
-            elif self._pid_file.exists():
-                self._pid_file.unlink()
-                messages.append(
-                    "supervisord was killed or the machine was switched off: its stale pid file was removed."
-                )
-        ended = self._end_strays()
-        if ended:
-            messages.append(f"{ended} processes of services that were killed were still there: they were ended.")
-        return messages
-
-    def configure(self, cluster: Cluster | None, ports: Mapping[str, int]) -> None:
-        """Render the configuration, and have a supervisord that runs apply what is new or other.
-
-        Postgres and Airflow are left out as long as there is no cluster.
+        Airflow's variables are left out: they would win over the embedded Airflow's configuration. This Python's folder comes first
+        on the PATH, because Airflow looks there for its program `airflow`, and stages for theirs.
         """
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "MAKE", "MFLAGS"))
+        }
+        local = ",".join(filter(None, [kept.get("NO_PROXY", ""), "127.0.0.1,localhost"]))
+        return kept | {
+            f"{ENV_PREFIX}STATE_DIR": str(self._paths.state),
+            _SERVER_URL: self._url,
+            "AIRFLOW_HOME": str(self._paths.airflow_home),
+            "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', os.defpath)}",
+            "PYTHONUNBUFFERED": "1",
+            "NO_COLOR": "1",
+            "OMP_NUM_THREADS": kept.get("OMP_NUM_THREADS", "1"),
+            "NO_PROXY": local,
+            "no_proxy": local,
+        }
+
+    def configuration(self, cluster: Cluster, ports: Mapping[str, int]) -> str:
+        """Return what `supervisord.conf` says for this Postgres and these ports."""
         rendered = rendered_template(
             "supervisord.conf.jinja",
             paths=self._paths,
             socket=self.socket,
+            url=self._url,
             log=self._log,
-            pid_file=self._pid_file,
             is_root=os.geteuid() == 0,
             cluster=cluster,
             ports=ports,
             weed_command=weed_command(self._paths.object_store / "data", self._paths.identities, ports),
             airflow_commands={name: airflow.command(name) for name in airflow.COMMANDS},
-            airflow_environment=airflow.environment(self._paths),
             tied=lambda *arguments: shlex.join(tied_command(*arguments)),
         )
-        self.apply(rendered.replace("%", "%%"))  # in supervisord's files, a single % begins a replacement
+        return rendered.replace("%", "%%")  # in supervisord's files, a single % begins a replacement
 
-    def apply(self, configuration: str) -> None:
-        """Write `configuration`. A supervisord that runs restarts the services whose settings are other, and says so before."""
+    def start(self, configuration: str) -> None:
+        """Start supervisord in the background; it answers when this returns, and runs no program yet."""
         write_private(self._paths.supervisor_configuration, configuration)
-        if not self.answers():
-            return
-        living = {report.service for report in self.reports() if report.is_living}
-        added, changed, removed = self._call("supervisor.reloadConfig")[0]
-        for service in [*changed, *removed]:
-            if service in living:
-                logger.warning(
-                    "%s runs with other settings than those of now: it is stopped and started again", service
-                )
-            self._call("supervisor.stopProcessGroup", service)
-            self._call("supervisor.removeProcessGroup", service)
-        for service in [*added, *changed]:
-            self._call("supervisor.addProcessGroup", service)
-
-    def start(self) -> None:
-        """Start supervisord in the background, unless it answers already."""
-        if self.answers():
-            if other := self._other_variables():
-                logger.warning(
-                    "the services keep the environment in which they were started: `toolformer-ops down` before "
-                    "`toolformer-ops up`, if they are to see the new %s",
-                    ", ".join(other),
-                )
-            return
         self.socket.parent.mkdir(mode=0o700, exist_ok=True)
         finished = subprocess.run(
             [sys.executable, "-m", "supervisor.supervisord", "-c", str(self._paths.supervisor_configuration)],
-            env=supervisor_environment(self._paths),
+            env=self.environment(),
             cwd=self._paths.state,
             capture_output=True,
             text=True,
             check=False,
         )
-        deadline = time.monotonic() + _START_SECONDS
-        while not self.answers():
-            if finished.returncode != 0 or time.monotonic() > deadline:
-                raise ServiceError(
-                    f"expected supervisord to start, found status {finished.returncode}: {finished.stderr.strip()[-2000:]} "
-                    f"See {self._log}."
-                )
-            time.sleep(_POLL_SECONDS)
+        if finished.returncode != 0:
+            raise ServiceError(
+                f"expected supervisord to start, found status {finished.returncode}: {finished.stderr.strip()[-2000:]} "
+                f"See {self._log}."
+            )
+
+    def other_settings(self, configuration: str) -> list[str]:
+        """Name the settings of now that the supervisord that runs, and so its programs, do not see."""
+        started, now = psutil.Process(self._call("getPID")).environ(), self.environment()
+        names = ("OMP_NUM_THREADS", *(f"{ENV_PREFIX}{field.upper()}" for field in Settings.model_fields))
+        other = [name for name in names if started.get(name) != now.get(name)]
+        path = self._paths.supervisor_configuration
+        return [*other, *([path.name] if path.read_text(encoding="utf-8") != configuration else [])]
 
     def reports(self) -> list[ProcessReport]:
-        """Every program that supervisord knows, in the order of starting; empty when it does not run."""
+        """Every program, in the order of starting; empty when supervisord does not run."""
         try:
-            found = self._call("supervisor.getAllProcessInfo")
+            found = self._call("getAllProcessInfo")
         except (OSError, http.client.HTTPException):
             return []
         reports = [
@@ -237,93 +179,69 @@ class Supervisor:
             )
             for entry in found
         ]
-        return sorted(reports, key=lambda report: (*SERVICES, report.service).index(report.service))
+        return sorted(reports, key=lambda report: SERVICES.index(report.service))
 
-    def start_service(self, service: str) -> bool:
-        """Start the programs of a service that do not run, without waiting; False when all run or are being started."""
-        if all(report.is_living for report in self.reports() if report.service == service):
-            return False
-        self._call("supervisor.startProcessGroup", service, False)
-        return True
-
-    def stop_service(self, service: str) -> None:
-        """Stop the programs of a service at the same time, and wait for their end; supervisord kills those that take too long."""
-        if any(report.service == service for report in self.reports()):
-            self._call("supervisor.stopProcessGroup", service)
+    def start_service(self, service: str) -> None:
+        """Start the programs of a service that do not run, without waiting."""
+        self._call("startProcessGroup", service, False)
 
     def shut_down(self) -> bool:
         """Stop the services, then supervisord; False when it did not run.
 
-        supervisord would keep the order by itself, but takes a second for each program, running or not.
+        supervisord would keep the order by itself, but takes a second for each program, running or not. It kills what takes too
+        long.
         """
-        process_id = self.process_id()
-        if not self.answers():
+        if not self.reports():
             return False
-        for service in reversed(list(dict.fromkeys(report.service for report in self.reports()))):
-            self.stop_service(service)
-        self._call("supervisor.shutdown")
-        if process_id is not None:
-            _wait_for_end(process_id)
+        process = psutil.Process(self._call("getPID"))
+        for service in reversed(SERVICES):
+            self._call("stopProcessGroup", service)
+        self._call("shutdown")
+        try:
+            process.wait(_STOP_SECONDS)
+        except psutil.TimeoutExpired as error:
+            raise ServiceError(
+                f"expected supervisord (process {process.pid}) to end within {_STOP_SECONDS:.0f} s, it did not. See {self._log}, "
+                f"or kill it."
+            ) from error
         return True
 
-    def _call(self, method: str, *arguments: object) -> Any:
-        transport = SupervisorTransport(None, None, f"unix://{self.socket}")
-        proxy = xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
-        try:
-            return getattr(proxy, method)(*arguments)
-        except xmlrpc.client.Fault as fault:
-            raise ServiceError(
-                f"supervisord refused {method}{arguments}: {fault.faultString}. See {self._log}."
-            ) from fault
-        finally:
-            transport.close()
-
-    def _other_variables(self) -> list[str]:
-        """The settings that stages would read from the environment of now, and that they read otherwise from supervisord's."""
-        process_id = self.process_id()
-        if process_id is None:
-            return []
-        started, now = psutil.Process(process_id).environ(), supervisor_environment(self._paths)
-        names = ("OMP_NUM_THREADS", *(f"TOOLFORMER_{field.upper()}" for field in Settings.model_fields))
-        return [name for name in names if started.get(name) != now.get(name)]
-
-    def _end_strays(self) -> int:
-        """End what programs left behind that supervisord no longer knows; returns how many processes that were.
+    def end_strays(self) -> int:
+        """End what supervisord's programs left behind, and a supervisord that does not answer; returns how many processes.
 
         A scheduler of Airflow that is killed leaves its workers, which wait for work forever; and one whose supervisor was killed
-        waits for its workers forever. Both are members of a process group whose number supervisord wrote into its log. A group
-        counts as ours only where its members work inside our state folder, for the number may by now belong to somebody else.
-        Postgres is left to `postgres.recover`, which stops it gently.
+        waits for its workers forever. All of them have the address of our supervisor in their environment, and are not below it.
         """
-        rotated = self._log.with_name(f"{self._log.name}.1")
-        text = "".join(log.read_text("utf-8", "replace") for log in (rotated, self._log) if log.exists())
-        groups = set(map(int, _SPAWNED.findall(text))) - {report.process_id for report in self.reports()}
-        strays = [process for process in psutil.process_iter() if _is_stray(process, groups, self._paths.state)]
-        living = strays
+        ours = [process for process in psutil.process_iter() if self._is_ours(process)]
+        # After the list, which therefore holds nothing that has just been started.
+        if self.reports():
+            supervisor = psutil.Process(self._call("getPID"))
+            kept = {supervisor, *supervisor.children(recursive=True)}
+        else:
+            kept = set()
+        strays = living = [process for process in ours if process not in kept]
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in living:
                 try:
-                    process.send_signal(number)
+                    process.send_signal(
+                        signal.SIGINT if number == signal.SIGTERM and process.name() == "postgres" else number
+                    )
                 except psutil.NoSuchProcess:
                     continue
             _, living = psutil.wait_procs(living, timeout=_GRACE_SECONDS)
         return len(strays)
 
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return bool(process.environ().get(_SERVER_URL) == self._url)
+        except (OSError, psutil.Error):  # it has ended, or is another user's
+            return False
 
-def _is_stray(process: psutil.Process, groups: Collection[int], state: Path) -> bool:
-    try:
-        in_group = os.getpgid(process.pid) in groups and process.name() != "postgres"
-        return in_group and f"{process.cwd()}/".startswith(f"{state}/")
-    except (OSError, psutil.Error):  # it has ended, or is another user's
-        return False
-
-
-def _wait_for_end(process_id: int) -> None:
-    try:
-        psutil.Process(process_id).wait(_STOP_SECONDS)
-    except psutil.NoSuchProcess:
-        return
-    except psutil.TimeoutExpired as error:
-        raise ServiceError(
-            f"expected process {process_id} to end within {_STOP_SECONDS:.0f} s, it did not. See the logs, or kill it."
-        ) from error
+    def _call(self, method: str, *arguments: object) -> Any:
+        try:
+            with getRPCInterface({_SERVER_URL: self._url}) as proxy:
+                return getattr(proxy.supervisor, method)(*arguments)
+        except xmlrpc.client.Fault as fault:
+            raise ServiceError(
+                f"supervisord refused {method}{arguments}: {fault.faultString}. See {self._log}."
+            ) from fault
