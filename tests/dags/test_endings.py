@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 from kubernetes.client import models as k8s
 
-from toolformer_ops.airflow_tasks.endings import Fault, describe_exit, describe_gone_pod, describe_pod_ending
+from toolformer_ops.airflow_tasks.endings import (
+    Fault,
+    describe_exit,
+    describe_gone_pod,
+    describe_pod_ending,
+    what_befell,
+)
 
 IMAGE = "registry.example/toolformer:1.4"
 
@@ -277,8 +283,9 @@ def test_a_pod_that_the_api_does_not_show_is_described_by_its_events(case: str) 
 
 def test_a_pod_that_is_gone_is_described_by_its_condition_if_that_was_seen() -> None:
     last = disrupted("EvictionByEvictionAPI", "Eviction API: evicting")
-    found = describe_gone_pod("sample-x1", [event("Killing", "Stopping container stage", "Normal")], last)
+    found = describe_gone_pod("sample-x1", [event("Killing", "Stopping container stage", "Normal")], what_befell(last))
     assert "evicted (its node is drained" in found.message
+    assert what_befell(pod(terminated(0, "Completed"), phase="Succeeded")) is None
 
 
 def test_a_pod_that_did_its_work_succeeded_whatever_a_container_beside_it_did() -> None:

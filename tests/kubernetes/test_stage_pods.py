@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
 from tests.kubernetes.api_server import ApiError
 from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, TestCluster, cpu_node
@@ -316,9 +316,7 @@ def test_how_a_pod_ended_is_in_the_tasks_message_and_the_retry_works(
         assert "HTTP response headers" not in "".join(traceback.format_exception(error))
         assert task.extra == {}
         task.stage["command"] = ["sh", "-c", "exit 0"]
-    log = capfd.readouterr().out
-    assert "asked to end" in log
-    assert "HTTP response headers" not in log
+    assert "HTTP response headers" not in capfd.readouterr().out
     assert run_all(tasks, background) == [None] * len(tasks)
     assert all(task.extra == {"release_id": "r1"} for task in tasks)
 
@@ -349,13 +347,30 @@ def test_stages_work_through_an_outage_of_the_api_server(cluster: TestCluster, b
     assert [len(cluster.records_of(task.name)) for task in tasks] == [1, 1]
 
 
-def test_the_time_limit_ends_a_deferred_stage_and_its_pod(cluster: TestCluster) -> None:
-    task = Task(cluster, "too-long", STOPS_WELL, deferrable=True, execution_timeout=timedelta(seconds=2))
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_the_time_limit_ends_a_stage_and_its_pod(cluster: TestCluster, deferrable: bool) -> None:
+    limit = timedelta(seconds=2)
+    task = Task(cluster, f"too-long-{deferrable}", STOPS_WELL, deferrable=deferrable, execution_timeout=limit)
     with pytest.raises(AirflowException, match=r"deadline.*; the next try starts after the last committed micro-batch"):
         task.run()
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
     (record,) = cluster.records_of(task.name)
     assert record.exit_code == 143
+
+
+def test_a_task_that_waits_and_is_timed_out_by_airflow_ends_its_pod(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(cluster, "timed-out", STOPS_WELL, deferrable=False)
+
+    async def until_airflow_raises(_: object) -> Any:
+        await asyncio.to_thread(cluster.wait_for, lambda: "ready" in task.log(), "the pod works")
+        raise AirflowTaskTimeout
+
+    monkeypatch.setattr(pods, "event_of", until_airflow_raises)
+    with pytest.raises(AirflowException, match=r"longer than its time limit.*; the next try starts"):
+        task.run()
+    cluster.wait_for(lambda: not task.pods(), "the pod is gone")
 
 
 # A task that ends before its pod

@@ -6,12 +6,12 @@ by each template, prove it all the same: image, Secret, volumes, nodes, and from
 """
 
 import asyncio
-import logging
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, get_args
 
 from kubernetes.client import AuthorizationV1Api, CoreV1Api, VersionApi
@@ -21,7 +21,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.airflow_tasks.endings import describe_pod_ending
-from toolformer_ops.airflow_tasks.kubernetes.pods import cluster_client, delete_pod
+from toolformer_ops.airflow_tasks.kubernetes.pods import cluster_access, cluster_client, delete_pod
 from toolformer_ops.airflow_tasks.kubernetes.templates import (
     CONTAINER,
     MODEL_PARALLEL,
@@ -31,8 +31,8 @@ from toolformer_ops.airflow_tasks.kubernetes.templates import (
 )
 from toolformer_ops.airflow_tasks.kubernetes.watching import (
     SCHEDULE_SECONDS,
-    PodNotStartedError,
-    StagePodManager,
+    StagePodTrigger,
+    event_of,
     has_ended,
     oldest_first,
     said_by_kubernetes,
@@ -339,41 +339,41 @@ def _pod(
     manifest["metadata"]["name"] = name
     manifest["spec"]["activeDeadlineSeconds"] = int(wait_seconds)
     manifest["spec"]["containers"][0]["args"] = ["doctor"]
-    manager = _Manager(kube_client=client, patience_seconds=settings.kubernetes_patience_seconds)
+    trigger = StagePodTrigger(
+        pod_name=name,
+        pod_namespace=namespace,
+        trigger_start_time=datetime.now(UTC),
+        base_container_name=CONTAINER,
+        get_logs=False,
+        log_events_on_startup=False,
+        poll_interval=settings.kubernetes_poll_seconds,
+        schedule_timeout=SCHEDULE_SECONDS,
+        startup_timeout=int(wait_seconds),
+        startup_check_interval=settings.kubernetes_poll_seconds,
+        patience_seconds=settings.kubernetes_patience_seconds,
+        trigger_kwargs={"_execution_deadline": time.time() + wait_seconds},
+        **{"kubernetes_conn_id": None, **cluster_access(settings)},
+    )
     try:
         pod = client.create_namespaced_pod(namespace, manifest)
     except ApiException as error:
         yield Finding("missing", subject, f"Kubernetes refused it: {_reason(error)}.")
         return
     try:
-        until = time.monotonic() + wait_seconds
-        asyncio.run(
-            manager.await_pod_start(
-                pod, min(wait_seconds, SCHEDULE_SECONDS), wait_seconds, settings.kubernetes_poll_seconds
-            )
-        )
-        while not has_ended(pod := manager.read_pod(pod)) and time.monotonic() < until:
-            time.sleep(settings.kubernetes_poll_seconds)
+        asyncio.run(event_of(trigger))
+        pod = client.read_namespaced_pod(name, namespace)
         lines = _lines(client, pod) if has_ended(pod) else []
         if not lines:
-            ending = describe_pod_ending(pod, oldest_first(manager.read_pod_events(pod).items))
-            yield Finding("missing", subject, ending.message)
+            events = client.list_namespaced_event(namespace, field_selector=f"involvedObject.name={name}").items
+            yield Finding("missing", subject, describe_pod_ending(pod, oldest_first(events)).message)
             return
         yield Finding("ok", subject, f"ran on node {pod.spec.node_name}")
         for found in lines:
             yield Finding(found.state, f"{subject}, {found.subject}", found.detail)
-    except PodNotStartedError as error:
-        yield Finding("missing", subject, str(error))
     except Exception as error:
         yield Finding("missing", subject, f"cannot be watched: {_reason(error)}.")
     finally:
         delete_pod(client, pod)
-
-
-class _Manager(StagePodManager):
-    """Says why a pod waits where a command line's log goes, and not among its lines."""
-
-    log = logging.getLogger(__name__)  # type: ignore[assignment]
 
 
 def _lines(client: CoreV1Api, pod: k8s.V1Pod) -> list[Finding]:

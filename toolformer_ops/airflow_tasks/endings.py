@@ -8,10 +8,10 @@ Kubernetes client.
 import json
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_NO_RESULT, EXIT_TERMINATED, EXIT_USAGE
 
@@ -222,10 +222,20 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
     return _described([*_said_of_pod(pod), *_said_of_containers(pod, events)], pod)
 
 
-def describe_gone_pod(name: str, events: Sequence["CoreV1Event"] = (), last: "V1Pod | None" = None) -> PodEnding:
-    """The ending of a pod that the API does not show any more, by its events, which outlive it, and by how it was seen last."""
+def what_befell(pod: "V1Pod") -> dict[str, Any] | None:
+    """What is said of the whole pod, for `describe_gone_pod`, as plain values; None if nothing is."""
+    said = [list(one[:3]) for one in _said_of_pod(pod)]
+    return {"said": said, "node": pod.spec.node_name if pod.spec else None} if said else None
+
+
+def describe_gone_pod(
+    name: str, events: Sequence["CoreV1Event"] = (), before: Mapping[str, Any] | None = None
+) -> PodEnding:
+    """The ending of a pod that the API does not show any more, by its events, which outlive it, and by what befell it `before`."""
     said = [_Said("gone", event.reason or "", event.message) for event in reversed(events)]
-    return _described([*(_said_of_pod(last) if last else ()), *said, _Said("gone")], last, name=name)
+    node = {"node": f"node {before['node']}"} if before and before["node"] else {}
+    earlier = [_Said(*one) for one in before["said"]] if before else []
+    return _described([*earlier, *said, _Said("gone")], None, name=name, **node)
 
 
 def is_lost(pod: "V1Pod") -> bool:

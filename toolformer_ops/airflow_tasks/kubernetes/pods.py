@@ -4,20 +4,22 @@ Imported only where `TOOLFORMER_RUNNER=kubernetes`, since the provider takes sec
 in the pod templates (`pod_templates`). Does not carry results back: they are in Postgres and S3.
 
 A task makes its pod and is deferred: Airflow's triggerer then looks after all pods that run, in one process, and the task comes
-back for the log and the ending. A task instance has one pod: its name follows from the id that Airflow gives each try, and a pod
-that succeeded stays until its run ends. So a task that is started twice, since the scheduler did not hear how it ended (Airflow
-3.3.2 with deferred tasks: apache/airflow#67287, #72716), finds its pod and takes its exit status.
+back for the log and the ending. With `kubernetes_deferrable` off, the task's own process runs the same trigger.
+
+A task instance has one pod: its name follows from the id that Airflow gives each try, and a pod that succeeded stays until its run
+ends. So a task that is started twice, since the scheduler did not hear how it ended (Airflow 3.3.2 with deferred tasks:
+apache/airflow#67287, #72716), finds its pod and takes its exit status.
 
 A pod does not outlive its task: a task that ends before its pod deletes it, a retry takes over the pod of an earlier try,
 `finish_run` ends those of its run (`end_pods_of_run`), and each has a deadline.
 """
 
+import asyncio
 import logging
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
@@ -28,7 +30,7 @@ from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import (
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator, make_safe_label_value
 from airflow.providers.cncf.kubernetes.utils.pod_manager import PodPhase
-from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout, TaskDeferred
 from kubernetes.client import CoreV1Api
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
@@ -43,13 +45,12 @@ from toolformer_ops.airflow_tasks.endings import (
 )
 from toolformer_ops.airflow_tasks.kubernetes.templates import CONTAINER, LABELS, pod_manifest
 from toolformer_ops.airflow_tasks.kubernetes.watching import (
+    BEFORE,
     SCHEDULE_SECONDS,
     START_CHECK_SECONDS,
     STARTUP_SECONDS,
-    LostPodError,
-    PodNotStartedError,
-    StagePodManager,
     StagePodTrigger,
+    event_of,
     has_ended,
     is_outage,
     oldest_first,
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
 
 LOG_SECONDS = 30
 """Between two looks at the log of a pod whose task is deferred."""
+WAITING_POLL_SECONDS, WAITING_LOG_SECONDS = 1, 5
+"""Between two looks at the pod, and at its log, of a task that waits itself."""
 DEADLINE_MARGIN = timedelta(minutes=15)
 """A pod's deadline is its stage's time limit and this; the task ends it at the time limit, if the task is there."""
 TASK_CHARACTERS = 50
@@ -112,7 +115,28 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             return
         with self._failures_described():
             super().execute(context)
-        describe_assets(context, self.outlets, self.asset_extra)
+
+    def execute_sync(self, context: "Context") -> None:
+        """Wait as a deferred task does, but in this process."""
+        step = partial(self.execute_async, context)
+        while True:
+            try:
+                step()
+            except TaskDeferred as deferred:
+                trigger: Any = deferred.trigger
+            else:
+                return
+            try:
+                event = asyncio.run(event_of(trigger))
+            except AirflowTaskTimeout:
+                why = f"it ran longer than its time limit of {self.execution_timeout}"
+                event = {
+                    "status": "timeout",
+                    "name": trigger.pod_name,
+                    "namespace": trigger.pod_namespace,
+                    "message": why,
+                }
+            step = partial(self.trigger_reentry, context, event)
 
     def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
         """Continue after a deferral: fetch the log and look how the pod ended, as without a deferral.
@@ -130,7 +154,7 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         self.pod = pod = self._read(name, event["namespace"])
         if pod is None:
             if status != "success":
-                raise self._failure(describe_gone_pod(name, self._events(name)))
+                raise self._failure(describe_gone_pod(name, self._events(name), event.get(BEFORE)))
             return  # its success was seen before it went
         times = event.get("_redefer_count", 0)
         if status == "error" and not has_ended(pod) and stage_exit_code(pod) is None:
@@ -142,7 +166,7 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         if not is_lost(pod):
             with suppress(ApiException, *TRANSIENT_CONNECTION_ERRORS):
                 self._write_logs(pod, since_time=event.get("last_log_time"))
-        if not self._succeeded(pod, why=event["message"] if status == "timeout" else None):
+        if not self._succeeded(pod, event):
             raise self._failure(
                 PodEnding("away", f"the pod {name} runs, and its trigger said that it had ended: {event}")
             )
@@ -209,42 +233,23 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             self.log.info("this try has made the pod %s before: taking it over", name)
             return self.client.read_namespaced_pod(name, namespace)
 
-    def find_pod(self, *_: Any, **__: Any) -> k8s.V1Pod | None:
-        """The pod that `get_or_create_pod` chose."""
-        return self.pod
-
-    @cached_property
-    def pod_manager(self) -> StagePodManager:
-        """Watches the pod from the worker."""
-        return StagePodManager(kube_client=self.client, patience_seconds=self.patience_seconds)
-
     def on_kill(self) -> None:
         """End the pod with its task."""
         self._killed = True
         if self.pod:
             patiently(delete_pod)(self.client, self.pod)
 
-    def cleanup(self, pod: k8s.V1Pod, remote_pod: k8s.V1Pod, *args: Any, **kwargs: Any) -> None:
-        """What follows when the task waited for the pod itself: see to its end, whatever is being raised."""
-        if self._killed or not remote_pod:
-            return
-        problem = sys.exception()
-        why = str(problem) if isinstance(problem, (PodNotStartedError, LostPodError)) else None
-        if isinstance(problem, AirflowTaskTimeout):
-            why = f"it ran longer than its time limit of {self.execution_timeout}"
-        if not self._succeeded(remote_pod, why=why) and problem is None:
-            raise self._failure(PodEnding("away", f"the pod {remote_pod.metadata.name} runs, and nobody waits for it"))
-
-    def _succeeded(self, pod: k8s.V1Pod, *, why: str | None) -> bool:
-        """Whether the stage did its work; else fail the task by how the pod ended, or end it for the reason `why`.
+    def _succeeded(self, pod: k8s.V1Pod, event: Mapping[str, Any]) -> bool:
+        """Whether the stage did its work; else fail the task by how the pod ended, or end it where its time is up.
 
         Returns:
             False if the pod works on and there is no reason to end it: the next try takes it over.
         """
         name = pod.metadata.name
+        why = event["message"] if event["status"] == "timeout" else None
         newest = self._read(name, pod.metadata.namespace)
         if newest is None:
-            raise self._failure(describe_gone_pod(name, self._events(name), self.pod_manager.last)) from None
+            raise self._failure(describe_gone_pod(name, self._events(name), event.get(BEFORE)))
         phase, lost, exit_code = newest.status.phase, is_lost(newest), stage_exit_code(newest)
         if phase == PodPhase.SUCCEEDED:
             return True
@@ -261,22 +266,21 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             self.patch_already_checked(newest, reraise=False)  # kept for a look at it; no retry takes it for its own
         else:
             delete_pod(self.client, newest, grace_seconds=0 if lost else None)
-        raise self._failure(ending) from None
+        raise self._failure(ending)
 
     @contextmanager
     def _failures_described(self) -> Iterator[None]:
         """A pod that is gone, an API server that is away and a SIGTERM to the task are no errors of the stage's."""
         try:
             yield
-        except (ApiException, LostPodError, *TRANSIENT_CONNECTION_ERRORS) as error:
+        except (ApiException, *TRANSIENT_CONNECTION_ERRORS) as error:
             if not self._killed:
                 if not is_outage(error):
                     raise
                 pod = "The pod works on; the next try takes it over." if self.pod else "No pod was made."
                 message = f"the Kubernetes API does not answer: {said_by_kubernetes(error)}. {pod}"
                 raise self._failure(PodEnding("away", message)) from None
-        # After SIGTERM the provider deletes the pod, waits for its end and returns as if the stage had succeeded, since its
-        # `cleanup` then skips the check of the pod's phase (cncf-kubernetes 10.25.0).
+        # SIGTERM calls `on_kill` and ends nothing else: a pod that ended with 0 then would be a success.
         if self._killed:
             message = f"the task was told to end (SIGTERM), and its pod with it; {STARTS_AGAIN}."
             raise self._failure(PodEnding("outside", message))
@@ -312,6 +316,9 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: no image is set, or the template is wrong.
     """
+    poll_seconds, log_seconds = settings.kubernetes_poll_seconds, LOG_SECONDS
+    if not settings.kubernetes_deferrable:
+        poll_seconds, log_seconds = min(poll_seconds, WAITING_POLL_SECONDS), WAITING_LOG_SECONDS
     return {
         "manifest": pod_manifest(settings, template),
         "labels": dict(LABELS),
@@ -322,9 +329,8 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
         "deferrable": settings.kubernetes_deferrable,
         "do_xcom_push": False,
         "get_logs": True,
-        "logging_interval": LOG_SECONDS,
-        "poll_interval": settings.kubernetes_poll_seconds,
-        "base_container_status_polling_interval": settings.kubernetes_poll_seconds,
+        "logging_interval": log_seconds,
+        "poll_interval": poll_seconds,
         "log_events_on_startup": False,
         "log_events_on_failure": False,  # the reason is in the task's message
         "log_pod_spec_on_failure": False,

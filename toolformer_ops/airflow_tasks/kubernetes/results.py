@@ -4,7 +4,7 @@ Not by the provider's own way, `do_xcom_push`: a container beside the stage, and
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.xcom import XCOM_RETURN_KEY
@@ -33,20 +33,13 @@ class PodWithResult(StagePod):
         self.printed: Any = None
         """What the stage has printed, also if it failed; None if that is not known."""
 
-    def execute(self, context: "Context") -> Any:
-        """Run the stage in a pod, or defer.
+    def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
+        """As of `StagePod`; returns what the stage has printed.
 
         Raises:
             AirflowException: its result cannot be read any more; what else `StagePod` raises.
         """
-        return self._result(context, lambda: super(PodWithResult, self).execute(context))
-
-    def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
-        """As `execute`, after a deferral."""
-        return self._result(context, lambda: super(PodWithResult, self).trigger_reentry(context, event))
-
-    def _result(self, context: "Context", run: Callable[[], None]) -> Any:
-        run()
+        super().trigger_reentry(context, event)
         if self.printed is None:
             if self.pod:  # else the next try takes it for its own
                 delete_pod(self.client, self.pod)
@@ -54,14 +47,13 @@ class PodWithResult(StagePod):
                 f"{self._stage_name()}: expected its ids or counts in the log of its pod, found none. What it did is stored; the "
                 "next try finds it done."
             )
-        context["ti"].xcom_push(
-            key=XCOM_RETURN_KEY, value=self.printed
-        )  # the provider has Airflow push nothing by itself
+        # The provider has Airflow push nothing by itself.
+        context["ti"].xcom_push(key=XCOM_RETURN_KEY, value=self.printed)
         return self.printed
 
-    def _succeeded(self, pod: k8s.V1Pod, *, why: str | None) -> bool:
+    def _succeeded(self, pod: k8s.V1Pod, event: Mapping[str, Any]) -> bool:
         self.printed = self._last_value(pod)  # now: a pod that succeeded may go, and its log with it
-        return super()._succeeded(pod, why=why)
+        return super()._succeeded(pod, event)
 
     def _last_value(self, pod: k8s.V1Pod) -> Any:
         try:
@@ -94,8 +86,9 @@ class ChoosingPod(PodWithResult, SkipMixin):
         super().__init__(**kwargs)
         self.not_needed = not_needed
 
-    def _result(self, context: "Context", run: Callable[[], None]) -> Any:
-        result = super()._result(context, run)
+    def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
+        """As of `PodWithResult`, and skip what is not needed."""
+        result = super().trigger_reentry(context, event)
         skip_not_needed(self, context, result)
         return result
 
@@ -103,9 +96,10 @@ class ChoosingPod(PodWithResult, SkipMixin):
 class AuditPod(PodWithResult):
     """As `audit_task.AuditEverything`, in a pod."""
 
-    def _result(self, context: "Context", run: Callable[[], None]) -> Any:
+    def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
+        """As of `PodWithResult`; what was found becomes the run's note, also where the stage failed."""
         try:
-            return super()._result(context, run)
+            return super().trigger_reentry(context, event)
         finally:
             if self.printed is not None:
                 set_report(context, self.printed)

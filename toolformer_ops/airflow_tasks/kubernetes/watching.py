@@ -1,4 +1,4 @@
-"""How a pod is watched, from the worker or, while its task is deferred, from Airflow's triggerer.
+"""How a pod is watched: by Airflow's triggerer while its task is deferred, or by the process of a task that waits.
 
 What the provider's own watching (cncf-kubernetes 10.25.0) lacks: it waits for the whole startup time where a Secret, an image or a
 node label is missing, follows a pod for ever whose node is gone, and gives up on an API server that is away for half a minute.
@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
-from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,14 +24,13 @@ from airflow.providers.cncf.kubernetes.triggers.pod import ContainerState, Kuber
 from airflow.providers.cncf.kubernetes.utils.pod_manager import (
     AsyncPodManager,
     PodLaunchTimeoutException,
-    PodManager,
     PodPhase,
 )
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
 from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiException
 
-from toolformer_ops.airflow_tasks.endings import describe_pod_ending, is_lost
+from toolformer_ops.airflow_tasks.endings import describe_pod_ending, is_lost, what_befell
 from toolformer_ops.airflow_tasks.kubernetes.templates import CONTAINER
 
 SCHEDULE_SECONDS = 6 * 3600
@@ -44,6 +42,8 @@ OUTAGE_SECONDS = 600
 """How long an API server that does not answer is asked again before a task gives up watching its pod."""
 CLIENT_SECONDS = 600
 """How long a client of the triggerer is used; credentials that a cluster hands out live longer."""
+BEFORE = "before"
+"""Key in a trigger's event of what was said of the whole pod when it was seen last."""
 SAY_AGAIN_SECONDS = 1800
 """Before the log says the same reason for waiting again."""
 
@@ -105,7 +105,7 @@ class StagePodTrigger(KubernetesPodTrigger):
         return f"{__name__}.{type(self).__name__}", arguments | own
 
     @cached_property
-    def hook(self) -> AsyncKubernetesHook:
+    def hook(self) -> "SharedHook":
         """Access to the cluster, which all triggers of the triggerer share."""
         access = (self.config_file, self.kubernetes_conn_id, self.in_cluster, self.cluster_context)
         hooks = _HOOKS.setdefault(asyncio.get_running_loop(), {})
@@ -124,8 +124,21 @@ class StagePodTrigger(KubernetesPodTrigger):
         return AsyncStagePodManager(async_hook=self.hook, patience_seconds=self.patience_seconds)
 
     def define_pod_container_state(self, pod: k8s.V1Pod) -> ContainerState:
-        """The state of the stage; failed, too, if its node is gone, since such a pod runs for ever in the API."""
+        """The state of the stage; failed, too, if its node is gone, since such a pod runs for ever in the API.
+
+        What befell the whole pod goes into the trigger's event: once the pod is gone, only that tells an eviction from a deletion.
+        """
+        if before := what_befell(pod):
+            self.trigger_kwargs[BEFORE] = before
         return ContainerState.FAILED if is_lost(pod) else super().define_pod_container_state(pod)
+
+
+async def event_of(trigger: StagePodTrigger) -> dict[str, Any]:
+    """What the trigger says of its pod, waited for in this process."""
+    try:
+        return dict((await anext(trigger.run())).payload)
+    finally:
+        await trigger.hook.close()
 
 
 class SharedHook(AsyncKubernetesHook):
@@ -153,6 +166,12 @@ class SharedHook(AsyncKubernetesHook):
                 self._opened, self._renew_at = (manager, client), time.monotonic() + CLIENT_SECONDS
             client = self._opened[1]
         yield client
+
+    async def close(self) -> None:
+        """Close the client."""
+        if self._opened is not None:
+            await self._opened[0].__aexit__(None, None, None)
+            self._opened = None
 
     async def get_pod(self, name: str, namespace: str) -> Any:
         """The pod.
@@ -195,12 +214,8 @@ def _gone_is_lost(name: str) -> Iterator[None]:
         raise LostPodError(f"the pod {name} is gone") from None
 
 
-class _WaitsForStart:
-    """How both managers of the provider wait for the start of a pod: one reads it in the worker, the other awaits it."""
-
-    read_pod: Any
-    read_pod_events: Any
-    log: Any
+class AsyncStagePodManager(AsyncPodManager):
+    """Waits for the start of a pod, and reads its log now and then."""
 
     def __init__(self, *, patience_seconds: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -212,11 +227,6 @@ class _WaitsForStart:
         if time.monotonic() > self._said_at.get(message, -math.inf) + SAY_AGAIN_SECONDS:
             self.log.info("%s", message)
             self._said_at[message] = time.monotonic()
-
-    def say_unreadable(self, pod: k8s.V1Pod, error: Exception) -> None:
-        """Log that the log of a pod cannot be read, and why."""
-        where = f"the log of the pod {pod.metadata.name} on node {pod.spec.node_name}"
-        self.say(f"{where} cannot be read now, and will be: {said_by_kubernetes(error)}")
 
     async def await_pod_start(
         self,
@@ -231,7 +241,7 @@ class _WaitsForStart:
             PodNotStartedError: it shows a reason that waiting does not mend, or takes longer than the limits.
         """
         while True:
-            pod = await _awaited(self.read_pod(pod))
+            pod = await self.read_pod(pod)
             if pod.status.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
                 return
             # 1. How long has it waited for its node, or with a node for its container?
@@ -241,62 +251,13 @@ class _WaitsForStart:
             waited = (datetime.now(UTC) - since).total_seconds()
             if waited > self.patience_seconds or is_lost(pod):
                 # 2. Why does it wait so long?
-                ending = describe_pod_ending(pod, oldest_first((await _awaited(self.read_pod_events(pod))).items))
+                ending = describe_pod_ending(pod, oldest_first((await self.read_pod_events(pod)).items))
                 self.say(f"the pod {pod.metadata.name} waits: {ending.message}")
                 # 3. Is there any use in waiting?
                 limit = startup_timeout if scheduled else schedule_timeout
                 if is_lost(pod) or waited > limit or ending.fault == "setup":
                     raise PodNotStartedError(ending.message)
             await asyncio.sleep(check_interval)
-
-
-async def _awaited(value: Any) -> Any:
-    """The value, or what it is when it has been awaited."""
-    return await value if isawaitable(value) else value
-
-
-class StagePodManager(_WaitsForStart, PodManager):
-    """Watches a pod from the worker, patient with an API server that does not answer."""
-
-    last: k8s.V1Pod | None = None
-    """The pod as it was read last; when it is gone, that may say why."""
-
-    def read_pod(self, pod: k8s.V1Pod) -> k8s.V1Pod:
-        """The pod as it is now.
-
-        Raises:
-            LostPodError: it is gone, or its node is.
-        """
-        with _gone_is_lost(pod.metadata.name):
-            self.last = patiently(super().read_pod)(pod)
-        if is_lost(self.last):
-            raise LostPodError(f"the node of the pod {pod.metadata.name} does not answer")
-        return self.last
-
-    read_pod_logs = PodManager.read_pod_logs.__wrapped__  # asked once: the next look asks again
-
-    def fetch_requested_container_logs(self, pod: k8s.V1Pod, *args: Any, **kwargs: Any) -> list[Any]:
-        """Follow the log until the stage has ended; a log that cannot be read is tried again, and ends nothing."""
-        while True:
-            try:
-                return super().fetch_requested_container_logs(pod, *args, **kwargs)
-            except ApiException as error:
-                if not is_outage(error):
-                    raise
-                self.say_unreadable(pod, error)
-            if has_ended(self.read_pod(pod)):
-                return []
-            time.sleep(START_CHECK_SECONDS)
-
-    def await_pod_completion(self, pod: k8s.V1Pod, *_: Any, **__: Any) -> k8s.V1Pod:
-        """The pod once its stage has ended; unlike the provider's, without a line in the log at each look."""
-        while not has_ended(newest := self.read_pod(pod)) and stage_exit_code(newest) is None:
-            time.sleep(1)
-        return newest
-
-
-class AsyncStagePodManager(_WaitsForStart, AsyncPodManager):
-    """Waits for the start of a pod whose task is deferred, and reads its log now and then."""
 
     async def fetch_container_logs_before_current_sec(
         self, pod: k8s.V1Pod, container_name: str, since_time: Any = None
@@ -307,7 +268,8 @@ class AsyncStagePodManager(_WaitsForStart, AsyncPodManager):
         except Exception as error:
             if not is_outage(error):
                 raise
-            self.say_unreadable(pod, error)
+            where = f"the log of the pod {pod.metadata.name} on node {pod.spec.node_name}"
+            self.say(f"{where} cannot be read now, and will be: {said_by_kubernetes(error)}")
             return since_time
 
 
