@@ -49,7 +49,7 @@ from toolformer_ops.records import (
 )
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.run_tools import Shard, load_run_tool
+from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, Shard, load_run_tool
 from toolformer_ops.stages import (
     execution,
     filtering,
@@ -505,8 +505,15 @@ class Bench:
                 ]
                 with database.transaction(self.engine) as connection:
                     database.insert_rows(connection, rows)
+                    recipes = dict.fromkeys(RECIPE_OF_STAGE.values(), recipe)
                     database.fetch_all(
-                        connection, queries.micro_batches.score_hashes, scoring_recipe_id=recipe, document_ids=documents
+                        connection,
+                        queries.micro_batches.hashes,
+                        stage="score",
+                        document_ids=documents,
+                        tool=TOOL,
+                        tool_version="",
+                        **recipes,
                     )
 
             self.measure(f"COPY of {name} from {first}", load)

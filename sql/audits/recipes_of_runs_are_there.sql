@@ -5,9 +5,7 @@ select used.recipe_id as place, format('no row of %s of %s', used.stage, used.to
 from (
     select distinct rt.tool, named.stage, named.recipe_id
     from run_tools rt
-    cross join lateral (values
-        ('filter', rt.filter_recipe_id), ('sample', rt.sampling_recipe_id), ('execute', rt.execution_recipe_id),
-        ('score', rt.scoring_recipe_id), ('placebo', rt.placebo_recipe_id)) named (stage, recipe_id)
+    cross join stages_of(rt) named
     where rt.run_id = any(cast(:run_ids as text[])) and named.recipe_id is not null
 ) used
 where not exists (select from recipes known where known.recipe_id = used.recipe_id)

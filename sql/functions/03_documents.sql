@@ -11,6 +11,13 @@ create or replace function document_shard(document_id uuid, shard_count integer)
     return (('x' || substr(document_id::text, 1, 8))::bit(32)::bigint % shard_count)::integer;
 comment on function document_shard is 'The shard a document belongs to, 0 to shard_count - 1: the first 32 bits of its id modulo the number of shards.';
 
+-- Postgres inlines it: a query that calls it is planned as if the comparisons stood there.
+create or replace function is_member(member corpus_documents, at_version integer)
+    returns boolean
+    language sql immutable parallel safe
+    return member.first_version <= at_version and (member.left_version is null or member.left_version > at_version);
+comment on function is_member is 'Whether a row of corpus_documents belongs to this version of its corpus.';
+
 create or replace function members_beyond(
     corpus text, at_version integer, below_ordinal integer, base_version integer, base_ordinal integer, read_record boolean)
     returns table (document_id uuid, variant_id uuid, ordinal integer)
@@ -21,8 +28,7 @@ as $$
            member.ordinal
     from corpus_documents member
     where member.corpus_id = corpus
-      and member.first_version <= at_version
-      and (member.left_version is null or member.left_version > at_version)
+      and is_member(member, at_version)
       and member.ordinal < below_ordinal
       -- Members of both versions are the same rows: a row with first_version <= base_version <= at_version that at_version still holds
       -- was there at base_version, with the same variant and ordinal. So those below base_ordinal are finished, if the base is.
@@ -35,13 +41,11 @@ create or replace function differing_members(
     returns table (document_id uuid, variant_id uuid, record_id text, has_joined boolean)
     language sql stable parallel safe
 as $$
-    select document_id, variant_id, record_id, is_member
+    select document_id, variant_id, record_id, is_in
     from (
         select member.document_id, coalesce(member.variant_id, member.document_id) as variant_id, member.record_id,
-               member.first_version <= at_version and (member.left_version is null or member.left_version > at_version)
-                   and member.ordinal < below_ordinal as is_member,
-               member.first_version <= base_version and (member.left_version is null or member.left_version > base_version)
-                   and member.ordinal < base_ordinal as was_member
+               is_member(member, at_version) and member.ordinal < below_ordinal as is_in,
+               is_member(member, base_version) and member.ordinal < base_ordinal as was_in
         from corpus_documents member
         where member.corpus_id = corpus
           -- Only such rows can differ, and each condition has an index.
@@ -49,6 +53,6 @@ as $$
                or member.left_version > base_version and member.left_version <= at_version
                or member.ordinal >= least(below_ordinal, base_ordinal) and member.ordinal < greatest(below_ordinal, base_ordinal))
     ) compared
-    where is_member <> was_member
+    where is_in <> was_in
 $$;
 comment on function differing_members is 'The members that only one of two versions of a corpus holds below its ordinal (at_version is the later one): has_joined is true for those of at_version, false for those of base_version, which have left. A corrected record is in both. 0 and 0 for the base: all members have joined.';

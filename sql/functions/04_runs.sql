@@ -34,14 +34,23 @@ create or replace function has_placebos(parameters jsonb, placebo_recipe_id text
         or coalesce((parameters ->> 'placebo_sample')::bigint, 0) > 0;
 comment on function has_placebos is 'Whether a tool of a run has the stage placebo: the run''s parameters ask for placebos, or they were scored for it later (run_tools.placebo_recipe_id).';
 
+-- Postgres inlines it.
+create or replace function stages_of(rt run_tools)
+    returns table (step integer, stage text, recipe_id text, parent_recipe_id text)
+    language sql immutable parallel safe
+as $$
+    values (1, 'filter', rt.filter_recipe_id, null), (2, 'sample', rt.sampling_recipe_id, rt.filter_recipe_id),
+           (3, 'execute', rt.execution_recipe_id, rt.sampling_recipe_id), (4, 'score', rt.scoring_recipe_id, rt.execution_recipe_id),
+           (5, 'placebo', rt.placebo_recipe_id, rt.scoring_recipe_id)
+$$;
+comment on function stages_of is 'The stages of a tool of a run, each with its recipe and that which it is built on. The recipe of placebos is null before there is one.';
+
 create or replace function is_one_chain(rt run_tools)
     returns boolean
     language sql stable
     return (
         select count(recipe.recipe_id) = count(named.recipe_id) and bool_and(coalesce(recipe.tool = rt.tool, true))
-        from (values (1, 'filter', rt.filter_recipe_id, null), (2, 'sample', rt.sampling_recipe_id, rt.filter_recipe_id),
-                     (3, 'execute', rt.execution_recipe_id, rt.sampling_recipe_id), (4, 'score', rt.scoring_recipe_id, rt.execution_recipe_id),
-                     (5, 'placebo', rt.placebo_recipe_id, rt.scoring_recipe_id)) named (step, stage, recipe_id, parent_recipe_id)
+        from stages_of(rt) named
         left join recipes recipe
             on recipe.recipe_id = named.recipe_id and recipe.stage = named.stage
            and recipe.parent_recipe_id is not distinct from named.parent_recipe_id
@@ -54,14 +63,9 @@ create or replace function waits_for_work(rt run_tools, since timestamptz)
     return
         -- Documents that were given up: `retry-failed` may have deleted their rows.
         exists (
-            select from micro_batches batch
-            where batch.recipe_id in (
-                      rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
-              and batch.counts ?| array['process_killed', 'out_of_memory']
+            select from stages_of(rt)
+            join micro_batches batch using (recipe_id)
+            where batch.counts ?| array['process_killed', 'out_of_memory']
               and not exists (select from failed_documents failed where failed.recipe_id = batch.recipe_id))
-        or exists (
-            select from recipes recipe
-            where recipe.dropped_at >= since
-              and recipe.recipe_id in (
-                  rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id));
+        or exists (select from stages_of(rt) join recipes recipe using (recipe_id) where recipe.dropped_at >= since);
 comment on function waits_for_work is 'Whether rows of a tool of a run may be missing rightly since a time: retry-failed or retention deleted them.';

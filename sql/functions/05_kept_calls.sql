@@ -94,8 +94,7 @@ begin
                       on member.corpus_id = chosen.corpus_id
                      and member.document_id = coalesce(document.variant_of, document.document_id)
                   where document.document_id = loss.document_id
-                    and member.first_version <= chosen.corpus_version
-                    and (member.left_version is null or member.left_version > chosen.corpus_version)
+                    and is_member(member, chosen.corpus_version)
                     and member.ordinal < chosen.below_ordinal
                     and loss.document_id
                         = case when chosen.reads_record then coalesce(member.variant_id, member.document_id) else member.document_id end

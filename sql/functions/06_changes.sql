@@ -67,7 +67,7 @@ begin
             join annotation_runs run on run.run_id = own.run_id
             left join corpus_documents member  -- names the variant under which the rows of a tool are that reads the record
                 on own.reads_record and member.corpus_id = run.corpus_id and member.document_id = differing.document_id
-               and member.first_version <= run.corpus_version and (member.left_version is null or member.left_version > run.corpus_version)
+               and is_member(member, run.corpus_version)
             left join candidate_calls call
                 on call.sampling_recipe_id = own.sampling_recipe_id
                and call.document_id = coalesce(member.variant_id, differing.document_id) and call.call_id = differing.call_id
@@ -93,25 +93,20 @@ begin
         ),
         moved as (
             -- Rows of records that began or ended between the two versions.
-            select record_id, document_id, first_version, left_version
-            from corpus_documents
-            where corpus_id = same_corpus_id and record_id is not null and first_version > version_before and first_version <= version_after
-            union
-            select record_id, document_id, first_version, left_version
-            from corpus_documents
-            where corpus_id = same_corpus_id and record_id is not null and left_version > version_before and left_version <= version_after
+            select record_id, document_id, member
+            from corpus_documents member
+            where corpus_id = same_corpus_id and record_id is not null
+              and (first_version > version_before and first_version <= version_after
+                   or left_version > version_before and left_version <= version_after)
         ),
         recipe_pairs as (
-            select now.tool, stages.stage, stages.now_id, stages.before_id
+            select now.tool, case when stage.step <= 2 then 'sample' else 'score' end as stage, stage.recipe_id as now_id,
+                   stage_before.recipe_id as before_id
             from run_tools now
             join run_tools before on before.run_id = earlier_run and before.tool = now.tool
-            cross join lateral (
-                values ('sample', now.filter_recipe_id, before.filter_recipe_id),
-                       ('sample', now.sampling_recipe_id, before.sampling_recipe_id),
-                       ('score', now.execution_recipe_id, before.execution_recipe_id),
-                       ('score', now.scoring_recipe_id, before.scoring_recipe_id)
-            ) stages (stage, now_id, before_id)
-            where now.run_id = later_run and stages.now_id <> stages.before_id
+            cross join stages_of(now) stage
+            join stages_of(before) stage_before using (step)
+            where now.run_id = later_run and step <= 4 and stage.recipe_id <> stage_before.recipe_id
         ),
         differing_recipes as (
             select pair.tool, pair.stage, array_agg(distinct field.key) as keys
@@ -158,7 +153,7 @@ begin
                        when other_loss.result is distinct from changed.result then 'result_changed'
                        when not is_kept(other_loss.reason, other_loss.loss_reduction, own_tool.keep_threshold) then scoring.reason
                        when not is_kept(other_loss.reason, other_loss.loss_reduction, other_tool.keep_threshold) then 'threshold'
-                       when other_tool.tau_information is not null and not carries_information(
+                       when not carries_information(
                                 other_tool.placebo_recipe_id, changed.variant_id, changed.call_id, other_tool.tau_information) then 'information'
                    end as reason
             from changed_calls changed
@@ -172,9 +167,8 @@ begin
             left join recipe_changes scoring on scoring.tool = changed.tool and scoring.stage = 'score'
             left join lateral (
                 select document_id, variant_id, ordinal
-                from corpus_documents
-                where corpus_id = other.corpus_id and document_id = changed.document_id
-                  and first_version <= other.corpus_version and (left_version is null or left_version > other.corpus_version)
+                from corpus_documents held
+                where corpus_id = other.corpus_id and document_id = changed.document_id and is_member(held, other.corpus_version)
             ) member on true
             left join lateral (
                 -- The record of this text, which has another text in the other run's version.
@@ -182,8 +176,7 @@ begin
                 from moved here
                 join moved there on there.record_id = here.record_id and there.document_id <> here.document_id
                 where here.document_id = changed.document_id
-                  and here.first_version <= own.corpus_version and (here.left_version is null or here.left_version > own.corpus_version)
-                  and there.first_version <= other.corpus_version and (there.left_version is null or there.left_version > other.corpus_version)
+                  and is_member(here.member, own.corpus_version) and is_member(there.member, other.corpus_version)
                 limit 1
             ) successor on member.document_id is null
             left join call_losses other_loss

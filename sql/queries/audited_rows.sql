@@ -214,8 +214,7 @@ with said as (
     from annotation_runs run
     join stored_runs stored using (run_id)
     join run_tools rt using (run_id)
-    cross join lateral (values ('filter', rt.filter_recipe_id), ('sample', rt.sampling_recipe_id), ('execute', rt.execution_recipe_id),
-                               ('score', rt.scoring_recipe_id), ('placebo', rt.placebo_recipe_id)) stage (stage, recipe_id)
+    cross join stages_of(rt) stage
     join finished_run_progress progress
         on progress.run_id = run.run_id and progress.tool = rt.tool and progress.stage = stage.stage and progress.done = progress.total
     where not waits_for_work(rt, stored.stored_at)

@@ -6,10 +6,7 @@
 select document.document_id, document.text
 from dataset_releases release
 join annotation_runs run on run.run_id = release.run_id
-join corpus_documents member
-    on member.corpus_id = run.corpus_id
-   and member.first_version <= run.corpus_version
-   and (member.left_version is null or member.left_version > run.corpus_version)
+join corpus_documents member on member.corpus_id = run.corpus_id and is_member(member, run.corpus_version)
 join documents document on document.document_id = member.document_id
 where release.release_id = :release_id
   and not exists (

@@ -9,10 +9,7 @@ update dataset_releases set withdrawn_at = coalesce(withdrawn_at, now()) where r
 -- name: count
 -- How many rows forgetting.delete and forgetting.results would delete or change, by table.
 with known_recipes as (
-    select distinct recipe_id
-    from run_tools
-    cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) as recipe_id
-    where recipe_id is not null
+    select distinct recipe_id from run_tools rt cross join stages_of(rt) where recipe_id is not null
 ),
 calls as materialized (
     select call.sampling_recipe_id, call.call_id, call.input_key
@@ -115,11 +112,7 @@ where run.state = 'running'
        or exists (
            select
            from texts_to_forget text
-           join corpus_documents member on member.document_id = text.document_id
-           where member.corpus_id = run.corpus_id
-             and member.first_version <= run.corpus_version
-             and (member.left_version is null or member.left_version > run.corpus_version)
-             and member.ordinal < coalesce(run.ordinal_limit, 2147483647)
+           join run_documents member on member.run_id = run.run_id and member.document_id = text.document_id
        )
        or exists (
            select
@@ -191,10 +184,7 @@ update rejected_documents set detail = null where corpus_id = :corpus_id and fil
 -- Delete the texts at hand and every row derived from them; returns the number of rows by table. The inputs that their calls asked for are
 -- kept in forgotten_inputs until forgetting.results has looked who else asks for them.
 with known_recipes as (
-    select distinct recipe_id
-    from run_tools
-    cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) as recipe_id
-    where recipe_id is not null
+    select distinct recipe_id from run_tools rt cross join stages_of(rt) where recipe_id is not null
 ),
 calls as (
     delete from candidate_calls call using texts_to_forget text where call.document_id = text.document_id

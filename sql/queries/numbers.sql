@@ -39,10 +39,7 @@ left join lateral (
                   where stored.run_id = earlier.run_id
                     and not exists (select from forgotten_documents where coalesce(removed_at, 'infinity') >= stored.stored_at)
                     and not exists (
-                        select from recipes
-                        where recipe_id in (rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id,
-                                            rt.placebo_recipe_id)
-                          and dropped_at >= stored.stored_at))
+                        select from stages_of(rt) join recipes using (recipe_id) where dropped_at >= stored.stored_at))
           else
               -- The check that counted them found every document done, and still would.
               exists (

@@ -99,10 +99,7 @@ select rt.tool, stages.step, stages.stage, coalesce(own.documents, 0)::bigint as
        )) as seconds_a_unit
 from run_tools rt
 join annotation_runs run using (run_id)
-cross join lateral (
-    values (1, 'filter', rt.filter_recipe_id), (2, 'sample', rt.sampling_recipe_id), (3, 'execute', rt.execution_recipe_id),
-           (4, 'score', rt.scoring_recipe_id), (5, 'placebo', rt.placebo_recipe_id)
-) stages (step, stage, recipe_id)
+cross join stages_of(rt) stages
 left join own on own.tool = rt.tool and own.stage = stages.stage
 where rt.run_id = :run_id
   and (stages.stage <> 'placebo' or has_placebos(run.parameters, rt.placebo_recipe_id))

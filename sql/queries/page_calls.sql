@@ -8,8 +8,7 @@ select document.document_id, coalesce(member.variant_id, member.document_id) as 
 from documents asked
 join documents document on document.document_id = coalesce(asked.variant_of, asked.document_id)
 join corpus_documents member
-    on member.corpus_id = :corpus_id and member.document_id = document.document_id
-   and member.first_version <= :corpus_version and (member.left_version is null or member.left_version > :corpus_version)
+    on member.corpus_id = :corpus_id and member.document_id = document.document_id and is_member(member, :corpus_version)
    and member.ordinal < :below_ordinal
 join documents record on record.document_id = coalesce(member.variant_id, member.document_id)
 where asked.document_id = cast(:document_id as uuid)
@@ -119,10 +118,9 @@ join documents document on document.document_id = found.variant_id
 -- name: scan_in_text_order
 -- Texts of a run in the order of the corpus, from a place on, at most :scanned, by the id under which a tool's calls are stored.
 select document_id, case when :reads_record then coalesce(variant_id, document_id) else document_id end as variant_id, ordinal
-from corpus_documents
+from corpus_documents member
 where corpus_id = :corpus_id
-  and first_version <= :corpus_version
-  and (left_version is null or left_version > :corpus_version)
+  and is_member(member, :corpus_version)
   and ordinal >= :after_ordinal
   and ordinal < :below_ordinal
   and (cast(:document_id as uuid) is null or document_id = cast(:document_id as uuid) or variant_id = cast(:document_id as uuid))

@@ -52,9 +52,7 @@ where run.run_id = :run_id
   and not exists (
       select
       from run_tools ours
-      cross join lateral unnest(array[
-          ours.filter_recipe_id, ours.sampling_recipe_id, ours.execution_recipe_id, ours.scoring_recipe_id, ours.placebo_recipe_id
-      ]) as used (recipe_id)
+      cross join stages_of(ours) used
       join micro_batches batch on batch.recipe_id = used.recipe_id
       where ours.run_id = run.run_id and batch.committed_at >= made.released_at
   )

@@ -59,17 +59,14 @@ order by run_id
 -- Recipes with rows that none of these runs uses, with the documents in the ledger, the bytes of their partitions, and the bytes that their
 -- rows take of the tables that have no partitions (by the mean length of a row).
 with of_runs as (
-    select distinct used.stage, used.recipe_id, run.tool
-    from run_tools run
-    cross join lateral (
-        values ('filter', filter_recipe_id), ('sample', sampling_recipe_id), ('execute', execution_recipe_id), ('score', scoring_recipe_id),
-               ('placebo', placebo_recipe_id)
-    ) as used (stage, recipe_id)
+    select distinct used.stage, used.recipe_id, rt.tool
+    from run_tools rt
+    cross join stages_of(rt) used
     where used.recipe_id = coalesce(cast(:recipe_id as text), used.recipe_id)
       and used.recipe_id not in (
           select recipe_id
-          from run_tools
-          cross join unnest(array[filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id]) recipe_id
+          from run_tools needed
+          cross join stages_of(needed)
           where recipe_id is not null and run_id = any(cast(:run_ids as text[]))
       )
 ),

@@ -49,10 +49,7 @@ limit 1
 -- name: ordinal_limit
 -- The ordinal below which a corpus at a version holds the first so many documents; no row where it holds no more than these.
 select ordinal
-from corpus_documents
-where corpus_id = :corpus_id
-  and first_version <= :version
-  and (left_version is null or left_version > :version)
+from members_beyond(:corpus_id, :version, 2147483647, 0, 0, false)
 order by ordinal
 offset :document_limit
 limit 1

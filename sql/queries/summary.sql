@@ -88,14 +88,9 @@ select work.tool, work.stage, work.documents
 from run_work work
 join run_tools theirs on theirs.run_id = work.run_id and theirs.tool = work.tool
 join run_tools ours on ours.run_id = :run_id and ours.tool = work.tool
-where work.run_id = :failed_run_id
-  and case work.stage
-          when 'filter' then theirs.filter_recipe_id = ours.filter_recipe_id
-          when 'sample' then theirs.sampling_recipe_id = ours.sampling_recipe_id
-          when 'execute' then theirs.execution_recipe_id = ours.execution_recipe_id
-          when 'score' then theirs.scoring_recipe_id = ours.scoring_recipe_id
-          else theirs.placebo_recipe_id = ours.placebo_recipe_id
-      end
+cross join stages_of(theirs) did
+join stages_of(ours) asked on asked.stage = did.stage and asked.recipe_id = did.recipe_id
+where work.run_id = :failed_run_id and work.stage = did.stage
 order by work.tool, work.stage
 
 -- name: warnings

@@ -46,9 +46,8 @@ limit 1
 -- again; returns the documents. Results that stand for a killed process are shared: every document that asked for one is executed again.
 with given_up as (
     delete from failed_documents failed
-    using run_tools rt
-    where rt.run_id = :run_id
-      and failed.recipe_id in (rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+    using run_tools rt, stages_of(rt) used
+    where rt.run_id = :run_id and failed.recipe_id = used.recipe_id
     returning failed.recipe_id, failed.document_id, failed.stage, failed.tool, failed.reason
 ),
 results as (
@@ -73,13 +72,8 @@ work as (
     from again
     join run_tools rt on rt.run_id = :run_id and rt.tool = again.tool
     cross join lateral (
-        with recursive own (step, stage, recipe_id) as (
-            values (1, 'filter', rt.filter_recipe_id), (2, 'sample', rt.sampling_recipe_id),
-                   (3, 'execute', rt.execution_recipe_id), (4, 'score', rt.scoring_recipe_id),
-                   (5, 'placebo', rt.placebo_recipe_id)
-        ),
-        later as (
-            select recipe_id, stage from own where step >= (select step from own where stage = again.stage)
+        with recursive later as (
+            select recipe_id, stage from stages_of(rt) where step >= (select step from stages_of(rt) where stage = again.stage)
             union
             select next.recipe_id, next.stage from recipes next join later on next.parent_recipe_id = later.recipe_id
         )

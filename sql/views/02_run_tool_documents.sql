@@ -5,8 +5,5 @@ select rt.run_id, rt.tool, member.document_id,
 from run_tools rt
 join run_documents member on member.run_id = rt.run_id;
 comment on view run_tool_documents is 'The documents of each run as each tool reads them.';
-comment on column run_tool_documents.run_id is 'The run.';
-comment on column run_tool_documents.tool is 'The tool''s name.';
-comment on column run_tool_documents.document_id is 'The document.';
 comment on column run_tool_documents.variant_id is 'The id under which the tool''s rows are stored (filter_decisions, candidate_calls, call_losses, stage_ledger): the document, or for a tool that reads url and date the variant of it.';
-comment on column run_tool_documents.ordinal is 'Its place in the corpus, from 0.';
+call inherit_comments('run_tool_documents', 'run_tools', 'run_documents');

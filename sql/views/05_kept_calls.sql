@@ -5,15 +5,4 @@ where is_kept(null, s.loss_reduction, s.keep_threshold)  -- no scored call has a
   and (s.tau_information is null or s.information >= s.tau_information);
 comment on view kept_calls is 'The run''s keep rule: the scored calls with loss_reduction >= keep_threshold (Toolformer, section 2), and with information >= tau_information where the run has such a bound. A release takes those that are releasable.';
 comment on column kept_calls.releasable is 'Whether a release may take it: its input does not occur only after the call.';
-do $$  -- the other columns are those of scored_calls, and so are their comments
-declare
-    described record;
-begin
-    for described in
-        select attname, col_description(attrelid, attnum) as comment
-        from pg_attribute where attrelid = 'scored_calls'::regclass and attnum > 0
-    loop
-        execute format('comment on column kept_calls.%I is %L', described.attname, described.comment);
-    end loop;
-end
-$$;
+call inherit_comments('kept_calls', 'scored_calls');

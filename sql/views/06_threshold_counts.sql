@@ -15,15 +15,8 @@ from (
 ) counted
 left join placebo_rates rate using (run_id, tool, threshold);
 comment on view threshold_counts is 'The paper''s Table 2: how many calls, in how many texts, the run''s keep rule keeps at a threshold, for each tool of each run at 0.5, 1.0 and 2.0 nats and at the tool''s own threshold; and how many of them it would keep by chance. Every count is exact; a threshold below the run''s prune_below has no row. The rate is counted by the tool''s check, and null before it and without placebos.';
-comment on column threshold_counts.run_id is 'The run.';
-comment on column threshold_counts.tool is 'The tool''s name.';
-comment on column threshold_counts.threshold is 'tau_f, nats.';
 comment on column threshold_counts.is_keep_threshold is 'Whether it is the tool''s own threshold in this run.';
 comment on column threshold_counts.calls is 'Number of scored calls with loss_reduction >= threshold, and with information >= tau_information where the run has such a bound.';
-comment on column threshold_counts.texts is 'Number of texts with at least one of them.';
-comment on column threshold_counts.releasable_calls is 'Of calls those whose input does not occur only after them.';
-comment on column threshold_counts.placebos is 'Sampled placebos, results of other calls in a call''s place, that the same rule would keep.';
 comment on column threshold_counts.placebos_scored is 'Sampled calls that have a placebo: a rate on fewer than 30 says too little, and reports do not show it.';
 comment on column threshold_counts.false_discovery_rate is 'Placebos expected among all calls with a result, over calls: the share of the calls that the rule keeps whatever their result is; at most 1.';
-comment on column threshold_counts.rate_low is 'Lower end of its 95 % interval, by resampling documents.';
-comment on column threshold_counts.rate_high is 'Upper end.';
+call inherit_comments('threshold_counts', 'run_tools', 'finished_run_thresholds', 'placebo_rates');

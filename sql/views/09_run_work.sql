@@ -18,12 +18,5 @@ select progress.run_id, progress.tool, progress.step, progress.stage,
 from annotation_progress progress
 left join own using (run_id, tool, stage);
 comment on view run_work is 'What each run did itself, by tool and stage, and what it reused of earlier runs under the same recipes.';
-comment on column run_work.run_id is 'The run.';
-comment on column run_work.tool is 'The tool''s name.';
-comment on column run_work.step is 'Order of the stages, 1 to 5.';
-comment on column run_work.stage is 'filter, sample, execute, score or placebo.';
-comment on column run_work.documents is 'Documents that the run finished itself (micro_batches).';
 comment on column run_work.documents_reused is 'Documents of the run that an earlier run, or one at the same time, had finished.';
-comment on column run_work.micro_batches is 'Micro-batches that the run committed.';
-comment on column run_work.rows_written is 'Rows that the run wrote.';
-comment on column run_work.seconds is 'Seconds of the run''s own work.';
+call inherit_comments('run_work', 'finished_run_progress', 'finished_run_work');

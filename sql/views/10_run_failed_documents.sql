@@ -6,10 +6,5 @@ join run_tools rt
 join run_tool_documents member
     on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = failed.document_id;
 comment on view run_failed_documents is 'The documents of each run that a stage has given up, in this run or in an earlier one under the same recipe.';
-comment on column run_failed_documents.run_id is 'The run.';
-comment on column run_failed_documents.tool is 'The tool''s name.';
 comment on column run_failed_documents.stage is 'The stage that gave it up: filter, sample, execute or score.';
-comment on column run_failed_documents.document_id is 'The document.';
-comment on column run_failed_documents.reason is 'process_killed or out_of_memory (failed_documents).';
-comment on column run_failed_documents.deaths is 'How many processes died while they worked on it.';
-comment on column run_failed_documents.failed_at is 'When it was given up.';
+call inherit_comments('run_failed_documents', 'run_documents', 'failed_documents');

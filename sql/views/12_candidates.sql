@@ -94,8 +94,7 @@ cross join lateral (
     with found as (
         select call_outcome(
             call.scored_call_id is not null, call.not_scored_for, call.loss_reduction, rt.keep_threshold,
-            rt.tau_information is null
-                or carries_information(rt.placebo_recipe_id, call.variant_id, call.call_id, rt.tau_information)) as outcome
+            carries_information(rt.placebo_recipe_id, call.variant_id, call.call_id, rt.tau_information)) as outcome
     )
     select outcome from found
 ) judged;
@@ -103,23 +102,5 @@ comment on view candidates is 'Every candidate call of every run, with what beca
 comment on column candidates.outcome is 'What happened to the call before the release, in the order of the stages. sampled: not scored, yet or because its text was given up. no_result: the tool gave none, or none that does not repeat the text; or the run does not score the call, since its input stands only after it. not_finite: a loss is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: saves less than keep_threshold. below_tau_information: its result carries less information than the run asks for, or it has no placebo. kept: kept by the run''s keep rule; these are the calls of kept_calls.';
 comment on column candidates.reason is 'Why it has no losses that count. sampled: process_killed or out_of_memory where its text was given up. no_result, not_finite, pruned: as in call_losses.reason. Else null.';
 comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';
-comment on column candidates.ordinal is 'The text''s place in the corpus, from 0.';
 comment on column candidates.result is 'What the tool answered: the result that was taken; null where there is none.';
-comment on column candidates.loss_reduction is 'min(loss_without_call, loss_without_result, loss_without_call_full_context where there is one) - loss_with_result, nats; null where one of them was not computed.';
-comment on column candidates.reduction_bound is 'The most that loss_reduction can be by the losses that are known, nats: loss_reduction itself where all are.';
-comment on column candidates.input_key is 'Key of call_results, with the tool and its version; null where effective_input is.';
-comment on column candidates.variant_id is 'The id under which the call''s rows are stored: the document, or for a tool that reads url and date the variant of it.';
-do $$  -- the other columns are those of scored_calls, and so are their comments
-declare
-    described record;
-begin
-    for described in
-        select scored.attname, col_description(scored.attrelid, scored.attnum) as comment
-        from pg_attribute scored
-        join pg_attribute own on own.attrelid = 'candidates'::regclass and own.attname = scored.attname
-        where scored.attrelid = 'scored_calls'::regclass and scored.attnum > 0 and col_description(own.attrelid, own.attnum) is null
-    loop
-        execute format('comment on column candidates.%I is %L', described.attname, described.comment);
-    end loop;
-end
-$$;
+call inherit_comments('candidates', 'scored_calls', 'run_tool_documents', 'call_losses', 'candidate_calls');

@@ -19,17 +19,10 @@ from release_changes
 group by run_id, before_run_id, is_previous_run, document_id, position_char,
          case when position_char is null then call_id end;  -- rows were dropped: nobody knows the place
 comment on view run_comparison is 'Two runs place by place: one row for each place of a text at which their releases differ. Give run_id, and before_run_id or is_previous_run: each pair of runs is compared anew.';
-comment on column run_comparison.run_id is 'The later run.';
 comment on column run_comparison.before_run_id is 'The earlier run; null for the comparison with no run, in which every call is new.';
-comment on column run_comparison.is_previous_run is 'Whether the earlier run is the one that the later run is compared with (annotation_runs.previous_run_id).';
 comment on column run_comparison.change is 'new: only the later release has a call here. gone: only the earlier one has. changed: both have, another call or the same with another result.';
-comment on column run_comparison.document_id is 'The text.';
 comment on column run_comparison.position_char is 'The character of documents.text before which the calls stand, from 0; null where the recipe''s rows were dropped.';
 comment on column run_comparison.tool is 'The tool of the later release''s call; null where the call is gone. So are the four that follow.';
-comment on column run_comparison.call_text is 'The later release''s call, such as Calculator(400 / 1400).';
-comment on column run_comparison.result is 'Its result.';
-comment on column run_comparison.loss_reduction is 'Its loss reduction, nats.';
-comment on column run_comparison.call_id is 'Its id.';
 comment on column run_comparison.tool_before is 'The tool of the earlier release''s call; null where the call is new. So are the four that follow.';
 comment on column run_comparison.call_text_before is 'The earlier release''s call.';
 comment on column run_comparison.result_before is 'Its result.';
@@ -37,3 +30,4 @@ comment on column run_comparison.loss_reduction_before is 'Its loss reduction, n
 comment on column run_comparison.call_id_before is 'Its id.';
 comment on column run_comparison.reason is 'Why, as in release_changes; of a changed place the reason of the side that says more than better_call_at_place.';
 comment on column run_comparison.detail is 'What release_changes.detail says with that reason.';
+call inherit_comments('run_comparison', 'release_changes');

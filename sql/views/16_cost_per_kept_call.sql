@@ -34,8 +34,6 @@ from (
     ) yields
 ) counted;
 comment on view cost_per_kept_call is 'What the kept calls of a run cost in seconds of work, by tool: over the documents of the run, whichever run did the work. Reads the ledger of these documents; give run_id.';
-comment on column cost_per_kept_call.run_id is 'The run.';
-comment on column cost_per_kept_call.tool is 'The tool''s name.';
 comment on column cost_per_kept_call.kept_calls is 'Kept calls; null before the run has scored.';
 comment on column cost_per_kept_call.released_calls is 'Calls of the tool in the run''s release; null where there is none.';
 comment on column cost_per_kept_call.sample_seconds is 'Seconds of sampling, on the device.';
@@ -47,3 +45,4 @@ comment on column cost_per_kept_call.seconds_per_kept_call is 'seconds / kept_ca
 comment on column cost_per_kept_call.seconds_per_released_call is 'seconds / released_calls; null where none is released.';
 comment on column cost_per_kept_call.own_seconds is 'Seconds of work that this run did itself; the others are those of earlier runs under the same recipes.';
 comment on column cost_per_kept_call.start_up_seconds is 'Seconds in which this run''s own processes started and loaded the model.';
+call inherit_comments('cost_per_kept_call', 'run_tools');

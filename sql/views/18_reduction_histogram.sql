@@ -10,11 +10,6 @@ join annotation_runs run using (run_id)
 cross join lateral counted_histogram(rt, run, null) counted
 where not exists (select from stored_runs stored where stored.run_id = rt.run_id);
 comment on view reduction_histogram is 'The calls of each tool of each run by what they save, in intervals of 0.05 nats from prune_below on: summed from a bucket upwards they are what the run''s keep rule would keep at the threshold at_least. Counts are exact.';
-comment on column reduction_histogram.run_id is 'The run.';
-comment on column reduction_histogram.tool is 'The tool''s name.';
 comment on column reduction_histogram.bucket is 'Number of the interval: loss reductions from bucket / 20 nats to below (bucket + 1) / 20. A bucket without calls and placebos has no row.';
 comment on column reduction_histogram.at_least is 'Its lower end, nats.';
-comment on column reduction_histogram.calls is 'Calls that save so much, and carry tau_information where the run has such a bound.';
-comment on column reduction_histogram.texts is 'Texts whose best such call saves so much.';
-comment on column reduction_histogram.releasable_calls is 'Of calls those whose input does not occur only after them.';
-comment on column reduction_histogram.placebos is 'Sampled placebos, results of other calls in a call''s place, that save so much, and carry tau_information where the run has such a bound.';
+call inherit_comments('reduction_histogram', 'finished_run_reductions');

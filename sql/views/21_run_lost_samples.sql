@@ -19,12 +19,6 @@ cross join lateral (
     where of_run.place <= 50
 ) lost;
 comment on view run_lost_samples is 'Up to 50 samples of each tool and reason that became no call, with the text before them: what the model wrote, and why that is no call. yield_by_stage counts all of them.';
-comment on column run_lost_samples.run_id is 'The run.';
-comment on column run_lost_samples.tool is 'The tool''s name.';
-comment on column run_lost_samples.reason is 'Why the sample is no call, as in yield_by_stage.';
-comment on column run_lost_samples.document_id is 'The document.';
-comment on column run_lost_samples.position_char is 'The character of documents.text before which the call would stand, from 0.';
 comment on column run_lost_samples.text_before is 'At most 120 characters of the text before it.';
-comment on column run_lost_samples.sample_text is 'What the model wrote behind the opening bracket.';
-comment on column run_lost_samples.sample_count is 'How many samples of the position are this text.';
 comment on column run_lost_samples.place is '1 to 50: the place in the choice, which is random and the same at each look.';
+call inherit_comments('run_lost_samples', 'run_tool_documents', 'lost_samples');

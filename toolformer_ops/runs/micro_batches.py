@@ -340,7 +340,8 @@ def write_ledger(
         row.document_id: row.rows_hash
         for row in database.fetch_all(
             connection,
-            queries.micro_batches[f"{stage}_hashes"],
+            queries.micro_batches.hashes,
+            stage=stage,
             document_ids=[outcome.document_id for outcome in outcomes],
             filter_recipe_id=run.filter_recipe_id,
             sampling_recipe_id=run.sampling_recipe_id,
