@@ -8,10 +8,7 @@ update dataset_releases set withdrawn_at = coalesce(withdrawn_at, now()) where r
 
 -- name: count
 -- How many rows forgetting.delete and forgetting.results would delete or change, by table.
-with known_recipes as (
-    select distinct recipe_id from run_tools rt cross join stages_of(rt) where recipe_id is not null
-),
-calls as materialized (
+with calls as materialized (
     select call.sampling_recipe_id, call.call_id, call.input_key
     from candidate_calls call
     join texts_to_forget text on text.document_id = call.document_id
@@ -28,58 +25,17 @@ asked_elsewhere as (
     join run_tools asked on asked.sampling_recipe_id = call.sampling_recipe_id
     join inputs on inputs.tool = asked.tool and inputs.input_key = call.input_key
     where call.document_id not in (select document_id from texts_to_forget)
-),
-names as (
-    select document_id as name from texts_to_forget
-    union
-    select call_id from calls
 )
-select 'documents' as table_name, count(*) as rows
-from documents row join texts_to_forget text on text.document_id = row.document_id
-union all
-select 'corpus_documents', count(*)
-from corpus_documents row join texts_to_forget text on text.document_id = row.document_id
-union all
-select 'corpus_spare_records', count(*)
-from corpus_spare_records row join texts_to_forget text on text.document_id = row.document_id
-union all
-select 'filter_decisions', count(*)
-from known_recipes known
-cross join texts_to_forget text
-join filter_decisions row on row.filter_recipe_id = known.recipe_id and row.document_id = text.document_id
-union all
-select 'candidate_calls', count(*) from calls
-union all
-select 'pruned_positions', count(*)
-from pruned_positions row join texts_to_forget text on text.document_id = row.document_id
-union all
-select 'lost_samples', count(*)
-from lost_samples row join texts_to_forget text on text.document_id = row.document_id
-union all
-select 'call_losses', count(*)
-from call_losses row join texts_to_forget text on text.document_id = row.document_id
-union all
-select 'placebo_losses', count(*)
-from placebo_losses row join texts_to_forget text on text.document_id = row.document_id
-union all
-select 'placebo_pool_results', count(*)
-from placebo_pool_results row join texts_to_forget text on text.document_id = row.document_id
-union all
-select 'stage_ledger', count(*)
-from known_recipes known
-cross join texts_to_forget text
-join stage_ledger row on row.recipe_id = known.recipe_id and row.document_id = text.document_id
+(select counted.table_name, counted.rows
+ from rows_of_texts(array(select document_id from texts_to_forget), false) with ordinality counted (table_name, rows, place)
+ order by counted.place desc)
 union all
 select 'quality_results', count(*)
 from quality_results result
 where not result.success
   and exists (
-      select
-      from regexp_matches(
-          result.observed::text || result.message,
-          '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}', 'g') as found (parts)
-      join names on names.name = found.parts[1]::uuid
-  )
+      select from ids_named_by(result) named (id)
+      where named.id in (select document_id from texts_to_forget) or named.id in (select call_id from calls))
 union all
 select 'call_results', count(*)
 from call_results result
@@ -180,15 +136,13 @@ analyze texts_to_forget
 -- name: rejection
 update rejected_documents set detail = null where corpus_id = :corpus_id and file_uri = :file_uri and line = :line
 
--- name: delete
--- Delete the texts at hand and every row derived from them; returns the number of rows by table. The inputs that their calls asked for are
--- kept in forgotten_inputs until forgetting.results has looked who else asks for them.
-with known_recipes as (
-    select distinct recipe_id from run_tools rt cross join stages_of(rt) where recipe_id is not null
-),
-calls as (
-    delete from candidate_calls call using texts_to_forget text where call.document_id = text.document_id
-    returning call.sampling_recipe_id, call.call_id, call.input_key
+-- name: release_texts
+-- Take the texts at hand out of what refers to them, before their rows are deleted; returns the checks that named them. The inputs that their
+-- calls asked for are kept in forgotten_inputs until forgetting.results has looked who else asks for them.
+with calls as (
+    select call.sampling_recipe_id, call.call_id, call.input_key
+    from candidate_calls call
+    join texts_to_forget text on text.document_id = call.document_id
 ),
 inputs as (
     insert into forgotten_inputs (tool, input_key)
@@ -197,32 +151,6 @@ inputs as (
     join run_tools asked on asked.sampling_recipe_id = calls.sampling_recipe_id
     where calls.input_key is not null
     on conflict do nothing
-),
-pruned as (
-    delete from pruned_positions row using texts_to_forget text where row.document_id = text.document_id returning 1
-),
-lost as (
-    delete from lost_samples row using texts_to_forget text where row.document_id = text.document_id returning 1
-),
-losses as (
-    delete from call_losses row using texts_to_forget text where row.document_id = text.document_id returning 1
-),
-placebos as (
-    delete from placebo_losses row using texts_to_forget text where row.document_id = text.document_id returning 1
-),
--- Placebos of other texts keep their losses, and lose what the result was.
-pooled as (
-    delete from placebo_pool_results row using texts_to_forget text where row.document_id = text.document_id returning 1
-),
-decisions as (
-    delete from filter_decisions row using known_recipes known, texts_to_forget text
-    where row.filter_recipe_id = known.recipe_id and row.document_id = text.document_id
-    returning 1
-),
-ledger as (
-    delete from stage_ledger row using known_recipes known, texts_to_forget text
-    where row.recipe_id = known.recipe_id and row.document_id = text.document_id
-    returning 1
 ),
 chained as (
     delete from chained_texts row using texts_to_forget text where row.document_id = text.document_id
@@ -237,25 +165,6 @@ judged as (
 tries as (
     delete from micro_batch_tries row using texts_to_forget text where text.document_id = any (row.document_ids)
 ),
-names as (
-    select document_id as name from texts_to_forget
-    union
-    select call_id from calls
-),
-quality as (
-    update quality_results result
-    set observed = result.observed || '{"examples": []}',
-        message = format('%s does not hold; the rows that were named here held a text that is forgotten', result.check_name)
-    where not result.success
-      and exists (
-          select
-          from regexp_matches(
-              result.observed::text || result.message,
-              '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}', 'g') as found (parts)
-          join names on names.name = found.parts[1]::uuid
-      )
-    returning 1
-),
 -- Their files are read again by the next ingestion, which refuses the texts and counts them as removed.
 files as (
     update corpus_files file set read_as = -1
@@ -266,9 +175,6 @@ files as (
         select row.corpus_id, row.file_uri from corpus_spare_records row join texts_to_forget text using (document_id)
     ) held
     where file.corpus_id = held.corpus_id and file.file_uri = held.file_uri
-),
-spare as (
-    delete from corpus_spare_records row using texts_to_forget text where row.document_id = text.document_id returning 1
 ),
 -- What a check counted over the corpora that held the texts is counted anew by the next.
 counted_yields as (
@@ -281,24 +187,24 @@ counted_placebos as (
     using annotation_runs run, corpus_documents member, texts_to_forget text
     where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
 ),
-memberships as (
-    delete from corpus_documents row using texts_to_forget text where row.document_id = text.document_id returning 1
-),
-texts as (
-    delete from documents row using texts_to_forget text where row.document_id = text.document_id returning 1
+quality as (
+    update quality_results result
+    set observed = result.observed || '{"examples": []}',
+        message = format('%s does not hold; the rows that were named here held a text that is forgotten', result.check_name)
+    where not result.success
+      and exists (
+          select from ids_named_by(result) named (id)
+          where named.id in (select document_id from texts_to_forget) or named.id in (select call_id from calls))
+    returning 1
 )
-select 'documents' as table_name, count(*) as rows from texts
-union all select 'corpus_documents', count(*) from memberships
-union all select 'corpus_spare_records', count(*) from spare
-union all select 'filter_decisions', count(*) from decisions
-union all select 'candidate_calls', count(*) from calls
-union all select 'pruned_positions', count(*) from pruned
-union all select 'lost_samples', count(*) from lost
-union all select 'call_losses', count(*) from losses
-union all select 'placebo_losses', count(*) from placebos
-union all select 'placebo_pool_results', count(*) from pooled
-union all select 'stage_ledger', count(*) from ledger
-union all select 'quality_results', count(*) from quality
+select 'quality_results' as table_name, count(*) as rows from quality
+
+-- name: delete
+-- Delete the texts at hand and every row derived from them; returns the number of rows by table. Placebos of other texts keep their losses, and
+-- lose what the result was.
+select deleted.table_name, deleted.rows
+from rows_of_texts(array(select document_id from texts_to_forget), true) with ordinality deleted (table_name, rows, place)
+order by deleted.place desc
 
 -- name: mark_removed
 update forgotten_documents set removed_at = clock_timestamp()

@@ -79,42 +79,10 @@ with inputs as (
               on done.recipe_id = execution.recipe_id and done.stage = 'execute' and done.document_id = other.document_id
           where other.input_key = call.input_key
             and not (other.document_id = any(cast(:document_ids as uuid[])) and execution.recipe_id = any(cast(:recipe_ids as text[]))))
-),
-results as (
-    delete from call_results result using inputs
-    where result.tool = :tool and result.tool_version = :tool_version and result.input_key = inputs.input_key
-),
-decisions as (
-    delete from filter_decisions
-    where filter_recipe_id = any(cast(:filter_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
-),
-calls as (
-    delete from candidate_calls
-    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
-),
-pruned as (
-    delete from pruned_positions
-    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
-),
-lost as (
-    delete from lost_samples
-    where sampling_recipe_id = any(cast(:sampling_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
-),
-losses as (
-    delete from call_losses
-    where scoring_recipe_id = any(cast(:scoring_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
-),
-placebos as (
-    delete from placebo_losses
-    where placebo_recipe_id = any(cast(:placebo_recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
-),
-given_up as (
-    delete from failed_documents where recipe_id = any(cast(:recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
-),
-marks as (
-    delete from finished_work where recipe_id = any(cast(:recipe_ids as text[]))
 )
-delete from stage_ledger where recipe_id = any(cast(:recipe_ids as text[])) and document_id = any(cast(:document_ids as uuid[]))
+delete from call_results result using inputs
+where result.tool = :tool and result.tool_version = :tool_version and result.input_key = inputs.input_key;
+select delete_work(recipe_id, cast(:document_ids as uuid[])) from unnest(cast(:recipe_ids as text[])) recipe (recipe_id)
 
 -- name: later_recipes
 -- A recipe and all that are built on it.

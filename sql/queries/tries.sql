@@ -80,29 +80,8 @@ work as (
         select recipe_id, stage from later
     ) recipe
 ),
-ledger as (
-    delete from stage_ledger done using work
-    where done.recipe_id = work.recipe_id and done.document_id = work.document_id and done.stage = work.stage
-),
-decisions as (
-    delete from filter_decisions decision using work
-    where decision.filter_recipe_id = work.recipe_id and decision.document_id = work.document_id
-),
-losses as (
-    delete from call_losses loss using work
-    where loss.scoring_recipe_id = work.recipe_id and loss.document_id = work.document_id and work.stage = 'score'
-),
-placebos as (
-    delete from placebo_losses placebo using work
-    where placebo.placebo_recipe_id = work.recipe_id and placebo.document_id = work.document_id and work.stage = 'placebo'
-),
-tries as (
-    delete from micro_batch_tries tried using work
-    where tried.recipe_id = work.recipe_id and work.document_id = any (tried.document_ids)
-),
--- What was finished is not any more: the next run looks at all documents.
-finished as (
-    delete from finished_work finished using work where finished.recipe_id = work.recipe_id
+undone as materialized (
+    select delete_work(recipe_id, array_agg(document_id)) from work group by recipe_id
 ),
 -- Nor do later numbers follow from what was counted with these documents as given up.
 dropped as (
@@ -119,4 +98,7 @@ counted_yields as (
 counted_placebos as (
     delete from placebo_counts counted using stale where counted.run_id = stale.run_id and counted.tool = stale.tool
 )
-select stage, tool, document_id, reason from given_up order by tool, stage, document_id
+select stage, tool, document_id, reason
+from given_up
+where (select count(*) from undone) >= 0  -- else Postgres would not ask it
+order by tool, stage, document_id

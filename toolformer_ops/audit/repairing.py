@@ -245,13 +245,8 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
 def _later_recipes(connection: Connection, stage: str, recipe_id: str) -> dict[str, Any]:
     """The arguments of repairs.rows but for the documents: a recipe, and all that are built on it."""
     rows = database.fetch_all(connection, queries.repairs.later_recipes, recipe_id=recipe_id)
-    affected: dict[str, Any] = {
-        f"{name}s": sorted(row.recipe_id for row in rows if row.stage == of_stage)
-        for of_stage, name in RECIPE_OF_STAGE.items()
-        if of_stage != "execute"
-    }
     [own] = (row for row in rows if row.recipe_id == recipe_id)
-    return affected | {
+    return {
         "recipe_ids": sorted(row.recipe_id for row in rows),
         "deletes_results": stage == "execute",
         "asked_in": own.parent_recipe_id,

@@ -146,7 +146,8 @@ def forget(
                 found.rows["rejected_documents"] += database.execute(
                     connection, queries.forgetting.rejection, **rejection
                 )
-            _count(found, database.fetch_all(connection, queries.forgetting.delete))
+            named = database.fetch_all(connection, queries.forgetting.release_texts)
+            _count(found, [*database.fetch_all(connection, queries.forgetting.delete), *named])
             database.execute(connection, queries.forgetting.mark_removed)
         logger.info("forgotten so far: %s", ", ".join(f"{rows} {table}" for table, rows in found.rows.items() if rows))
     # 4. What no text owns alone.

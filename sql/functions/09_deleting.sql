@@ -1,0 +1,58 @@
+-- Rows that are deleted: what a stage wrote of documents, and what was made of texts.
+
+create or replace function delete_work(recipe text, documents uuid[])
+    returns void
+    language plpgsql set plan_cache_mode = force_custom_plan
+as $$
+begin
+    delete from finished_work where recipe_id = recipe;
+    delete from stage_ledger where recipe_id = recipe and (documents is null or document_id = any(documents));
+    delete from failed_documents where recipe_id = recipe and (documents is null or document_id = any(documents));
+    delete from micro_batch_tries where recipe_id = recipe and (documents is null or document_ids && documents);
+    delete from filter_decisions where filter_recipe_id = recipe and (documents is null or document_id = any(documents));
+    delete from lost_samples where sampling_recipe_id = recipe and (documents is null or document_id = any(documents));
+    delete from candidate_calls where sampling_recipe_id = recipe and document_id = any(documents);
+    delete from pruned_positions where sampling_recipe_id = recipe and document_id = any(documents);
+    delete from call_losses where scoring_recipe_id = recipe and document_id = any(documents);
+    delete from placebo_losses where placebo_recipe_id = recipe and document_id = any(documents);
+end
+$$;
+comment on function delete_work is 'Deletes what a stage wrote of documents under a recipe, with the mark that the recipe is finished: the next run does it again. Without documents (null) of all; the recipe''s partitions then stay, to be dropped as a whole.';
+
+create or replace function ids_named_by(result quality_results)
+    returns setof uuid
+    language sql stable
+as $$
+    select cast(found.parts[1] as uuid)
+    from regexp_matches(
+        cast(result.observed as text) || result.message, '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}', 'g') as found (parts)
+$$;
+comment on function ids_named_by is 'The ids of documents and calls that a check names.';
+
+create or replace function rows_of_texts(texts uuid[], is_deleted boolean)
+    returns table (table_name text, rows bigint)
+    language plpgsql
+as $$
+declare
+    recipe_ids text[] := array(select distinct recipe_id from run_tools rt cross join stages_of(rt) where recipe_id is not null);
+    condition text;
+begin
+    -- A table before those that it refers to. The keys of two begin with the recipe.
+    foreach table_name in array array[
+        'stage_ledger', 'filter_decisions', 'placebo_pool_results', 'placebo_losses', 'call_losses', 'lost_samples', 'pruned_positions',
+        'candidate_calls', 'corpus_spare_records', 'corpus_documents', 'documents'] loop
+        condition := case table_name
+            when 'stage_ledger' then 'recipe_id = any($2) and document_id = any($1)'
+            when 'filter_decisions' then 'filter_recipe_id = any($2) and document_id = any($1)'
+            else 'document_id = any($1)' end;
+        if is_deleted then
+            execute format('delete from %I where %s', table_name, condition) using texts, recipe_ids;
+            get diagnostics rows = row_count;
+        else
+            execute format('select count(*) from %I where %s', table_name, condition) using texts, recipe_ids into rows;
+        end if;
+        return next;
+    end loop;
+end
+$$;
+comment on function rows_of_texts is 'How many rows each table has of these texts, the variants among them; deletes these rows (is_deleted), or only counts them.';
