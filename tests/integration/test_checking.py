@@ -25,7 +25,7 @@ from toolformer_ops.errors import (
     QualityError,
     ToolError,
 )
-from toolformer_ops.evaluation.report.contents import page_key
+from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database

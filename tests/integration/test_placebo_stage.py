@@ -28,7 +28,7 @@ from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import QualityError
-from toolformer_ops.evaluation.report.gathering import gather
+from toolformer_ops.evaluation.report.contents import gather
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.explaining import explain_stored

@@ -20,10 +20,9 @@ from toolformer_ops.evaluation.report.contents import (
     ToolRate,
     TrainedModel,
 )
-from toolformer_ops.evaluation.report.examples import choose_examples, segments
-from toolformer_ops.evaluation.report.page import render
-from toolformer_ops.evaluation.report.tables import call_rows, called_tools, suite_tables, visible
+from toolformer_ops.evaluation.report.page import choose_examples, render, segments
 from toolformer_ops.evaluation.statistics import Interval, PairedDifference
+from toolformer_ops.evaluation.tables import called_tools, scores_with_tools, suite_tables, visible
 
 SVG = "{http://www.w3.org/2000/svg}"
 FACTS = RunFacts(
@@ -102,7 +101,7 @@ def test_rows_are_in_order_and_the_best_of_a_column_is_marked(
 def test_a_cell_has_its_score_in_percent_with_its_interval_and_its_inputs() -> None:
     [table] = suite_tables([score("base", 0.2), score("base", 0.4, subset="mawps", inputs=7)])
     [row] = table.rows
-    assert [(cell.shown, cell.interval, cell.inputs) for cell in row.cells if cell] == [
+    assert [(cell.shown, cell.interval, cell.found.inputs) for cell in row.cells if cell] == [
         ("20.0", "15.0\u201325.0", 200), ("40.0", "35.0\u201345.0", 7),
     ]  # fmt: skip
     assert [column.metric for column in table.columns] == ["share correct"] * 2
@@ -111,15 +110,12 @@ def test_a_cell_has_its_score_in_percent_with_its_interval_and_its_inputs() -> N
 def test_table_9_has_scores_with_and_without_a_call_and_shares_by_tool() -> None:
     scores = [score("base", 0.2), score("with_tools", 0.4, k=10)]
     assert called_tools(scores) == ["Calculator", "QA"]
-    [row] = call_rows(scores)
-    assert (row.k, row.score, row.with_call, row.without_call, row.share_with_call) == (
-        10,
-        "40.0",
-        "50.0",
-        "30.0",
-        "50.0",
+    assert scores_with_tools(scores) == scores[1:]
+    page = render(ReportContents(FACTS, tuple(scores)))
+    [row] = re.findall(
+        r"<tr><td>math</td><td>svamp</td>(<td.*?)</tr>", page.partition('id="calls"')[2].partition("</section>")[0]
     )
-    assert row.by_tool == ("50.0", "12.5")
+    assert re.findall(r"[\d.]+(?=</)", row) == ["10", "200", "40.0", "50.0", "30.0", "50.0", "50.0", "12.5"]
 
 
 def test_what_was_written_is_taken_apart_into_text_and_calls() -> None:

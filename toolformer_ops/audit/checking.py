@@ -36,7 +36,7 @@ from toolformer_ops.errors import (
     ParameterError,
     QualityError,
 )
-from toolformer_ops.evaluation.report.contents import page_key
+from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.language_model.models.late_imports import imported_when_used
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release

@@ -10,8 +10,9 @@
     session.py          suites and models, one after another; what fails, fails by name
     statistics.py       Wilson, Newcombe, McNemar, bootstrap
     comparing.py        variants on the same inputs
-    tables.py           the paper's tables in a terminal
-    store.py            `evaluation_scores`, and inputs on S3
+    tables.py           the paper's tables, in a terminal and for the page
+    store.py            `evaluation_scores`, and what is on S3
+    report/             the page of a run
 
 Models come in through `running.WritesWithTools`; nothing here loads torch on import.
 """

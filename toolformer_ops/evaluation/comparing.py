@@ -25,30 +25,18 @@ class Comparison:
 
 def compare(evaluations: Sequence[Evaluation]) -> list[Comparison]:
     """One for each other evaluation of the same subset and data, in their order."""
-    comparisons = []
-    for ours in evaluations:
-        for other in evaluations:
-            first, second = ours.score, other.score
-            same_data = (first.suite, first.subset, first.data_sha256, first.inputs) == (
-                second.suite,
-                second.subset,
-                second.data_sha256,
-                second.inputs,
-            )
-            if first.variant == "with_tools" and second.variant != "with_tools" and same_data:
-                comparisons.append(
-                    Comparison(
-                        suite=first.suite,
-                        subset=first.subset,
-                        call_start_rank=first.call_start_rank,
-                        other=VARIANT_NAMES[second.variant],
-                        inputs=first.inputs,
-                        found=paired_difference(
-                            [one.correct for one in ours.inputs], [one.correct for one in other.inputs]
-                        ),
-                    )
-                )
-    return comparisons
+
+    def data(evaluation: Evaluation) -> tuple[object, ...]:
+        score = evaluation.score
+        return score.suite, score.subset, score.data_sha256, score.inputs
+
+    pairs = [
+        _compared(ours.inputs, other.inputs)
+        for ours in evaluations
+        for other in evaluations
+        if ours.score.variant == "with_tools" != other.score.variant and data(ours) == data(other)
+    ]
+    return [found for found in pairs if found]
 
 
 def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
@@ -56,30 +44,32 @@ def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
 
     Of the model with tools the evaluation with the largest k is taken.
     """
-    correct: dict[tuple[str, str], dict[tuple[int, str, int], dict[int, bool]]] = defaultdict(lambda: defaultdict(dict))
+    subsets: dict[tuple[str, str], dict[tuple[int, str, int], list[EvaluatedInput]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for one in inputs:
         answered = (VARIANTS.index(one.variant), one.model, one.call_start_rank)
-        correct[one.suite, one.subset][answered][one.number] = one.correct
-    comparisons = []
-    for (suite, subset), by_model in correct.items():
+        subsets[one.suite, one.subset][answered].append(one)
+    pairs = []
+    for by_model in subsets.values():
         with_tools = [key for key in by_model if VARIANTS[key[0]] == "with_tools"]
-        if not with_tools:
-            continue
-        ours = max(with_tools, key=lambda key: key[2])
-        for other in sorted(by_model.keys() - set(with_tools)):
-            shared = sorted(by_model[ours].keys() & by_model[other].keys())
-            if shared:
-                comparisons.append(
-                    Comparison(
-                        suite=suite,
-                        subset=subset,
-                        call_start_rank=ours[2],
-                        other=VARIANT_NAMES[VARIANTS[other[0]]],
-                        inputs=len(shared),
-                        found=paired_difference(
-                            [by_model[ours][number] for number in shared],
-                            [by_model[other][number] for number in shared],
-                        ),
-                    )
-                )
-    return comparisons
+        if with_tools:
+            ours = max(with_tools, key=lambda key: key[2])
+            pairs += [_compared(by_model[ours], by_model[key]) for key in sorted(by_model.keys() - set(with_tools))]
+    return [found for found in pairs if found]
+
+
+def _compared(ours: Sequence[EvaluatedInput], others: Sequence[EvaluatedInput]) -> Comparison | None:
+    """On the inputs that both answered; None where there are none."""
+    theirs = {one.number: one.correct for one in others}
+    shared = {one.number: (one.correct, theirs[one.number]) for one in ours if one.number in theirs}
+    if not shared:
+        return None
+    return Comparison(
+        suite=ours[0].suite,
+        subset=ours[0].subset,
+        call_start_rank=ours[0].call_start_rank,
+        other=VARIANT_NAMES[others[0].variant],
+        inputs=len(shared),
+        found=paired_difference(*zip(*shared.values(), strict=True)),
+    )

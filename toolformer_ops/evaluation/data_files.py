@@ -77,11 +77,21 @@ class Record:
         )
 
 
-def json_lines(file: DataFile) -> Iterator[Record]:
-    """The records of a JSON Lines file; blank lines are passed over."""
-    for number, line in enumerate(io.BytesIO(file.content), start=1):
-        if line.strip():
-            yield _record(_parsed(line, f"line {number}"), f"line {number}")
+def json_lines(*files: DataFile) -> Iterator[Record]:
+    """The records of JSON Lines files; blank lines are passed over."""
+    for file in files:
+        for number, line in enumerate(io.BytesIO(file.content), start=1):
+            if line.strip():
+                yield _record(_parsed(line, f"line {number}"), f"line {number}")
+
+
+def listed(files: Sequence[DataFile], field: str) -> Iterator[Record]:
+    """The records of JSON files, each an object with a list of them in one field."""
+    for file in files:
+        document = json_document(file)
+        if not isinstance(document, dict):
+            raise WrongFormatError(f"no JSON object with a list {field}")
+        yield from Record("the file", document).records(field)
 
 
 def json_document(file: DataFile) -> Any:

@@ -25,6 +25,11 @@ VARIANT_NAMES: Mapping[Variant, str] = {
 """As tables show them; the paper's M + CC is `without_calls`."""
 
 
+def variant_title(variant: Variant, call_start_rank: int) -> str:
+    """The name of a variant with its k, where calls are allowed."""
+    return VARIANT_NAMES[variant] + (f", k = {call_start_rank}" if variant == "with_tools" else "")
+
+
 @dataclass(frozen=True)
 class Question:
     """One input of a suite."""
@@ -44,8 +49,8 @@ class Question:
 
 
 @dataclass(frozen=True)
-class SuiteScore:
-    """One row of the paper's tables: a model in a variant on one subset of a suite."""
+class Evaluated:
+    """A model in a variant on one subset of a suite."""
 
     suite: str
     subset: str
@@ -54,6 +59,12 @@ class SuiteScore:
     variant: Variant
     call_start_rank: int
     """k: 0 where calls are disabled."""
+
+
+@dataclass(frozen=True)
+class SuiteScore(Evaluated):
+    """One row of the paper's tables."""
+
     inputs: int
     """How many were asked; of perplexity the documents."""
     metric: str
@@ -81,14 +92,9 @@ class SuiteScore:
 
 
 @dataclass(frozen=True)
-class EvaluatedInput:
+class EvaluatedInput(Evaluated):
     """One question with what a model wrote and whether that is right."""
 
-    suite: str
-    subset: str
-    model: str
-    variant: Variant
-    call_start_rank: int
     number: int
     """Its place in the subset, from 1."""
     prompt: str

@@ -27,16 +27,15 @@ from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, 
 from toolformer_ops.errors import InfrastructureError, ToolError, ToolformerError
 from toolformer_ops.evaluation.records import (
     CALENDAR_DATE,
-    VARIANT_NAMES,
     EvaluatedInput,
     Question,
     SuiteScore,
     Variant,
+    variant_title,
 )
 from toolformer_ops.evaluation.statistics import bootstrap_perplexity, wilson_interval
 from toolformer_ops.evaluation.suites import PERPLEXITY
 from toolformer_ops.evaluation.suites.base import LoadedDataSet, Suite
-from toolformer_ops.evaluation.suites.texts import LoadedTexts
 from toolformer_ops.tools.base import TIMED_OUT, TOOL_ERROR
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class ModelVariant:
     @property
     def title(self) -> str:
         """As a table or a log names it."""
-        return VARIANT_NAMES[self.variant] + (f", k = {self.call_start_rank}" if self.variant == "with_tools" else "")
+        return variant_title(self.variant, self.call_start_rank)
 
 
 @dataclass(frozen=True)
@@ -219,23 +218,24 @@ def require_working_tools(suite: Suite, inputs: Sequence[EvaluatedInput]) -> Non
             )
 
 
-def evaluate_texts(read: ModelVariant, loaded: LoadedTexts) -> list[SuiteScore]:
+def evaluate_texts(read: ModelVariant, loaded: LoadedDataSet) -> list[SuiteScore]:
     """Two scores: perplexity by token and by byte. Texts without a token that could be scored do not count.
 
     Raises:
         ValueError: no text has a token.
     """
     started = last_line = time.monotonic()
+    texts = [question.prompt for question in loaded.questions]
     losses = []
-    for first in range(0, len(loaded.texts), TEXTS_AT_ONCE):
-        some = read.model.language_model.text_losses(loaded.texts[first : first + TEXTS_AT_ONCE])
+    for first in range(0, len(texts), TEXTS_AT_ONCE):
+        some = read.model.language_model.text_losses(texts[first : first + TEXTS_AT_ONCE])
         losses += [loss for loss in some if loss.tokens > 0]
-        done = min(first + TEXTS_AT_ONCE, len(loaded.texts))
-        if time.monotonic() - last_line > PROGRESS_SECONDS or done == len(loaded.texts):
+        done = min(first + TEXTS_AT_ONCE, len(texts))
+        if time.monotonic() - last_line > PROGRESS_SECONDS or done == len(texts):
             last_line = time.monotonic()
             logger.info(
                 "%s %s, %s: %d of %d texts read, %d tokens, %.0f s; %d left out: no_scored_token",
-                PERPLEXITY, loaded.data_set.name, read.title, done, len(loaded.texts),
+                PERPLEXITY, loaded.data_set.name, read.title, done, len(texts),
                 sum(loss.tokens for loss in losses), last_line - started, done - len(losses),
             )  # fmt: skip
     if not losses:

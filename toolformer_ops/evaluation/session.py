@@ -24,18 +24,17 @@ from toolformer_ops.evaluation.running import (
 )
 from toolformer_ops.evaluation.suites import PERPLEXITY, SUITE_NAMES, SUITES
 from toolformer_ops.evaluation.suites.base import DataSet, LoadedDataSet, load_data_set
-from toolformer_ops.evaluation.suites.texts import TEXTS, LoadedTexts, load_texts
+from toolformer_ops.evaluation.suites.texts import TEXTS
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LoadedSuite:
-    """A suite with its questions, or with texts where it is perplexity."""
+    """A suite with its data sets; of perplexity they hold texts."""
 
     name: str
-    questions: tuple[LoadedDataSet, ...] = ()
-    texts: tuple[LoadedTexts, ...] = ()
+    data_sets: tuple[LoadedDataSet, ...]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
             outcome.fail(suite, str(error))
             continue
         loaded.append(found)
-        left_out = {one.data_set.name: dict(one.left_out) for one in found.questions}
+        left_out = {one.data_set.name: dict(one.left_out) for one in found.data_sets}
         outcome.left_out[suite] = {subset: reasons for subset, reasons in left_out.items() if reasons}
     return loaded
 
@@ -117,24 +116,20 @@ def load_suite(folder: DataFolder, name: str, named: tuple[DataSet, ...] | None,
     Raises:
         EvaluationDataError: a named data set, or every one of the suite, is not there, or is of another format.
     """
-    questions: list[LoadedDataSet] = []
-    texts: list[LoadedTexts] = []
+    loaded: list[LoadedDataSet] = []
     missing: list[str] = []
     for data_set in named or data_sets_of(name):
         try:
-            if name == PERPLEXITY:
-                texts.append(load_texts(folder, data_set, limit))
-            else:
-                questions.append(load_data_set(folder, data_set, limit))
+            loaded.append(load_data_set(folder, data_set, limit))
         except MissingDataSetError as error:
             if named:
                 raise
             missing.append(str(error))
-    if not questions and not texts:
+    if not loaded:
         raise EvaluationDataError(" ".join(missing))
     for reason in missing:
         logger.warning("suite %s is evaluated without a data set. %s", name, reason)
-    return LoadedSuite(name, tuple(questions), tuple(texts))
+    return LoadedSuite(name, tuple(loaded))
 
 
 def evaluate(entrants: Iterable[Entrant], suites: Sequence[LoadedSuite], outcome: Outcome) -> Outcome:
@@ -153,11 +148,11 @@ def evaluate(entrants: Iterable[Entrant], suites: Sequence[LoadedSuite], outcome
                 first = asked[0]
                 variant: Variant = "disabled" if first.variant == "with_tools" else first.variant
                 disabled = dataclasses.replace(first, variant=variant, call_start_rank=0)
-                outcome.scores += [score for texts in suite.texts for score in evaluate_texts(disabled, texts)]
+                outcome.scores += [score for texts in suite.data_sets for score in evaluate_texts(disabled, texts)]
                 continue
             try:
                 for one in reversed(asked):  # with tools first: a tool that is down is noticed before anything else
-                    for questions in suite.questions:
+                    for questions in suite.data_sets:
                         found = evaluate_data_set(one, SUITES[suite.name], questions)
                         outcome.evaluations.append(found)
                         outcome.scores.append(found.score)

@@ -1,6 +1,6 @@
-"""Scores in Postgres (`evaluation_scores`), and every evaluated input as JSON Lines on S3 next to the run's report.
+"""Scores in Postgres (`evaluation_scores`); on S3 in `reports/RUN/` the run's page and every evaluated input as JSON Lines.
 
-The files are `reports/RUN/inputs/SUITE/VARIANT-kK.jsonl`, one for each suite and variant; a new evaluation replaces it.
+The inputs are `inputs/SUITE/VARIANT-kK.jsonl` there, a file for each suite and variant; a new evaluation replaces it.
 Each row of a score names its file with its hash. Files are written before rows, so that no row names what is not there.
 """
 
@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from toolformer_ops.decoding.records import MadeCall
+from toolformer_ops.errors import ParameterError
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
 from toolformer_ops.storage import database, queries
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from toolformer_ops.storage.publication import ObjectStore
 
 CONTENT_TYPE = "application/x-ndjson"
+_RUN_ID = re.compile(r"(?!\.+\Z)[^/\x00-\x1f\x7f]{1,250}")
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,38 @@ class InputsFile:
     """64 hex digits."""
 
 
+def report_prefix(run_id: str) -> str:
+    """Key of the folder with a run's page and its evaluated inputs, without a slash at its end.
+
+    Raises:
+        ParameterError: no run has such an id, since it would lead elsewhere.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise ParameterError(f"--run: expected a run id without slashes and control characters, found {run_id!r:.80}.")
+    return f"reports/{run_id}"
+
+
+def report_key(run_id: str) -> str:
+    """Key of the page."""
+    return f"{report_prefix(run_id)}/index.html"
+
+
+def page_key(run_id: str, subject: str) -> str:
+    """Key of the page of the checks of a tool, or of the release.
+
+    Raises:
+        ParameterError: as `report_prefix`.
+    """
+    return f"{report_prefix(run_id)}/checks/{subject}.html"
+
+
 def inputs_prefix(run_id: str) -> str:
-    """The prefix of a run's evaluated inputs in the bucket."""
-    return f"reports/{run_id}/inputs"
+    """Prefix of the keys of a run's evaluated inputs.
+
+    Raises:
+        ParameterError: as `report_prefix`.
+    """
+    return f"{report_prefix(run_id)}/inputs"
 
 
 def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedInput]) -> InputsFile:

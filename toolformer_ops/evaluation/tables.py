@@ -1,21 +1,157 @@
-"""The paper's tables in a terminal: a row for each variant, a column for each subset (Tables 3 to 8), and its Table 9."""
+"""Scores as tables of the paper's form, for a terminal and for the page: a table a suite, a row a model, a column a subset.
 
+The best of a column is marked (Tables 3 to 8). Also the paper's Table 9 (section 5, "Decoding Strategy"): scores with and without
+a call, by k; and texts from outside made visible.
+"""
+
+import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 
 from toolformer_ops.evaluation.comparing import Comparison
-from toolformer_ops.evaluation.records import VARIANT_NAMES, VARIANTS, SuiteScore
-from toolformer_ops.evaluation.suites import PERPLEXITY, SUITES
+from toolformer_ops.evaluation.records import VARIANT_NAMES, VARIANTS, SuiteScore, variant_title
 
 NOTHING = "\u2013"
 WIDTH = 160
-HEADING = (
+METRIC_NAMES = {
+    "share_correct": "share correct",
+    "perplexity_by_token": "perplexity by token",
+    "perplexity_by_byte": "perplexity by byte",
+}
+COMPARISONS = (
     "Toolformer against the others on the same inputs: points, how many only one of them gets right, p of McNemar's test,\n"
     "and from how many points on so many inputs show a difference (80 % power at the 5 % level)"
 )
+# Control characters but tab and line break, marks and overrides of direction, line separators, and half surrogates, which UTF-8
+# cannot write.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One score."""
+
+    found: SuiteScore
+    best: bool
+    """Whether no other row of its column is better."""
+
+    def show(self, value: float) -> str:
+        """The score, or an end of its interval, as text: in per cent, or a perplexity."""
+        return f"{value:.2f}" if is_perplexity(self.found.metric) else percent(value)
+
+    @property
+    def shown(self) -> str:
+        """The score as text."""
+        return self.show(self.found.score)
+
+    @property
+    def interval(self) -> str:
+        """Its 95 % interval as text."""
+        return f"{self.show(self.found.low)}{NOTHING}{self.show(self.found.high)}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One subset under one metric."""
+
+    subset: str
+    metric: str
+    inputs: str
+    """`n` of its rows: one number, or the smallest and the largest."""
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """One model in one variant; a cell a column, None where it was not evaluated."""
+
+    name: str
+    series: int
+    """Which of the four variants it is, from 0: decides its colour."""
+    k: int
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class SuiteTable:
+    """One suite."""
+
+    suite: str
+    lower_is_better: bool
+    columns: tuple[Column, ...]
+    rows: tuple[ModelRow, ...]
+
+
+def is_perplexity(metric: str) -> bool:
+    """Whether a score under this metric is a perplexity, of which less is better."""
+    return metric.startswith("perplexity")
+
+
+def percent(share: float | None) -> str:
+    """`12.5` for 0.125; an en dash where there is none."""
+    return NOTHING if share is None else f"{100 * share:.1f}"
+
+
+def visible(text: str) -> str:
+    """`text` with each character that does not show, or that turns the direction of a line, as `⟨U+202E⟩`. Does not escape."""
+    return _UNSEEN.sub(lambda match: f"\u27e8U+{ord(match.group()):04X}\u27e9", text)
+
+
+def suite_tables(scores: Sequence[SuiteScore]) -> list[SuiteTable]:
+    """One table a suite, in the order in which the suites come.
+
+    Rows are in the paper's order; k and the model are named only where they tell rows apart.
+    """
+    return [
+        _table([score for score in scores if score.suite == suite])
+        for suite in dict.fromkeys(score.suite for score in scores)
+    ]
+
+
+def _table(scores: Sequence[SuiteScore]) -> SuiteTable:
+    def row_of(score: SuiteScore) -> tuple[int, str, int]:
+        return VARIANTS.index(score.variant), score.model, score.call_start_rank
+
+    # 1. Columns, in the order of the scores.
+    by_column: dict[tuple[str, str], dict[tuple[int, str, int], SuiteScore]] = {}
+    for score in scores:
+        by_column.setdefault((score.subset, score.metric), {})[row_of(score)] = score
+    columns, best = [], []
+    for (subset, metric), found in by_column.items():
+        sizes = sorted({score.inputs for score in found.values()})
+        inputs = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,}{NOTHING}{sizes[-1]:,}"
+        columns.append(Column(subset, METRIC_NAMES.get(metric, metric), inputs))
+        best.append((min if is_perplexity(metric) else max)(score.score for score in found.values()))
+    # 2. Rows.
+    rows = []
+    keys = sorted(set(map(row_of, scores)))
+    for series, model, k in keys:
+        alike = [key for key in keys if key[0] == series]
+        name = VARIANT_NAMES[VARIANTS[series]]
+        name += f", k = {k}" if len({key[2] for key in alike}) > 1 else ""
+        name += f" ({model})" if len({key[1] for key in alike}) > 1 else ""
+        of_row = [found.get((series, model, k)) for found in by_column.values()]
+        cells = [Cell(one, one.score == most) if one else None for one, most in zip(of_row, best, strict=True)]
+        rows.append(ModelRow(name, series, k, tuple(cells)))
+    return SuiteTable(
+        suite=scores[0].suite,
+        lower_is_better=all(is_perplexity(metric) for _, metric in by_column),
+        columns=tuple(columns),
+        rows=tuple(rows),
+    )
+
+
+def called_tools(scores: Sequence[SuiteScore]) -> list[str]:
+    """Names of the tools that were called at all, sorted."""
+    return sorted({tool for score in scores for tool in score.call_shares})
+
+
+def scores_with_tools(scores: Sequence[SuiteScore]) -> list[SuiteScore]:
+    """The rows of Table 9: the scores for which calls were allowed."""
+    return [score for score in scores if score.variant == "with_tools" and not is_perplexity(score.metric)]
 
 
 def wide_console() -> Console:
@@ -25,78 +161,68 @@ def wide_console() -> Console:
 
 def print_scores(console: Console, scores: Sequence[SuiteScore]) -> None:
     """One table a suite, in the order in which they come."""
-    for suite in dict.fromkeys(score.suite for score in scores):
-        heading = (
+    from toolformer_ops.evaluation.suites import SUITES
+
+    for table in suite_tables(scores):
+        columns = ["model"]
+        for column in table.columns:
+            by = column.metric.removeprefix("perplexity ") + ", " if table.lower_is_better else ""
+            columns.append(f"{column.subset} ({by}n {column.inputs})")
+        rows = [
+            (
+                variant_title(VARIANTS[row.series], row.k),
+                *(
+                    f"{cell.shown} ({cell.show(cell.found.low)} to {cell.show(cell.found.high)})" if cell else NOTHING
+                    for cell in row.cells
+                ),
+            )
+            for row in table.rows
+        ]
+        told = (
             "calls disabled, 95 % interval over texts"
-            if suite == PERPLEXITY
-            else f"% right: {SUITES[suite].metric.name}"
+            if table.lower_is_better
+            else f"% right: {SUITES[table.suite].metric.name}"
         )
-        _print(console, f"{suite}: {heading}", _suite_table(suite, [score for score in scores if score.suite == suite]))
+        _print(console, f"{table.suite}: {told}", columns, rows)
 
 
 def print_call_table(console: Console, scores: Sequence[SuiteScore]) -> None:
     """Scores with and without a call, by k, for the subsets that were evaluated with tools (Table 9)."""
-    called = [score for score in scores if score.variant == "with_tools"]
-    if not called:
-        return
-    table = Table()
-    for name in ("suite", "subset", "k", "all", "with a call", "without", "% with a call", "by tool"):
-        table.add_column(name, justify="left" if name in {"suite", "subset", "by tool"} else "right")
-    for score in called:
-        by_tool = ", ".join(f"{tool} {100 * share:.1f}" for tool, share in score.call_shares.items())
-        table.add_row(
-            score.suite, score.subset, str(score.call_start_rank), _percent(score.score), _percent(score.score_with_call),
-            _percent(score.score_without_call), _percent(score.inputs_with_call / score.inputs), by_tool or NOTHING,
-        )  # fmt: skip
-    _print(console, "With and without a call, % right", table)
+    rows = [
+        (
+            score.suite, score.subset, str(score.call_start_rank), percent(score.score), percent(score.score_with_call),
+            percent(score.score_without_call), percent(score.inputs_with_call / score.inputs),
+            ", ".join(f"{tool} {percent(share)}" for tool, share in score.call_shares.items()) or NOTHING,
+        )
+        for score in scores_with_tools(scores)
+    ]  # fmt: skip
+    columns = ("suite", "subset", "k", "all", "with a call", "without", "% with a call", "by tool")
+    _print(console, "With and without a call, % right", columns, rows)
 
 
 def print_comparisons(console: Console, comparisons: Sequence[Comparison]) -> None:
     """Paired differences, in points, with their intervals and McNemar's test."""
-    if not comparisons:
+    rows = [
+        (
+            one.subset, str(one.call_start_rank), one.other, str(one.inputs), f"{100 * one.found.difference:+.1f}",
+            f"{100 * one.found.interval.low:+.1f} to {100 * one.found.interval.high:+.1f}",
+            f"{one.found.only_first} : {one.found.only_second}", f"{one.found.p_value:.2g}", percent(one.found.detectable),
+        )
+        for one in comparisons
+    ]  # fmt: skip
+    columns = ("subset", "k", "against", "n", "points", "95 % interval", "only one", "p", "shows from")
+    _print(console, COMPARISONS, columns, rows)
+
+
+def _print(console: Console, heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table under its heading; nothing where it has no row."""
+    if not rows:
         return
     table = Table()
-    for name in ("subset", "k", "against", "n", "points", "95 % interval", "only one", "p", "shows from"):
-        table.add_column(name, justify="left" if name in {"subset", "against"} else "right")
-    for one in comparisons:
-        found = one.found
-        table.add_row(
-            one.subset, str(one.call_start_rank), one.other, str(one.inputs), f"{100 * found.difference:+.1f}",
-            f"{100 * found.interval.low:+.1f} to {100 * found.interval.high:+.1f}",
-            f"{found.only_first} : {found.only_second}", f"{found.p_value:.2g}",
-            NOTHING if found.detectable is None else f"{100 * found.detectable:.1f}",
-        )  # fmt: skip
-    _print(
-        console,
-        HEADING,
-        table,
-    )
-
-
-def _print(console: Console, heading: str, table: Table) -> None:
+    for name in columns:
+        is_text = name in {"model", "suite", "subset", "against", "by tool"}
+        table.add_column(name, justify="left" if is_text else "right")
+    for row in rows:
+        table.add_row(*row)
     console.print(heading, soft_wrap=True, markup=False, highlight=False)
     console.print(table)
-
-
-def _suite_table(suite: str, scores: Sequence[SuiteScore]) -> Table:
-    table = Table()
-    columns = list(dict.fromkeys((score.subset, score.metric) for score in scores))
-    table.add_column("model")
-    for subset, metric in columns:
-        counts = sorted({score.inputs for score in scores if (score.subset, score.metric) == (subset, metric)})
-        by = metric.removeprefix("perplexity_").replace("_", " ") + ", " if suite == PERPLEXITY else ""
-        table.add_column(f"{subset} ({by}n {'/'.join(map(str, counts))})", justify="right")
-    show = "{:.2f}".format if suite == PERPLEXITY else _percent
-    by_model: dict[tuple[int, int, str], dict[tuple[str, str], str]] = {}
-    for score in scores:
-        cells = by_model.setdefault((VARIANTS.index(score.variant), score.call_start_rank, score.model), {})
-        cells[score.subset, score.metric] = f"{show(score.score)} ({show(score.low)} to {show(score.high)})"
-    for (place, rank, _), cells in sorted(by_model.items()):
-        variant = VARIANTS[place]
-        name = VARIANT_NAMES[variant] + (f", k = {rank}" if variant == "with_tools" else "")
-        table.add_row(name, *(cells.get(column, NOTHING) for column in columns))
-    return table
-
-
-def _percent(share: float | None) -> str:
-    return NOTHING if share is None else f"{100 * share:.1f}"

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from toolformer_ops.airflow_tasks.run_ids import annotation_run_id
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
-from toolformer_ops.evaluation.report.contents import page_key, report_key
+from toolformer_ops.evaluation.store import page_key, report_key
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRun, AskedRunDep
 from toolformer_ops.run_page.shown_runs import load_run

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from toolformer_ops.evaluation.report.tables import visible
+from toolformer_ops.evaluation.tables import visible
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -61,8 +61,7 @@ class EvaluationRun:
     def variants_to_evaluate(self, model: EvaluatedModel, suite: LoadedSuite) -> tuple[tuple[Variant, int], ...]:
         """The variants of a model without a score on some data set of the suite."""
         variants = model.variants[:1] if suite.name == PERPLEXITY else model.variants  # a perplexity has no tools
-        inputs = [(one.data_set.name, len(one.questions), one.sha256) for one in suite.questions]
-        inputs += [(one.data_set.name, len(one.texts), one.sha256) for one in suite.texts]
+        inputs = [(one.data_set.name, len(one.questions), one.sha256) for one in suite.data_sets]
         return tuple(
             variant
             for variant in variants

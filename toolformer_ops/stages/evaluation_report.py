@@ -1,7 +1,7 @@
 """Publish the page of a run's evaluations: `reports/RUN/index.html` in the bucket.
 
 Owns no table. The page is made anew from Postgres and S3 each time, and replaces the one before: a suite that is evaluated later
-comes into it. What is on it is `evaluation_report/`'s business.
+comes into it. What is on it is decided in `evaluation/report/`.
 """
 
 import logging
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ParameterError
-from toolformer_ops.evaluation.report.contents import report_key
+from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def report_evaluation(settings: Settings, run_id: str) -> str:
         ParameterError: there is no such run.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
-    from toolformer_ops.evaluation.report.gathering import gather
+    from toolformer_ops.evaluation.report.contents import gather
     from toolformer_ops.evaluation.report.page import render
 
     key = report_key(run_id)

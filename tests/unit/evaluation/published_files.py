@@ -119,7 +119,7 @@ FILES = {
         " \n = Robert <unk> = \n \n Robert <unk> is an English actor . \n = = Career = = \n He acts . \n"
         " \n = Du Fu = \n \n Du Fu was a poet . \n"
     ),
-    "documents/dev.jsonl": lines({"text": "Some document."}, {"text": "Another one."}),
+    "documents/dev.jsonl": lines({"text": " Some document."}, {"text": "Another one."}),
 }  # fmt: skip
 """By path below the data folder."""
 MATH = ("asdiv", "svamp", "mawps", "gsm8k")

@@ -206,10 +206,10 @@ def test_a_whole_suite_goes_on_without_a_data_set_but_a_named_one_must_be_there(
     (tmp_path / "svamp" / "SVAMP.json").unlink()
     outcome = Outcome()
     (whole,) = loaded(tmp_path, outcome, "math")
-    assert [found.data_set.name for found in whole.questions] == ["asdiv", "mawps", "gsm8k"]
+    assert [found.data_set.name for found in whole.data_sets] == ["asdiv", "mawps", "gsm8k"]
     assert "suite math is evaluated without a data set. svamp: expected" in caplog.text
     (named,) = loaded(tmp_path, outcome, "math:gsm8k", "math:asdiv")
-    assert [found.data_set.name for found in named.questions] == ["gsm8k", "asdiv"]
+    assert [found.data_set.name for found in named.data_sets] == ["gsm8k", "asdiv"]
     assert outcome.failures == {}
     assert loaded(tmp_path, outcome, "math:svamp", "qa") == []
     assert set(outcome.failures) == {"math", "qa"}

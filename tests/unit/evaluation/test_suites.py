@@ -27,7 +27,7 @@ from toolformer_ops.evaluation.suites.base import (
     with_question_mark,
 )
 from toolformer_ops.evaluation.suites.lama import text_before_mask
-from toolformer_ops.evaluation.suites.texts import TEXTS, articles, load_texts
+from toolformer_ops.evaluation.suites.texts import TEXTS, articles
 from toolformer_ops.evaluation.suites.word_problems import one_number
 
 
@@ -208,12 +208,14 @@ def test_dateset_is_made_if_there_is_no_file_of_it_and_a_limit_takes_the_share_o
 
 def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
     folder = DataFolder(load_settings(), str(data))
-    wikitext, documents = (load_texts(folder, data_set) for data_set in TEXTS)
-    assert wikitext.texts == (
+    wikitext, documents = (
+        [question.prompt for question in load_data_set(folder, data_set).questions] for data_set in TEXTS
+    )
+    assert wikitext == [
         "= Robert <unk> = \n \n Robert <unk> is an English actor . \n = = Career = = \n He acts .",
         "= Du Fu = \n \n Du Fu was a poet .",
-    )
-    assert documents.texts == ("Some document.", "Another one.")
+    ]
+    assert documents == [" Some document.", "Another one."]  # as they are: white space is part of a text
 
 
 def test_a_line_of_a_formula_is_no_heading() -> None:

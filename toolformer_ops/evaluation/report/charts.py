@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from defusedxml.ElementTree import fromstring
 
 from toolformer_ops.evaluation.report.contents import LossCurve
-from toolformer_ops.evaluation.report.tables import SuiteTable, is_perplexity, visible
+from toolformer_ops.evaluation.tables import SuiteTable, is_perplexity, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,14 +76,16 @@ def bar_chart(table: SuiteTable, metric: str) -> str:
             labels.append(visible(f"{short}\nn = {column.inputs}"))
             for row, cell in bars:
                 gid = f"bar-{len(titles)}"
-                titles[gid] = f"{row.name}, {name}: {cell.shown} ({cell.interval}), n = {cell.inputs}"
-                [bar] = axes.barh(line, cell.score, height=0.8, color=SERIES[row.series], clip_on=False)
+                titles[gid] = f"{row.name}, {name}: {cell.shown} ({cell.interval}), n = {cell.found.inputs}"
+                [bar] = axes.barh(line, cell.found.score, height=0.8, color=SERIES[row.series], clip_on=False)
                 bar.set_gid(gid)
-                [interval] = axes.plot((cell.low, cell.high), (line, line), color=INK, marker="|", clip_on=False)
+                [interval] = axes.plot(
+                    (cell.found.low, cell.found.high), (line, line), color=INK, marker="|", clip_on=False
+                )
                 interval.set_gid(f"interval-{len(titles) - 1}")
                 weight = "bold" if cell.best else "normal"
                 axes.annotate(
-                    cell.shown, (cell.high, line), (6, 0), textcoords="offset points", va="center", weight=weight
+                    cell.shown, (cell.found.high, line), (6, 0), textcoords="offset points", va="center", weight=weight
                 )
                 line += 1
             line += 1

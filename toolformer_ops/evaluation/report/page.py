@@ -4,22 +4,26 @@ What a model wrote is hostile by assumption: characters that do not show, or tha
 and the page allows no script at all (its content security policy), so that nothing in it could run.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from toolformer_ops.evaluation.records import VARIANT_NAMES, VARIANTS
+from toolformer_ops.decoding.records import MadeCall
+from toolformer_ops.evaluation.records import VARIANT_NAMES, VARIANTS, EvaluatedInput
 from toolformer_ops.evaluation.report.charts import bar_chart, loss_chart
 from toolformer_ops.evaluation.report.contents import ReportContents
-from toolformer_ops.evaluation.report.examples import choose_examples
-from toolformer_ops.evaluation.report.tables import (
+from toolformer_ops.evaluation.tables import (
     METRIC_NAMES,
     SuiteTable,
-    call_rows,
     called_tools,
+    percent,
+    scores_with_tools,
     suite_tables,
     visible,
 )
@@ -34,6 +38,38 @@ SUITE_NAMES = {
     "temporal": "Temporal questions",
     "perplexity": "Language modelling, calls disabled",
 }
+EXAMPLES = 20
+PROMPT_CHARACTERS = 1_200
+"""A longer prompt is cut at its start: the question is at its end."""
+ANSWERS = 6
+"""Most accepted answers that are shown."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of what was written: plain text, or a call."""
+
+    text: str
+    call: MadeCall | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """One evaluated input as it is shown."""
+
+    suite: str
+    subset: str
+    number: int
+    prompt: str
+    cut: bool
+    """Whether the prompt's beginning is left out."""
+    answers: tuple[str, ...]
+    more_answers: int
+    """Accepted answers that are not shown."""
+    segments: tuple[Segment, ...]
+    predicted: str
+    correct: bool
+    date: str | None
 
 
 def render(contents: ReportContents) -> str:
@@ -46,6 +82,7 @@ def render(contents: ReportContents) -> str:
         lstrip_blocks=True,
     )
     environment.filters["visible"] = visible
+    environment.filters["percent"] = percent
     environment.filters["by_chance"] = kept_by_chance
     environment.filters["signed"] = lambda share: f"{100 * share:+.1f}".replace("-", "\u2212")
     facts, tables = contents.facts, suite_tables(contents.scores)
@@ -71,7 +108,7 @@ def render(contents: ReportContents) -> str:
         legend=[(number, VARIANT_NAMES[VARIANTS[number]]) for number in series],
         missing=[suite for suite in facts.asked_suites if suite not in {table.suite for table in tables}],
         comparisons=contents.comparisons,
-        calls=call_rows(contents.scores),
+        calls=scores_with_tools(contents.scores),
         tools=called_tools(contents.scores),
         losses=Markup(loss_chart(curves)),  # noqa: S704 - as in _charts
         curves=[(curve.name, number) for curve, number in curves],
@@ -85,3 +122,51 @@ def _charts(table: SuiteTable) -> list[Mapping[str, Any]]:
     metrics = dict.fromkeys(column.metric for column in table.columns)
     # An element tree has written the SVG and has escaped its texts.
     return [{"metric": metric, "svg": Markup(bar_chart(table, metric))} for metric in metrics]  # noqa: S704
+
+
+def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -> list[Example]:
+    """Inputs of the model with tools: each subset in turn, right and wrong ones in turn, those with a call before the others."""
+    by_subset: dict[tuple[str, str], list[EvaluatedInput]] = defaultdict(list)
+    for found in inputs:
+        if found.variant == "with_tools" and found.call_start_rank > 0:
+            by_subset[found.suite, found.subset].append(found)
+    queues = []
+    for of_subset in by_subset.values():
+        by_number = sorted(of_subset, key=lambda found: (not found.has_call, found.number))
+        right = [found for found in by_number if found.correct]
+        wrong = [found for found in by_number if not found.correct]
+        in_turn = [found for pair in zip_longest(right, wrong) for found in pair if found is not None]
+        queues.append(sorted(in_turn, key=lambda found: not found.has_call))
+    chosen = [found for each in zip_longest(*queues) for found in each if found is not None][:at_most]
+    order = {key: place for place, key in enumerate(by_subset)}
+    return [
+        Example(
+            suite=found.suite,
+            subset=found.subset,
+            number=found.number,
+            prompt=found.prompt[-PROMPT_CHARACTERS:],
+            cut=len(found.prompt) > PROMPT_CHARACTERS,
+            answers=found.answers[:ANSWERS],
+            more_answers=max(0, len(found.answers) - ANSWERS),
+            segments=segments(found.written, found.calls),
+            predicted=found.predicted,
+            correct=found.correct,
+            date=found.date.isoformat() if found.date else None,
+        )
+        for found in sorted(chosen, key=lambda found: (order[found.suite, found.subset], found.number))
+    ]
+
+
+def segments(written: str, calls: Sequence[MadeCall]) -> tuple[Segment, ...]:
+    """`written` as text and calls in turn; a call without a result is at the place where it started."""
+    pieces: list[Segment] = []
+    end = 0
+    for call in sorted(calls, key=lambda call: (call.start_char, call.end_char)):
+        start = min(max(call.start_char, end), len(written))
+        if start > end:
+            pieces.append(Segment(written[end:start]))
+        end = max(start, min(call.end_char, len(written)))
+        pieces.append(Segment(written[start:end], call))
+    if end < len(written):
+        pieces.append(Segment(written[end:]))
+    return tuple(pieces)

@@ -115,21 +115,24 @@ class DataSet:
 
     name: str
     """The subset's name in results, such as squad."""
-    folders: tuple[str, ...]
-    """Names that its folder may have in the data folder; the first is the usual one."""
     files: tuple[str, ...]
     """Published names, as patterns of `PurePath.match`."""
     prompt: str
-    """Name of its zero-shot prompt."""
+    """Name of its zero-shot prompt; empty for texts, which are read as they are (slot `text`)."""
     format: str
     """What its files hold, for people."""
     source: str
     """Where it can be had."""
     read: Callable[[Sequence[DataFile]], Iterable[Item | LeftOut]]
+    folders: tuple[str, ...] = ()
+    """Names that its folder may have in the data folder, the usual one first; empty: its own name."""
     first_only: bool = False
     """Of `files`, read only what the first pattern finds: they are splits, the usual one first."""
     generate: Callable[[], bytes] | None = None
     """Makes the file where there is none."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folders", self.folders or (self.name,))
 
 
 @dataclass(frozen=True)
@@ -168,59 +171,24 @@ class Suite:
 
 
 @dataclass(frozen=True)
-class LoadedItems:
-    """The items of a data set."""
-
-    items: Mapping[int, Item]
-    """By their place among all that can be asked, from 1, ascending."""
-    sha256: str
-    """Of the names and stored contents of the files that were read, 64 hex digits."""
-    left_out: Mapping[str, int]
-    """How many records cannot be asked, by reason."""
-
-
-@dataclass(frozen=True)
 class LoadedDataSet:
-    """The questions of a data set."""
+    """The questions of a data set; of one of texts each is a text alone."""
 
     data_set: DataSet
     questions: tuple[Question, ...]
     sha256: str
-    """As in `LoadedItems`."""
+    """Of the names and stored contents of the files that were read, 64 hex digits."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """As in `LoadedItems`."""
+    """How many records cannot be asked, by reason."""
 
 
 def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedDataSet:
-    """The questions of a data set, or a sample of `limit` of them.
+    """The questions of a data set, or a sample of `limit` of them; says in the log how many records cannot be asked, and why.
 
     Raises:
         EvaluationDataError: its files are not there, or hold something else, or no question.
     """
-    loaded = load_items(folder, data_set, limit)
-    prompt = load_prompt(data_set.prompt)
-    heads = [prompt.head(item.slots) for item in loaded.items.values()]
-    shared = {head for head, count in Counter(heads).items() if head and count > 1}
-    questions = tuple(
-        Question(
-            subset=data_set.name,
-            number=number,
-            prompt=prompt.fill(item.slots),
-            answers=item.answers,
-            date=item.date,
-            shared_head=head if head in shared else "",
-        )
-        for (number, item), head in zip(loaded.items.items(), heads, strict=True)
-    )
-    return LoadedDataSet(data_set, questions, loaded.sha256, loaded.left_out)
-
-
-def load_items(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedItems:
-    """The items of a data set, or a sample of `limit` of them; says in the log how many records cannot be asked, and why.
-
-    Raises:
-        EvaluationDataError: its files are not there, or hold something else, or no item.
-    """
+    # 1. The items that its files hold, or a sample of them.
     files = read_files(folder, data_set)
     names = ", ".join(file.uri for file in files[:3]) + (", ..." if len(files) > 3 else "")
     items: list[Item] = []
@@ -242,12 +210,25 @@ def load_items(folder: DataFolder, data_set: DataSet, limit: int | None = None) 
     if len(places) < len(items):
         parts = len({items[place].part for place in places})
         logger.info("%s: a sample of %d of %d inputs, of %d parts", data_set.name, len(places), len(items), parts)
-    lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
-    return LoadedItems(
-        items={place + 1: items[place] for place in places},
-        sha256=hashlib.sha256(lines.encode()).hexdigest(),
-        left_out=dict(sorted(left_out.items())),
+    # 2. Their questions; each is numbered by its place among all that can be asked, from 1.
+    asked = [(place + 1, items[place]) for place in places]
+    prompt = load_prompt(data_set.prompt) if data_set.prompt else None
+    heads = [prompt.head(item.slots) if prompt else "" for _, item in asked]
+    often = Counter(heads)
+    questions = tuple(
+        Question(
+            subset=data_set.name,
+            number=number,
+            prompt=prompt.fill(item.slots) if prompt else item.slots["text"],
+            answers=item.answers,
+            date=item.date,
+            shared_head=head if often[head] > 1 else "",
+        )
+        for (number, item), head in zip(asked, heads, strict=True)
     )
+    lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
+    sha256 = hashlib.sha256(lines.encode()).hexdigest()
+    return LoadedDataSet(data_set, questions, sha256, dict(sorted(left_out.items())))
 
 
 def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:

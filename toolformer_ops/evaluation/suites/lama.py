@@ -34,11 +34,10 @@ def text_before_mask(statement: str, mask: str = MASK) -> str | None:
 
 def read_squad(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
     """Statements with a mask."""
-    for file in files:
-        for record in json_lines(file):
-            before = text_before_mask(" ".join(record.texts("masked_sentences")))
-            answer = record.text("obj_label")
-            yield LeftOut("mask_not_last") if before is None else Item({"text": before}, (answer,))
+    for record in json_lines(*files):
+        before = text_before_mask(" ".join(record.texts("masked_sentences")))
+        answer = record.text("obj_label")
+        yield LeftOut("mask_not_last") if before is None else Item({"text": before}, (answer,))
 
 
 def read_google_re(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:

@@ -5,8 +5,7 @@ The test files are of SQuAD's format. One subset for each language of the paper'
 
 from collections.abc import Iterator, Sequence
 
-from toolformer_ops.errors import WrongFormatError
-from toolformer_ops.evaluation.data_files import DataFile, Record, json_document
+from toolformer_ops.evaluation.data_files import DataFile, listed
 from toolformer_ops.evaluation.suites.base import DataSet, Item, LeftOut, Metric, Suite
 
 LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
@@ -14,17 +13,13 @@ LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
 
 def read_mlqa(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
     """Questions with their paragraph."""
-    for file in files:
-        document = json_document(file)
-        if not isinstance(document, dict):
-            raise WrongFormatError("no JSON object with a list data")
-        for article in Record("the file", document).records("data"):
-            for paragraph in article.records("paragraphs"):
-                context = paragraph.text("context").strip()
-                for question in paragraph.records("qas"):
-                    answers = tuple(dict.fromkeys(answer.text("text") for answer in question.records("answers")))
-                    slots = {"context": context, "question": question.text("question").strip()}
-                    yield Item(slots, answers) if answers else LeftOut("no_answer")
+    for article in listed(files, "data"):
+        for paragraph in article.records("paragraphs"):
+            context = paragraph.text("context").strip()
+            for question in paragraph.records("qas"):
+                answers = tuple(dict.fromkeys(answer.text("text") for answer in question.records("answers")))
+                slots = {"context": context, "question": question.text("question").strip()}
+                yield Item(slots, answers) if answers else LeftOut("no_answer")
 
 
 SUITE = Suite(

@@ -6,31 +6,26 @@ WebQuestions and Natural Questions are read in the JSON Lines form with `questio
 from collections.abc import Iterator, Sequence
 
 from toolformer_ops.errors import WrongFormatError
-from toolformer_ops.evaluation.data_files import DataFile, Record, json_document, json_lines
+from toolformer_ops.evaluation.data_files import DataFile, Record, json_lines, listed
 from toolformer_ops.evaluation.suites.base import DataSet, Item, Metric, Suite, with_question_mark
 
 
 def read_question_lines(files: Sequence[DataFile]) -> Iterator[Item]:
     """A question and a list of answers a line."""
-    for file in files:
-        for record in json_lines(file):
-            yield Item({"question": with_question_mark(record.text("question"))}, record.texts("answer"))
+    for record in json_lines(*files):
+        yield Item({"question": with_question_mark(record.text("question"))}, record.texts("answer"))
 
 
 def read_triviaqa(files: Sequence[DataFile]) -> Iterator[Item]:
     """TriviaQA's questions, with the aliases of their answers."""
-    for file in files:
-        document = json_document(file)
-        if not isinstance(document, dict):
-            raise WrongFormatError("no JSON object with a list Data")
-        for record in Record("the file", document).records("Data"):
-            answer = record.values.get("Answer")
-            if not isinstance(answer, dict):
-                raise WrongFormatError(f"no object Answer in {record.where} (a test file has none)")
-            value = Record(f"Answer of {record.where}", answer).text("Value")
-            aliases = [alias for alias in answer.get("Aliases", []) if isinstance(alias, str) and alias.strip()]
-            slots = {"question": with_question_mark(record.text("Question"))}
-            yield Item(slots, tuple(dict.fromkeys((value, *aliases))))
+    for record in listed(files, "Data"):
+        answer = record.values.get("Answer")
+        if not isinstance(answer, dict):
+            raise WrongFormatError(f"no object Answer in {record.where} (a test file has none)")
+        value = Record(f"Answer of {record.where}", answer).text("Value")
+        aliases = [alias for alias in answer.get("Aliases", []) if isinstance(alias, str) and alias.strip()]
+        slots = {"question": with_question_mark(record.text("Question"))}
+        yield Item(slots, tuple(dict.fromkeys((value, *aliases))))
 
 
 SUITE = Suite(
@@ -38,7 +33,6 @@ SUITE = Suite(
     data_sets=(
         DataSet(
             name="webquestions",
-            folders=("webquestions",),
             files=("webq-test.jsonl", "webq-dev.jsonl", "webq-train.jsonl"),
             prompt="question",
             format="JSON Lines with question and a list answer",
@@ -48,7 +42,6 @@ SUITE = Suite(
         ),
         DataSet(
             name="nq_open",
-            folders=("nq_open",),
             files=("NQ-open.dev.jsonl", "NQ-open.efficientqa.dev.1.1.jsonl", "NQ-open.efficientqa.test.1.1.jsonl"),
             prompt="question",
             format="JSON Lines with question and a list answer",
@@ -58,7 +51,6 @@ SUITE = Suite(
         ),
         DataSet(
             name="triviaqa",
-            folders=("triviaqa",),
             files=("unfiltered-web-dev.json", "wikipedia-dev.json", "web-dev.json", "verified-wikipedia-dev.json"),
             prompt="question",
             format="a JSON object with a list Data of Question and Answer (Value, Aliases)",

@@ -18,29 +18,27 @@ BLANK = "_X_"
 
 def read_templama(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
     """Statements with a blank, of a year; an answer is one name, or a list of names in the version with aliases."""
-    for file in files:
-        for record in json_lines(file):
-            before = text_before_mask(record.text("query"), BLANK)
-            date = _date(record, f"{record.text('date').strip()}-07-01")
-            answers: list[str] = []
-            for answer in record.records("answer"):
-                several = isinstance(answer.values.get("name"), list)
-                answers += answer.texts("name") if several else (answer.text("name"),)
-            if before is None:
-                yield LeftOut("mask_not_last")
-            elif not answers:
-                yield LeftOut("no_answer")
-            else:
-                yield Item({"text": before}, tuple(answers), date, part=str(record.values.get("relation", "")))
+    for record in json_lines(*files):
+        before = text_before_mask(record.text("query"), BLANK)
+        date = _date(record, f"{record.text('date').strip()}-07-01")
+        answers: list[str] = []
+        for answer in record.records("answer"):
+            several = isinstance(answer.values.get("name"), list)
+            answers += answer.texts("name") if several else (answer.text("name"),)
+        if before is None:
+            yield LeftOut("mask_not_last")
+        elif not answers:
+            yield LeftOut("no_answer")
+        else:
+            yield Item({"text": before}, tuple(answers), date, part=str(record.values.get("relation", "")))
 
 
 def read_dateset(files: Sequence[DataFile]) -> Iterator[Item]:
     """Questions about dates."""
-    for file in files:
-        for record in json_lines(file):
-            slots = {"question": with_question_mark(record.text("question"))}
-            template = str(record.values.get("template", ""))
-            yield Item(slots, record.texts("answer"), _date(record, record.text("date")), part=template)
+    for record in json_lines(*files):
+        slots = {"question": with_question_mark(record.text("question"))}
+        template = str(record.values.get("template", ""))
+        yield Item(slots, record.texts("answer"), _date(record, record.text("date")), part=template)
 
 
 def _date(record: Record, text: str) -> datetime.date:
@@ -55,7 +53,6 @@ SUITE = Suite(
     data_sets=(
         DataSet(
             name="templama",
-            folders=("templama",),
             files=("test.json", "test.jsonl", "test_with_aliases.json"),
             prompt="complete_text",
             format="JSON Lines with query (holds _X_), answer (a list with name) and date (a year)",
@@ -65,7 +62,6 @@ SUITE = Suite(
         ),
         DataSet(
             name="dateset",
-            folders=("dateset",),
             files=("dateset.jsonl",),
             prompt="question",
             format="JSON Lines with question, answer (a list) and date",

@@ -7,22 +7,11 @@ precedes the first heading belongs to no article.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from toolformer_ops.evaluation.data_files import DataFile, DataFolder, json_lines, text_lines
-from toolformer_ops.evaluation.suites.base import DataSet, Item, load_items
+from toolformer_ops.evaluation.data_files import DataFile, json_lines, text_lines
+from toolformer_ops.evaluation.suites.base import DataSet, Item
 
 _TITLE = re.compile(r"\s*= [^=].*[^=] = *\s*\Z|\s*= [^=\s] = *\s*\Z")
-
-
-@dataclass(frozen=True)
-class LoadedTexts:
-    """The texts of a data set."""
-
-    data_set: DataSet
-    texts: tuple[str, ...]
-    sha256: str
-    """Of the names and stored contents of the files that were read, 64 hex digits."""
 
 
 def articles(lines: Sequence[str]) -> Iterator[str]:
@@ -46,9 +35,8 @@ def read_wikitext(files: Sequence[DataFile]) -> Iterator[Item]:
 
 def read_documents(files: Sequence[DataFile]) -> Iterator[Item]:
     """A document a line."""
-    for file in files:
-        for record in json_lines(file):
-            yield Item({"text": record.text("text")})
+    for record in json_lines(*files):
+        yield Item({"text": record.text("text")})
 
 
 TEXTS = (
@@ -65,7 +53,6 @@ TEXTS = (
     ),
     DataSet(
         name="documents",
-        folders=("documents",),
         files=("*.jsonl", "*.json"),
         prompt="",
         format="JSON Lines with a field text",
@@ -73,13 +60,3 @@ TEXTS = (
         read=read_documents,
     ),
 )
-
-
-def load_texts(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedTexts:
-    """The texts of a data set, or a sample of `limit` of them.
-
-    Raises:
-        EvaluationDataError: its files are not there, or hold something else, or no text.
-    """
-    loaded = load_items(folder, data_set, limit)
-    return LoadedTexts(data_set, tuple(item.slots["text"] for item in loaded.items.values()), loaded.sha256)

@@ -71,12 +71,11 @@ def read_mawps(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
 
 def read_gsm8k(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
     """JSON Lines whose answers end in `#### number`."""
-    for file in files:
-        for record in json_lines(file):
-            answer = _GSM8K_ANSWER.search(record.text("answer"))
-            if answer is None:
-                raise WrongFormatError(f"in {record.where} an answer without '#### number'")
-            yield _problem("", record.text("question"), answer.group(1))
+    for record in json_lines(*files):
+        answer = _GSM8K_ANSWER.search(record.text("answer"))
+        if answer is None:
+            raise WrongFormatError(f"in {record.where} an answer without '#### number'")
+        yield _problem("", record.text("question"), answer.group(1))
 
 
 def _number(record: Record, field: str) -> str:
@@ -98,7 +97,6 @@ SUITE = Suite(
     data_sets=(
         DataSet(
             name="asdiv",
-            folders=("asdiv",),
             files=("ASDiv.xml",),
             prompt="word_problem",
             format="XML with Problem elements that hold Body, Question and Answer, such as 9 (apples)",
@@ -107,7 +105,6 @@ SUITE = Suite(
         ),
         DataSet(
             name="svamp",
-            folders=("svamp",),
             files=("SVAMP.json",),
             prompt="word_problem",
             format="a JSON list with Body, Question and Answer (a number)",
@@ -116,7 +113,6 @@ SUITE = Suite(
         ),
         DataSet(
             name="mawps",
-            folders=("mawps",),
             files=("*.json",),
             prompt="word_problem",
             format="JSON lists with sQuestion and lSolutions, or with original_text and ans",
@@ -125,7 +121,6 @@ SUITE = Suite(
         ),
         DataSet(
             name="gsm8k",
-            folders=("gsm8k",),
             files=("test.jsonl", "train.jsonl"),
             prompt="word_problem",
             format="JSON Lines with question and answer, which ends in '#### number'",
