@@ -72,14 +72,10 @@ def choose_ports(name: str, *wanted: int, avoid: Collection[int] = ()) -> dict[s
 
 def recalled_ports(paths: StatePaths) -> dict[str, int]:
     """Return the ports in `ports.json`, by name; empty before the first `up`."""
-    try:
-        known = json.loads(paths.ports.read_text(encoding="utf-8"))
-        return {name: int(port) for name, port in known.items()}
-    except FileNotFoundError:
+    if not paths.ports.exists():
         return {}
-    except (ValueError, TypeError, AttributeError):
-        logger.warning("%s could not be read, so new ports are chosen", paths.ports)
-        return {}
+    ports: dict[str, int] = json.loads(paths.ports.read_text(encoding="utf-8"))
+    return ports
 
 
 def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:

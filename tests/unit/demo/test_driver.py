@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from toolformer_ops.airflow_tasks.airflow_client import TaskState
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowError, AirflowNotReadyError, RunFailedError
 from toolformer_ops.local.demo import driver
-from toolformer_ops.local.demo.driver import print_failure, watch
+from toolformer_ops.local.demo.driver import watch
 from toolformer_ops.local.demo.progress import Snapshot
 
 
@@ -50,18 +50,6 @@ class ScriptedAirflow:
         return f"http://airflow/{dag_id}/{run_id}/{task.task_id}"
 
 
-class Shown(list[Snapshot]):
-    def show(self, snapshot: Snapshot) -> None:
-        self.append(snapshot)
-
-    def __enter__(self) -> "Shown":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-
 def failed(name: str, ended: str = "1", map_index: int = -1) -> TaskState:
     return TaskState(name, map_index, "failed", 3, ended)
 
@@ -71,10 +59,10 @@ def ticks(*times: float) -> Callable[[], float]:
 
 
 def test_it_looks_until_the_run_ends_and_shows_the_end_too() -> None:
-    shown = Shown()
+    shown: list[Snapshot] = []
     looks = iter([Snapshot((), 1), Snapshot((), 2), Snapshot((), 3)])
     airflow = ScriptedAirflow(["queued", "running", "failed"])
-    assert watch(airflow, "d", "r", looks.__next__, shown, sleep=lambda _: None) == "failed"
+    assert watch(airflow, "d", "r", looks.__next__, shown.append, sleep=lambda _: None) == "failed"
     assert [snapshot.calls for snapshot in shown] == [1, 2, 3]
     assert {snapshot.running for snapshot in shown} == {("QA.annotate [0]",)}
 
@@ -83,18 +71,18 @@ def test_a_look_that_takes_long_is_followed_by_four_times_its_length() -> None:
     slept: list[float] = []
     airflow = ScriptedAirflow(["running", "running", "success"])
     clock = ticks(0.0, 0.1, 10.0, 15.0, 40.0)  # looks of 0.1 s and 5 s, and the last
-    watch(airflow, "d", "r", None, Shown(), sleep=slept.append, clock=clock)
+    watch(airflow, "d", "r", None, [].append, sleep=slept.append, clock=clock)
     assert slept == [3.0, 20.0]
 
 
 def test_a_training_shows_its_newest_step() -> None:
-    shown = Shown()
+    shown: list[Snapshot] = []
     airflow = ScriptedAirflow(["running", "running", "running", "success"], running="finetune")
     started = ["Pre Execute", "01:56:05 INFO training m on release r: 12 sequences"]
     stepped = [*started, "01:56:40 INFO step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left"]
     measured = [*stepped, "01:58:40 INFO step 12 of 12: development perplexity 9.250, the best so far", "uploading"]
     airflow.logs = [AirflowError("there is no log yet"), started, stepped, measured]
-    watch(airflow, "d", "r", None, shown, sleep=lambda _: None)
+    watch(airflow, "d", "r", None, shown.append, sleep=lambda _: None)
     assert [snapshot.line for snapshot in shown] == [
         *["running: finetune (before the first step)"] * 2,
         "running: finetune (step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left)",
@@ -119,25 +107,26 @@ QA, MT, FINISH = failed("QA.annotate", "1", 1), failed("MT.annotate", "2"), fail
         # Tasks that only stand behind a failure are named only if nothing else failed.
         ([MT, failed("gather_tools"), FINISH], ["Failed: MT.annotate\n"]),
         ([FINISH], ["Failed: finish_run\n"]),
-        ([failed("release"), FINISH], ["Failed: release\n"]),  # with nothing to release
+        ([failed("release"), FINISH], ["Failed: release\n"]),  # with calls to release
         # The log is that of the first failure.
         ([QA, MT], ["Failed: QA.annotate [1], MT.annotate", "QA.annotate [1] said something"]),
         ([], ["none of its tasks did"]),
     ],
 )
 def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log_is(
-    tasks: list[TaskState], said: list[str]
+    console: Console, tasks: list[TaskState], said: list[str]
 ) -> None:
-    console = Console(file=io.StringIO(), width=80)
-    print_failure(console, ScriptedAirflow([], tasks), "annotate_corpus", "run-1")  # type: ignore[arg-type]
+    with pytest.raises(RunFailedError, match="annotate_corpus run-1 ended as failed"):
+        run_dag(console, ScriptedAirflow(["failed"], tasks), "annotate_corpus")
     assert [part for part in said if part not in written(console)] == []
     assert written(console).count("said something") <= 1
 
 
 @pytest.fixture
 def console(monkeypatch: pytest.MonkeyPatch) -> Console:
-    """A console whose text is kept, and a database that says nothing new."""
+    """A console whose text is kept, and a database that says nothing new, and that calls were kept."""
     monkeypatch.setattr(driver.database, "connect", lambda _: create_engine("sqlite://"))
+    monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(kept_nothing=False)])
     monkeypatch.setattr(driver, "read_progress", lambda *_: Snapshot((), 1))
     monkeypatch.setattr(driver, "SECONDS_BETWEEN_LOOKS", 0.0)
     return Console(file=io.StringIO(), width=200)
@@ -151,13 +140,22 @@ def written(console: Console) -> str:
 def run_dag(console: Console, airflow: ScriptedAirflow, dag_id: str) -> bool:
     """Whether the run of a DAG succeeded."""
     airflow.open_dag = airflow.trigger = airflow.run_url = lambda *_: ""  # type: ignore[attr-defined]
-    return driver._run(console, airflow, Settings(_env_file=None), dag_id, "run-1", {})  # type: ignore[arg-type, call-arg]
+    return driver._watch(console, airflow, Settings(_env_file=None), dag_id, "run-1", {})  # type: ignore[arg-type, call-arg]
 
 
 def test_a_run_that_succeeds_returns_and_one_that_fails_raises(console: Console) -> None:
     assert run_dag(console, ScriptedAirflow(["success"]), "build_wiki_index")
     with pytest.raises(RunFailedError, match="build_wiki_index run-1 ended as failed"):
         run_dag(console, ScriptedAirflow(["failed"], [failed("build_index")]), "build_wiki_index")
+
+
+def test_a_run_whose_release_alone_failed_has_ended_where_no_call_was_kept(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(kept_nothing=True)])
+    assert not run_dag(console, ScriptedAirflow(["failed"], [failed("release"), FINISH]), "annotate_corpus")
+    with pytest.raises(RunFailedError):
+        run_dag(console, ScriptedAirflow(["failed"], [failed("release"), QA]), "annotate_corpus")
 
 
 def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_not_answer(console: Console) -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from toolformer_ops.local.demo.progress import ProgressDisplay, Snapshot, ToolProgress, by_tool
+from toolformer_ops.local.demo.progress import Snapshot, ToolProgress, by_tool, progress_display
 
 SAMPLING = ToolProgress("Calculator", "sample", 12, 21, 33, 63)
 DONE = ToolProgress("MT", "done", 10, 10, 40, 40)
@@ -62,11 +62,11 @@ def test_a_line_names_stage_numbers_calls_and_what_runs() -> None:
 def test_lines_come_only_when_something_changed_and_not_too_often() -> None:
     times = iter([0.0, 0.0, 1.0, 65.0, 70.0])
     out = console(terminal=False)
-    with ProgressDisplay(out, seconds_between=5.0, clock=lambda: next(times)) as display:
-        display.show(Snapshot((SAMPLING,), 1))  # at 0 s
-        display.show(Snapshot((SAMPLING,), 2))  # at 1 s: too soon
-        display.show(Snapshot((SAMPLING,), 2))  # at 65 s
-        display.show(Snapshot((SAMPLING,), 2))  # at 70 s: nothing new
+    with progress_display(out, seconds_between=5.0, clock=lambda: next(times)) as show:
+        show(Snapshot((SAMPLING,), 1))  # at 0 s
+        show(Snapshot((SAMPLING,), 2))  # at 1 s: too soon
+        show(Snapshot((SAMPLING,), 2))  # at 65 s
+        show(Snapshot((SAMPLING,), 2))  # at 70 s: nothing new
     assert printed(out).splitlines() == [  # no bars
         "0:00 Calculator sample 12/21; 1 calls so far",
         "1:05 Calculator sample 12/21; 2 calls so far",
@@ -75,16 +75,16 @@ def test_lines_come_only_when_something_changed_and_not_too_often() -> None:
 
 def test_nothing_to_say_is_no_line() -> None:
     out = console(terminal=False)
-    with ProgressDisplay(out) as display:
-        display.show(Snapshot((), None))
+    with progress_display(out) as show:
+        show(Snapshot((), None))
     assert printed(out) == ""
 
 
 def test_bars_show_stage_numbers_and_calls() -> None:
     out = console(terminal=True)
-    with ProgressDisplay(out) as display:
-        display.show(Snapshot((), None))
-        display.show(Snapshot((SAMPLING, DONE), 310, ("Calculator.annotate [0]",)))
+    with progress_display(out) as show:
+        show(Snapshot((), None))
+        show(Snapshot((SAMPLING, DONE), 310, ("Calculator.annotate [0]",)))
     shown = printed(out)
     assert "\u2501" in shown, "there is no bar"
     for part in ("Calculator", "sample", "12/21", "MT", "done", "10/10", "310 calls so far", "Calculator.annotate [0]"):

@@ -10,7 +10,7 @@ import hashlib
 import multiprocessing
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.choices import PRESET, demo_choices
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
-from toolformer_ops.local.demo.progress import ProgressDisplay, Snapshot, read_progress
+from toolformer_ops.local.demo.progress import Snapshot, progress_display, read_progress
 from toolformer_ops.local.demo.report import EXAMPLES, print_next_query, print_report, say, sql_command
 from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
@@ -62,23 +62,21 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
     started = time.monotonic()
     if not deployed:
         settings = start_all(console, settings)
-    source = wikipedia_path(settings.state_dir)
-    if not source.is_file():
-        write_kilt_records(source)
+    source = wikipedia(settings.state_dir)
     store = ObjectStore(settings)
     content = json_lines(demo_documents(source))
     store.put_if_absent(corpus_key(content), content)
     uri = store.uri(corpus_key(content))
     say(console, f"The demo corpus is {uri}; this run takes its first {documents} documents.")
-    model, wikipedia = str(demo_model_path(settings.state_dir)), str(source)
+    model, records_uri = str(demo_model_path(settings.state_dir)), str(source)
     if deployed:
         say(console, "Publishing the demo model and its Wikipedia on S3 ...")
         model = publish_model(settings, str(prepare_demo_model(settings.state_dir))).address
         records = source.read_bytes()
         key = f"corpora/wikipedia-{hashlib.sha256(records).hexdigest()[:16]}.jsonl"
         store.put_if_absent(key, records)
-        wikipedia = store.uri(key)
-    run_dags(console, settings, demo_choices(uri, model, document_limit=documents), "demo", started, wikipedia)
+        records_uri = store.uri(key)
+    run_dags(console, settings, demo_choices(uri, model, document_limit=documents), "demo", started, records_uri)
 
 
 def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
@@ -91,7 +89,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
     settings = start_all(console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir)))
     if choices.corpus.startswith("s3://"):
         ObjectStore(settings).list_uri(choices.corpus)  # raises where nothing is there
-    run_dags(console, settings, choices, "run", started, str(wikipedia_path(settings.state_dir)))
+    run_dags(console, settings, choices, "run", started, str(wikipedia(settings.state_dir)))
 
 
 def attach(console: Console, settings: Settings, run_id: str) -> None:
@@ -104,7 +102,7 @@ def attach(console: Console, settings: Settings, run_id: str) -> None:
     settings = start_all(console, settings, with_model=False)
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
         client.run_state(ANNOTATE, run_id)  # raises where there is no such run
-        kept = _watch_and_judge(console, client, settings, ANNOTATE, run_id)
+        kept = _watch(console, client, settings, ANNOTATE, run_id)
     _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
 
 
@@ -115,8 +113,7 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
     if not settings.default_model:  # the trigger form in the UI then starts with the demo model
         state.mkdir(parents=True, exist_ok=True)
         write_environment(state / "environment", {"default_model": str(model), "default_preset": PRESET})
-    if not wikipedia_path(state).is_file():
-        write_kilt_records(wikipedia_path(state))
+    wikipedia(state)
     converting = with_model and not model.is_dir()
     say(
         console,
@@ -133,15 +130,18 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
     return settings
 
 
-def wikipedia_path(state: Path) -> Path:
-    """Return the path of the demo's Wikipedia as KILT records, below the state folder."""
-    return state / "demo" / "wikipedia.jsonl"
+def wikipedia(state: Path) -> Path:
+    """Return the file below the state folder with the demo's Wikipedia as KILT records, written now if it is not there."""
+    path = state / "demo" / "wikipedia.jsonl"
+    if not path.is_file():
+        write_kilt_records(path)
+    return path
 
 
 def run_dags(
-    console: Console, settings: Settings, choices: RunChoices, name: str, started: float, wikipedia: str
+    console: Console, settings: Settings, choices: RunChoices, name: str, started: float, records_uri: str
 ) -> None:
-    """Build the index of `wikipedia` where a tool needs it, annotate, and report.
+    """Build the index of the KILT records where a tool needs it, annotate, and report.
 
     Raises:
         RunFailedError: a DAG run failed, and what failed was printed.
@@ -153,9 +153,9 @@ def run_dags(
         # 1. the search index
         if any(get_tool(tool).spec.needs_index for tool in choices.tools):
             say(console, "Building the search index (a second's work where it is there) ...")
-            _run(console, client, settings, INDEX_DAG, run_id, {"source": wikipedia})
+            _watch(console, client, settings, INDEX_DAG, run_id, {"source": records_uri})
         # 2. annotation, release, finetuning
-        kept = _run(console, client, settings, ANNOTATE, run_id, choices.model_dump(mode="json"))
+        kept = _watch(console, client, settings, ANNOTATE, run_id, choices.model_dump(mode="json"))
     _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
 
 
@@ -183,28 +183,29 @@ def _report(console: Console, settings: Settings, run_id: str, run_url: str, sta
         )
 
 
-def _run(
-    console: Console, client: AirflowClient, settings: Settings, dag_id: str, run_id: str, conf: Mapping[str, Any]
+def _watch(
+    console: Console,
+    client: AirflowClient,
+    settings: Settings,
+    dag_id: str,
+    run_id: str,
+    conf: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Start a DAG run and watch it; returns whether it succeeded: False for one that has nothing to release, and did all else.
+    """Watch a DAG run to its end, started now if `conf` is given; returns whether it succeeded.
+
+    False for one that has nothing to release, and did all else.
 
     Raises:
         As `run_dags`.
     """
-    client.open_dag(dag_id)
-    client.trigger(dag_id, run_id, conf)
-    return _watch_and_judge(console, client, settings, dag_id, run_id)
-
-
-def _watch_and_judge(console: Console, client: AirflowClient, settings: Settings, dag_id: str, run_id: str) -> bool:
-    """Watch a DAG run to its end; returns as `_run`.
-
-    Raises:
-        As `run_dags`.
-    """
-    say(console, f"{dag_id}: {client.run_url(dag_id, run_id)}")
-    if dag_id == ANNOTATE:
-        say(console, f"To watch it again: toolformer-ops run --attach {run_id}")
+    if conf is not None:
+        client.open_dag(dag_id)
+        client.trigger(dag_id, run_id, conf)
+    url = client.run_url(dag_id, run_id)
+    again = f"toolformer-ops run --attach {run_id}" if dag_id == ANNOTATE else ""
+    say(console, f"{dag_id}: {url}")
+    if again:
+        say(console, f"To watch it again: {again}")
     engine = database.connect(settings)
 
     def look() -> Snapshot:
@@ -212,24 +213,27 @@ def _watch_and_judge(console: Console, client: AirflowClient, settings: Settings
             return read_progress(connection, run_id)
 
     try:
-        state = watch(client, dag_id, run_id, look if dag_id == ANNOTATE else None, ProgressDisplay(console))
+        with progress_display(console) as show:
+            state = watch(client, dag_id, run_id, look if dag_id == ANNOTATE else None, show)
         if state == "success":
             return True
-        if failed_causes(client, dag_id, run_id) == [RELEASE_TASK]:
+        failed = client.tasks(dag_id, run_id, "failed")
+        causes = [task for task in failed if task.task_id not in CONSEQUENT_TASKS] or failed
+        if [task.task_id for task in causes] == [RELEASE_TASK]:
             with database.transaction(engine) as connection:
                 if database.fetch_all(connection, queries.demo.kept_nothing, run_id=run_id)[0].kept_nothing:
                     return False
     except (KeyboardInterrupt, ToolformerError):
-        say(console, f"\nThe run continues without this window. Look at it: {client.run_url(dag_id, run_id)}")
-        if dag_id == ANNOTATE:
-            say(console, f"or watch it again: toolformer-ops run --attach {run_id}")
+        say(console, f"\nThe run continues without this window. Look at it: {url}")
+        if again:
+            say(console, f"or watch it again: {again}")
         say(console, f"or ask Postgres: {sql_command(EXAMPLES / '01_how_far_is_my_run.sql')}")
         say(console, "`toolformer-ops down` stops it, and a later run continues where it stopped.")
         raise
     finally:
         engine.dispose()
-    print_failure(console, client, dag_id, run_id)
-    raise RunFailedError(f"{dag_id} {run_id} ended as {state}. Look at {client.run_url(dag_id, run_id)}")
+    print_failure(console, client, dag_id, run_id, causes)
+    raise RunFailedError(f"{dag_id} {run_id} ended as {state}. Look at {url}")
 
 
 def watch(
@@ -237,7 +241,7 @@ def watch(
     dag_id: str,
     run_id: str,
     look: Callable[[], Snapshot] | None,
-    display: ProgressDisplay,
+    show: Callable[[Snapshot], None],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
@@ -245,19 +249,16 @@ def watch(
 
     `look` gives the progress in Postgres; None for a DAG that has none.
     """
-    with display:
-        while True:
-            began = clock()
-            state = airflow.run_state(dag_id, run_id)
-            snapshot = look() if look is not None else Snapshot((), None)
-            running = tuple(
-                _at_work(airflow, dag_id, run_id, task) for task in airflow.tasks(dag_id, run_id, "running")
-            )
-            display.show(replace(snapshot, running=running))
-            if state in ENDED_STATES:
-                return state
-            looking = clock() - began
-            sleep(max(SECONDS_BETWEEN_LOOKS, looking / LARGEST_SHARE_OF_LOOKING - looking))
+    while True:
+        began = clock()
+        state = airflow.run_state(dag_id, run_id)
+        snapshot = look() if look is not None else Snapshot((), None)
+        running = [_at_work(airflow, dag_id, run_id, task) for task in airflow.tasks(dag_id, run_id, "running")]
+        show(replace(snapshot, running=tuple(running)))
+        if state in ENDED_STATES:
+            return state
+        looking = clock() - began
+        sleep(max(SECONDS_BETWEEN_LOOKS, looking / LARGEST_SHARE_OF_LOOKING - looking))
 
 
 def _at_work(airflow: AirflowClient, dag_id: str, run_id: str, task: TaskState) -> str:
@@ -276,16 +277,10 @@ def _at_work(airflow: AirflowClient, dag_id: str, run_id: str, task: TaskState) 
     return f"{task.name} ({newest})"
 
 
-def failed_causes(airflow: AirflowClient, dag_id: str, run_id: str) -> list[str]:
-    """The tasks of a run that failed, but for those that fail only where others did."""
-    failed = [task.task_id for task in airflow.tasks(dag_id, run_id, "failed")]
-    return [task_id for task_id in failed if task_id not in CONSEQUENT_TASKS]
-
-
-def print_failure(console: Console, airflow: AirflowClient, dag_id: str, run_id: str) -> None:
+def print_failure(
+    console: Console, airflow: AirflowClient, dag_id: str, run_id: str, causes: Sequence[TaskState]
+) -> None:
     """Which tasks failed themselves, the last log lines of the first, and where to look."""
-    failed = airflow.tasks(dag_id, run_id, "failed")
-    causes = [task for task in failed if task.task_id not in CONSEQUENT_TASKS] or failed
     if not causes:
         say(
             console,

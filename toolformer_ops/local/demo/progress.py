@@ -5,10 +5,10 @@ handed to it.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -104,58 +104,48 @@ def by_tool(rows: Sequence[Any]) -> tuple[ToolProgress, ...]:
     return tuple(found)
 
 
-class ProgressDisplay:
-    """Shows snapshots; use it as a context manager.
+@contextmanager
+def progress_display(
+    console: Console,
+    seconds_between: float = SECONDS_BETWEEN_LINES,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Callable[[Snapshot], None]]:
+    """Give a function that shows the newest state of a run.
 
     On a terminal: a bar a tool, and a line with the time, the calls so far and what runs now. Elsewhere: a line when something has
     changed, but not more often than every few seconds.
     """
+    began = clock()
 
-    def __init__(
-        self,
-        console: Console,
-        seconds_between: float = SECONDS_BETWEEN_LINES,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._console = console
-        self._seconds_between = seconds_between
-        self._clock = clock
-        self._started = clock()
-        self._snapshot = Snapshot((), None)
-        self._last_line = ""
-        self._last_time = float("-inf")
-        self._live = Live(self, console=console, refresh_per_second=4) if console.is_terminal else None
+    def elapsed(now: float) -> str:
+        return f"{int(now - began) // 60}:{int(now - began) % 60:02}"
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Show the newest state of the run."""
-        self._snapshot = snapshot
-        if self._live is not None:
-            return  # it draws `__rich__` by itself
-        now = self._clock()
-        line = snapshot.line
-        if line in ("", self._last_line) or now - self._last_time < self._seconds_between:
+    if console.is_terminal:
+        newest = Snapshot((), None)
+
+        def drawn() -> Group:
+            bars = Table.grid(padding=(0, 1))
+            for tool in newest.tools:
+                bar = ProgressBar(total=max(tool.steps, 1), completed=tool.steps_done, width=30)
+                bars.add_row(tool.tool, tool.stage, bar, tool.count)
+            return Group(bars, Text(f"{elapsed(clock())} {newest.footer or 'starting'}"))
+
+        def keep(snapshot: Snapshot) -> None:
+            nonlocal newest
+            newest = snapshot
+
+        with Live(get_renderable=drawn, console=console, refresh_per_second=4):
+            yield keep
+        return
+
+    last_line, last_time = "", float("-inf")
+
+    def print_line(snapshot: Snapshot) -> None:
+        nonlocal last_line, last_time
+        now = clock()
+        if snapshot.line in ("", last_line) or now - last_time < seconds_between:
             return
-        self._last_line, self._last_time = line, now
-        self._console.print(f"{self._elapsed(now)} {line}", markup=False, highlight=False, soft_wrap=True)
+        last_line, last_time = snapshot.line, now
+        console.print(f"{elapsed(now)} {last_line}", markup=False, highlight=False, soft_wrap=True)
 
-    def __rich__(self) -> Group:
-        bars = Table.grid(padding=(0, 1))
-        for tool in self._snapshot.tools:
-            bar = ProgressBar(total=max(tool.steps, 1), completed=tool.steps_done, width=30)
-            bars.add_row(tool.tool, tool.stage, bar, tool.count)
-        return Group(bars, Text(f"{self._elapsed(self._clock())} {self._snapshot.footer or 'starting'}"))
-
-    def _elapsed(self, now: float) -> str:
-        seconds = int(now - self._started)
-        return f"{seconds // 60}:{seconds % 60:02}"
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+    yield print_line
