@@ -19,7 +19,7 @@ import hashlib
 import math
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -150,58 +150,29 @@ def score_placebos(
 
     The texts are computed together. The model is loaded only if a call has placebos.
     """
-    k = draw.placebos
-    calls = [call for _, of_text in texts for call in of_text]
-    own = [draw.reaches(call.scored, choices.prune_below) for call in calls]
-    sampled = [draw.is_sampled(call.call_id) for call in calls]
+    # 1. Which results are drawn for each call, and which of these are wanted.
     drawn = [
-        draw.of_call(call, k + 1) if reaches or is_sampled else []
-        for call, reaches, is_sampled in zip(calls, own, sampled, strict=True)
+        _DrawnCall.of(number, call, draw, choices.prune_below)
+        for number, (_, of_text) in enumerate(texts)
+        for call in of_text
     ]
-    # 1. The first K of each call that reaches prune_below, and the first of each sampled call.
-    wanted = [
-        (index, number)
-        for index, call_draws in enumerate(drawn)
-        for number in range(1, min(len(call_draws), k if own[index] else int(sampled[index])) + 1)
-    ]
+    wanted = [(index, number) for index, of_call in enumerate(drawn) for number in of_call.wanted(draw.placebos)]
+    # 2. Their losses, and of sampled placebos that reach `prune_below` those that they are measured against.
     found: dict[Key, PlaceboLoss] = {}
-    for number_format, keys in _by_format(load_model(), choices, calls, wanted) if wanted else ():
-        found |= _scored(load_model(), number_format, choices, texts, drawn, keys, k)
-        # 2. What the placebos that reach it, too, are measured against.
-        reaching = [
-            index
-            for index, number in keys
-            if number == 1 and k > 0 and sampled[index] and _reaches(found[index, 1], choices)
-        ]
-        more = [
-            (index, number)
-            for index in reaching
-            for number in range(2, len(drawn[index]) + 1)
-            if (index, number) not in found
-        ]
-        if more:
-            found |= _scored(load_model(), number_format, choices, texts, drawn, more, k)
-        for index in reaching:
-            first = found[index, 1]
-            others = [found[index, number].loss_with_result for number in range(2, len(drawn[index]) + 1)]
-            saved = [
-                loss - first.loss_with_result
-                for loss in others
-                if loss is not None and first.loss_with_result is not None
-            ]
-            found[index, 1] = dataclasses.replace(first, placebo_information=_mean(saved))
+    for number_format, keys in _by_format(load_model(), choices, drawn, wanted) if wanted else ():
+        scorer = _Scorer(load_model(), number_format, choices, [text for text, _ in texts], drawn, draw.placebos)
+        found |= scorer.rows(keys)
+        found |= scorer.compared(found, keys)
     # 3. The rows.
-    rows: list[list[PlaceboLoss]] = []
-    for index, call_draws in enumerate(drawn):
-        if not call_draws and (own[index] or sampled[index]):
-            rows.append([PlaceboLoss(1, None, is_sampled=sampled[index], reason=NO_OTHER_RESULT)])
-            continue
-        of_call = [found[index, number] for number in range(1, len(call_draws) + 1) if (index, number) in found]
-        if of_call:
-            of_call[0] = dataclasses.replace(of_call[0], is_sampled=sampled[index])
-        rows.append(of_call)
-    remaining = iter(rows)
-    return [[next(remaining) for _ in of_text] for _, of_text in texts]
+    rows: list[list[list[PlaceboLoss]]] = [[] for _ in texts]
+    for index, of_call in enumerate(drawn):
+        of_text = [found[index, number] for number in range(1, len(of_call.results) + 1) if (index, number) in found]
+        if not of_call.results and (of_call.reaches or of_call.is_sampled):
+            of_text = [PlaceboLoss(1, None, is_sampled=of_call.is_sampled, reason=NO_OTHER_RESULT)]
+        elif of_text:
+            of_text[0] = dataclasses.replace(of_text[0], is_sampled=of_call.is_sampled)
+        rows[of_call.text].append(of_text)
+    return rows
 
 
 def information(placebos: Sequence[PlaceboLoss]) -> float | None:
@@ -258,15 +229,33 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def _reaches(placebo: PlaceboLoss, choices: ScoringChoices) -> bool:
-    """Whether a placebo's reduction is known and reaches `prune_below`."""
-    if placebo.reason is not None or placebo.reduction_bound is None:
-        return False
-    return placebo.reduction_bound >= choices.prune_below
+@dataclass(frozen=True)
+class _DrawnCall:
+    """A call with what is drawn for it."""
+
+    text: int
+    """Number of its text."""
+    call: JudgedCall
+    reaches: bool
+    """Whether its own reduction reaches `prune_below`: it has K placebos."""
+    is_sampled: bool
+    results: Sequence[PooledResult]
+    """K placebos and one more, in the order of the draw."""
+
+    @classmethod
+    def of(cls, text: int, call: JudgedCall, draw: PlaceboDraw, prune_below: float) -> "_DrawnCall":
+        reaches, is_sampled = draw.reaches(call.scored, prune_below), draw.is_sampled(call.call_id)
+        results = draw.of_call(call, draw.placebos + 1) if reaches or is_sampled else ()
+        return cls(text, call, reaches, is_sampled, results)
+
+    def wanted(self, placebos: int) -> range:
+        """The numbers of the placebos that are scored first: K of a call that reaches `prune_below`, else that of the sample."""
+        most = placebos if self.reaches else int(self.is_sampled)
+        return range(1, min(len(self.results), most) + 1)
 
 
 def _by_format(
-    model: "LanguageModel", choices: ScoringChoices, calls: Sequence[JudgedCall], wanted: Sequence[Key]
+    model: "LanguageModel", choices: ScoringChoices, drawn: Sequence[_DrawnCall], wanted: Sequence[Key]
 ) -> list[tuple[str, list[Key]]]:
     """The placebos by the number format that they are computed in: that of the call's own losses, float32 first.
 
@@ -276,37 +265,72 @@ def _by_format(
     own = model.number_format
     if own == FLOAT32 or not model.verifies(choices.verify_in_float32):
         return [(own, list(wanted))]
-    in_float32 = [key for key in wanted if calls[key[0]].scored.number_format != own]
-    others = [key for key in wanted if calls[key[0]].scored.number_format == own]
+    in_float32 = [key for key in wanted if drawn[key[0]].call.scored.number_format != own]
+    others = [key for key in wanted if drawn[key[0]].call.scored.number_format == own]
     return [(number_format, keys) for number_format, keys in ((FLOAT32, in_float32), (own, others)) if keys]
 
 
-def _scored(
-    model: "LanguageModel",
-    number_format: str,
-    choices: ScoringChoices,
-    texts: Sequence[tuple[str, Sequence[JudgedCall]]],
-    drawn: Sequence[Sequence[PooledResult]],
-    wanted: Sequence[Key],
-    placebos: int,
-) -> dict[Key, PlaceboLoss]:
-    """The placebos of these calls and numbers, by both; a call is counted over all texts, and so is `drawn`."""
-    calls = [call for _, of_text in texts for call in of_text]
-    text_of = [number for number, (_, of_text) in enumerate(texts) for _ in of_text]
+@dataclass(frozen=True)
+class _Scorer:
+    """Scores placebos in one number format; keys count the calls over all texts."""
 
-    def losses(keys: Iterable[Key], result_of: Callable[[Key], str]) -> dict[Key, float]:
+    model: "LanguageModel"
+    number_format: str
+    choices: ScoringChoices
+    texts: Sequence[str]
+    drawn: Sequence[_DrawnCall]
+    placebos: int
+
+    def rows(self, wanted: Sequence[Key]) -> dict[Key, PlaceboLoss]:
+        """The placebos of these keys."""
+        # 1. L(e(c, r')), if no term of L- proves enough. Beyond the first, a placebo is compared by this loss, which is needed.
+        with_result = self._losses(
+            (key for key in wanted if key[1] > 1 or not self._is_pruned(self._bound(key))),
+            lambda key: self._result(key).result,
+        )
+        # 2. L(e(c, "")), if it decides and was not computed with the call, since the call's own result saves too little.
+        without_result = self._losses(
+            (key for key, loss in with_result.items() if self._asks_without_result(key, loss)), lambda _: ""
+        )
+        # 3. The rows.
+        return {key: self._row(key, with_result.get(key), without_result.get(key)) for key in wanted}
+
+    def compared(self, found: Mapping[Key, PlaceboLoss], keys: Sequence[Key]) -> dict[Key, PlaceboLoss]:
+        """Of the sampled placebos that reach `prune_below`, the rows with their information, and those it is measured against."""
+        reaching = [
+            index
+            for index, number in keys
+            if number == 1 and self.placebos > 0 and self.drawn[index].is_sampled and self._reaches(found[index, 1])
+        ]
+        others = {
+            index: [(index, number) for number in range(2, len(self.drawn[index].results) + 1)] for index in reaching
+        }
+        more = [key for of_call in others.values() for key in of_call if key not in found]
+        rows = self.rows(more) if more else {}
+        for index, of_call in others.items():
+            first = found[index, 1]
+            losses = [(rows.get(key) or found[key]).loss_with_result for key in of_call]
+            saved = [
+                loss - first.loss_with_result
+                for loss in losses
+                if loss is not None and first.loss_with_result is not None
+            ]
+            rows[index, 1] = dataclasses.replace(first, placebo_information=_mean(saved))
+        return rows
+
+    def _losses(self, keys: Iterable[Key], result_of: Callable[[Key], str]) -> dict[Key, float]:
         """L(e(c, r)) with these results, of all texts together."""
-        of_texts: list[list[Key]] = [[] for _ in texts]
+        of_texts: list[list[Key]] = [[] for _ in self.texts]
         for key in keys:
-            of_texts[text_of[key[0]]].append(key)
+            of_texts[self.drawn[key[0]].text].append(key)
         if not any(of_texts):
             return {}
         given = [
-            (text, [PlacedCall(calls[key[0]].token, calls[key[0]].call, result_of(key)) for key in of_text])
-            for (text, _), of_text in zip(texts, of_texts, strict=True)
+            (text, [PlacedCall(self._call(key).token, self._call(key).call, result_of(key)) for key in of_text])
+            for text, of_text in zip(self.texts, of_texts, strict=True)
         ]
-        computed = model.losses_with_result(
-            given, context_tokens=choices.scoring_context_tokens, number_format=number_format
+        computed = self.model.losses_with_result(
+            given, context_tokens=self.choices.scoring_context_tokens, number_format=self.number_format
         )
         return {
             key: loss
@@ -314,45 +338,41 @@ def _scored(
             for key, loss in zip(of_text, values, strict=True)
         }
 
-    def is_pruned(bound: float) -> bool:
-        return model.surely_below(bound, choices.prune_below)
-
-    # 1. L(e(c, r')), if no term of L- proves enough. Beyond the first, a placebo is compared by this loss, which is needed.
-    with_result = losses(
-        (key for key in wanted if key[1] > 1 or not is_pruned(calls[key[0]].known_bound)),
-        lambda key: drawn[key[0]][key[1] - 1].result,
-    )
-    # 2. L(e(c, "")), if it decides and was not computed with the call, since the call's own result saves too little.
-    without_result = losses(
-        (
-            key
-            for key, loss in with_result.items()
-            if key[1] == 1
-            and calls[key[0]].scored.loss_without_result is None
-            and math.isfinite(loss)
-            and not is_pruned(calls[key[0]].known_bound - loss)
-        ),
-        lambda _: "",
-    )
-    # 3. The rows.
-    rows: dict[Key, PlaceboLoss] = {}
-    for key in wanted:
-        index, number = key
-        call, loss, without = calls[index], with_result.get(key), without_result.get(key)
-        row = PlaceboLoss(number, drawn[index][number - 1].source, is_sampled=False)
+    def _row(self, key: Key, loss: float | None, without: float | None) -> PlaceboLoss:
+        """A placebo with L(e(c, r')), unless it was pruned, and with L(e(c, "")) if that was computed for it."""
+        call, number, bound = self._call(key), key[1], self._bound(key)
+        row = PlaceboLoss(number, self._result(key).source, is_sampled=False)
         if loss is None:
-            rows[key] = dataclasses.replace(row, reason=PRUNED, reduction_bound=call.known_bound)
-            continue
-        bound = min(call.known_bound, math.inf if without is None else without) - loss
-        if not math.isfinite(loss) or math.isnan(bound) or (without is not None and math.isnan(without)):
-            rows[key] = dataclasses.replace(row, reason=NOT_FINITE)
-            continue
+            return dataclasses.replace(row, reason=PRUNED, reduction_bound=bound)
+        saved = min(bound, math.inf if without is None else without) - loss
+        if not math.isfinite(loss) or math.isnan(saved) or (without is not None and math.isnan(without)):
+            return dataclasses.replace(row, reason=NOT_FINITE)
         is_whole = call.scored.loss_without_result is not None or without is not None
-        rows[key] = dataclasses.replace(
+        return dataclasses.replace(
             row,
             reason=None if is_whole else ONLY_COMPARED if number > 1 else PRUNED,
             loss_with_result=loss,
-            reduction_bound=bound,
-            information=None if call.own_loss is None or number > placebos else loss - call.own_loss,
+            reduction_bound=saved,
+            information=None if call.own_loss is None or number > self.placebos else loss - call.own_loss,
         )
-    return rows
+
+    def _asks_without_result(self, key: Key, loss: float) -> bool:
+        unknown = key[1] == 1 and self._call(key).scored.loss_without_result is None
+        return unknown and math.isfinite(loss) and not self._is_pruned(self._bound(key) - loss)
+
+    def _reaches(self, placebo: PlaceboLoss) -> bool:
+        """Whether a placebo's reduction is known and reaches `prune_below`."""
+        bound = placebo.reduction_bound
+        return placebo.reason is None and bound is not None and bound >= self.choices.prune_below
+
+    def _is_pruned(self, bound: float) -> bool:
+        return self.model.surely_below(bound, self.choices.prune_below)
+
+    def _call(self, key: Key) -> JudgedCall:
+        return self.drawn[key[0]].call
+
+    def _bound(self, key: Key) -> float:
+        return self._call(key).known_bound
+
+    def _result(self, key: Key) -> PooledResult:
+        return self.drawn[key[0]].results[key[1] - 1]

@@ -149,37 +149,31 @@ class WritingModel:
         ids = kwargs.pop("input_ids", inputs)
         if ids is None or ids.dim() != 2:
             raise ParameterError("expected input_ids of shape (batch, tokens), found none of that shape.")
+        if streamer is not None and len(ids) != 1:
+            raise ParameterError(f"streamer: expected a batch of one, found {len(ids)} rows.")
+        # 1. What is continued, and how far.
         config = self._configuration(generation_config, kwargs, ids.shape[1])
+        limits = replace(
+            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stop=_one_stop(config.stop_strings)
+        )
         mask = torch.ones_like(ids) if attention_mask is None else attention_mask
         encoded = [tuple(row[attended.bool()].tolist()) for row, attended in zip(ids, mask, strict=True)]
         days = dates or [None] * len(encoded)
         prompts = [Prompt(self._tokenization.decode(row), day) for row, day in zip(encoded, days, strict=True)]
-        asked = config.stop_strings or ()
-        stops = [asked] if isinstance(asked, str) else [str(text) for text in asked]
-        if len(stops) > 1:
-            raise ParameterError(f"stop_strings: expected one text, found {len(stops)}.")
-        limits = replace(
-            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stop=stops[0] if stops else None
-        )
-        if streamer is not None and len(ids) != 1:
-            raise ParameterError(f"streamer: expected a batch of one, found {len(ids)} rows.")
-
-        def put(_: int, tokens: tuple[int, ...]) -> None:
-            for token in tokens:
-                streamer.put(torch.tensor([token]))
-
-        if streamer is not None:
+        # 2. The continuations; a streamer is told of each token.
+        if streamer is None:
+            written = self._together(None).write(prompts, encoded, limits)
+        else:
             streamer.put(ids.cpu())
-        written = self._together(None if streamer is None else put).write(prompts, encoded, limits)
-        if streamer is not None:
+            written = self._together(lambda _, tokens: _put_each(streamer, tokens)).write(prompts, encoded, limits)
             streamer.end()
-
-        # Prompts and continuations in one tensor, with the end-of-text token if the model wrote it.
+        # 3. Prompts and continuations in one tensor, with the end-of-text token if the model wrote it.
         end = self.tokenizer.eos_token_id
-        padding = config.pad_token_id if config.pad_token_id is not None else self._padding_id
         rows = [
-            [*text.token_ids, *([end] if text.end == "end_of_text" and end is not None else [])] for text in written
+            [*text.token_ids, end] if text.end == "end_of_text" and end is not None else [*text.token_ids]
+            for text in written
         ]
+        padding = self._padding_id if config.pad_token_id is None else config.pad_token_id
         width = max(map(len, rows), default=0)
         new = torch.tensor([row + [padding] * (width - len(row)) for row in rows], dtype=ids.dtype, device=ids.device)
         sequences = torch.cat([ids, new.reshape(len(rows), width)], dim=1)
@@ -214,3 +208,16 @@ class WritingModel:
             longest = getattr(config, "max_length", None)
             config.max_new_tokens = max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
         return config
+
+
+def _one_stop(asked: str | Sequence[str] | None) -> str | None:
+    """The text that ends a continuation, of transformers' `stop_strings`."""
+    stops = [asked] if isinstance(asked, str) else [str(text) for text in asked or ()]
+    if len(stops) > 1:
+        raise ParameterError(f"stop_strings: expected one text, found {len(stops)}.")
+    return stops[0] if stops else None
+
+
+def _put_each(streamer: Any, tokens: Sequence[int]) -> None:
+    for token in tokens:
+        streamer.put(torch.tensor([token]))
