@@ -69,10 +69,9 @@ def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRu
     assert [(model.variant, model.model_id, model.definition) for model in facts.models] == [
         ("with_tools", "tuned", {"steps": 20}), ("without_calls", "plain", {"steps": 20}),
     ]  # fmt: skip
-    curve = facts.models[0].curve
-    assert curve is not None
-    assert (curve.training, curve.development) == (((10, 3.0), (20, 2.0)), ((20, 2.25),))
-    assert facts.models[1].curve is None
+    assert [(model.training, model.development) for model in facts.models] == [
+        (((10, 3.0), (20, 2.0)), ((20, 2.25),)), ((), ()),
+    ]  # fmt: skip
     google_re = {score.variant: score.score for score in contents.scores if score.subset == "google_re"}
     assert google_re == {"base": 0.0, "without_calls": 0.0, "disabled": 0.5, "with_tools": 0.5}
     assert len(contents.inputs) == 4 * 6
@@ -95,7 +94,7 @@ def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(settings
         gather(settings, store, run.run_id)
     with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute("update finetuned_models set withdrawn_at = now() where model_id = 'tuned'")
-    assert gather(settings, store, run.run_id).facts.models[0].curve is None
+    assert gather(settings, store, run.run_id).facts.models[0].training == ()
 
 
 def test_the_page_is_written_and_written_again_when_a_suite_comes(settings: Settings, run: AnnotatedRun) -> None:

@@ -1,14 +1,14 @@
 """The page of evaluations in a real browser without a network: it shows, in light and in dark, and nothing in it runs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from toolformer_ops.decoding.records import MadeCall
-from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
-from toolformer_ops.evaluation.report.contents import LossCurve, ReportContents, RunFacts, TrainedModel
+from tests.unit.test_evaluation_report import CALL, FACTS, evaluated, score
+from toolformer_ops.evaluation.report.contents import ReportContents, TrainedModel
 from toolformer_ops.evaluation.report.page import render
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -22,21 +22,15 @@ pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small page with hostile text in it."""
-    model = TrainedModel(
-        "with_tools", "0123", "s3://b/models/0123", {"steps": 2}, LossCurve("Toolformer", ((1, 3.0), (2, 2.0)))
-    )
-    facts = RunFacts("run-1", "tiny@1f2e", "0.1.0", "2026-11-21 16:30 UTC", None, None, 0, 0, (), (model,), ("math",))
-    score = SuiteScore(
-        "math", "svamp", "0123", "with_tools", 10, 50, "share_correct", 0.4, 0.3, 0.5, {"Calculator": 0.5}, 25, 0.5, 0.3, 1.0,
-        "ab" * 32,
+    model = TrainedModel("with_tools", "0123", "s3://b/models/0123", {"steps": 2}, ((1, 3.0), (2, 2.0)))
+    call = replace(CALL, start_char=0, end_char=28)
+    shown = replace(
+        evaluated(1, True, (call,)), prompt=HOSTILE, answers=(HOSTILE,), predicted=HOSTILE,
+        written=f"[Calculator(1 + 1) -> 2] 2 {HOSTILE}",
     )  # fmt: skip
-    call = MadeCall("Calculator", "1 + 1", "2", None, 0, 28, 0.1)
-    shown = EvaluatedInput(
-        "math", "svamp", "0123", "with_tools", 10, 1, HOSTILE, (HOSTILE,), f"[Calculator(1 + 1) -> 2] 2 {HOSTILE}", HOSTILE, True,
-        (call,),
-    )  # fmt: skip
+    contents = ReportContents(replace(FACTS, models=(model,)), (score("with_tools", 0.4, k=10),), (shown,))
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render(ReportContents(facts, (score,), (shown,))), encoding="utf-8")
+    path.write_text(render(contents), encoding="utf-8")
     return path
 
 

@@ -14,7 +14,6 @@ from toolformer_ops.evaluation.comparing import Comparison, compare_inputs
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
 from toolformer_ops.evaluation.report.charts import bar_chart, loss_chart
 from toolformer_ops.evaluation.report.contents import (
-    LossCurve,
     ReportContents,
     RunFacts,
     ToolRate,
@@ -208,8 +207,10 @@ def test_a_chart_has_no_mathematics_no_colours_of_its_own_and_equal_bytes() -> N
 
 
 def test_loss_curves_leave_out_what_is_no_number_and_none_is_no_chart() -> None:
-    curve = LossCurve("Toolformer", ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25)))
-    svg = ElementTree.fromstring(loss_chart([(curve, 3)]))  # noqa: S314 - our own
+    model = TrainedModel(
+        "with_tools", "0123", "", {}, ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25))
+    )
+    svg = ElementTree.fromstring(loss_chart([model]))  # noqa: S314 - our own
     lines = [one for one in svg.iter(f"{SVG}g") if one.get("class") == "curve"]
     assert [str(next(line.iter(f"{SVG}path")).get("d")).count("L") for line in lines] == [1, 1]  # two points each
     assert [next(line.iter(f"{SVG}title")).text for line in lines] == [
@@ -218,7 +219,7 @@ def test_loss_curves_leave_out_what_is_no_number_and_none_is_no_chart() -> None:
     ]
     assert len(list(lines[1].iter(f"{SVG}use"))) == 2
     assert loss_chart([]) == ""
-    assert loss_chart([(LossCurve("Toolformer", ((0, float("nan")),)), 3)]) == ""
+    assert loss_chart([replace(model, training=((0, float("nan")),), development=())]) == ""
 
 
 class Resources(HTMLParser):
@@ -243,8 +244,7 @@ def parsed(page: str) -> Resources:
 @pytest.fixture
 def full() -> ReportContents:
     """A page with everything on it, hostile wherever a text comes from outside."""
-    curve = LossCurve(HOSTILE, ((1, 3.0), (2, 2.0)))
-    model = TrainedModel("with_tools", "0123", HOSTILE, {"steps": HOSTILE}, curve)
+    model = TrainedModel("with_tools", "0123", HOSTILE, {"steps": HOSTILE}, ((1, 3.0), (2, 2.0)))
     scores = tuple(replace(found, subset=HOSTILE) for found in (score("base", 0.2), score("with_tools", 0.4, k=10)))
     call = MadeCall(HOSTILE, HOSTILE, None, HOSTILE, 3, 3, 0.1)
     shown = replace(

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 
 from defusedxml.ElementTree import fromstring
 
-from toolformer_ops.evaluation.report.contents import LossCurve
+from toolformer_ops.evaluation.records import VARIANT_NAMES, VARIANTS
+from toolformer_ops.evaluation.report.contents import TrainedModel
 from toolformer_ops.evaluation.tables import SuiteTable, is_perplexity, visible
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ def bar_chart(table: SuiteTable, metric: str) -> str:
         return _as_svg(figure, f"{table.suite}, {metric}, with 95 % intervals", titles)
 
 
-def loss_chart(curves: Sequence[tuple[LossCurve, int]]) -> str:
-    """Losses by step: training as a line, development as points joined by dashes; each curve with the number of its colour."""
+def loss_chart(models: Sequence[TrainedModel]) -> str:
+    """Losses by step: training as a line, development as points joined by dashes; empty where there is no loss."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -107,19 +108,18 @@ def loss_chart(curves: Sequence[tuple[LossCurve, int]]) -> str:
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH / 72, CURVE_HEIGHT / 72), layout="constrained")
         axes = figure.subplots()
-        for curve, series in curves:
-            for name, points, line, marker in (
-                (curve.name, curve.training, "-", ""),
-                (f"{curve.name}, development documents", curve.development, "--", "o"),
+        for model in models:
+            name, colour = VARIANT_NAMES[model.variant], SERIES[VARIANTS.index(model.variant)]
+            for title, points, line, marker in (
+                (name, model.training, "-", ""),
+                (f"{name}, development documents", model.development, "--", "o"),
             ):
                 drawn = [point for point in points if math.isfinite(point[1])]
                 if drawn:
                     gid = f"curve-{len(titles)}"
-                    titles[gid] = name
+                    titles[gid] = title
                     steps, losses = zip(*drawn, strict=True)
-                    axes.plot(
-                        steps, losses, color=SERIES[series], linestyle=line, marker=marker, gid=gid, clip_on=False
-                    )
+                    axes.plot(steps, losses, color=colour, linestyle=line, marker=marker, gid=gid, clip_on=False)
         if not titles:
             return ""
         axes.grid(clip_on=False)

@@ -6,6 +6,7 @@ in the folder of a finetuned model; a model without them has no curve, nor has o
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,27 +14,14 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.comparing import Comparison, compare_inputs
-from toolformer_ops.evaluation.records import VARIANT_NAMES, EvaluatedInput, SuiteScore, Variant
+from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 
-TRAINING_LOG = "training_log.jsonl"
-DEVELOPMENT_LOG = "development_log.jsonl"
-
-
-@dataclass(frozen=True)
-class LossCurve:
-    """How a training went."""
-
-    name: str
-    """Of the model, as a legend shows it."""
-    training: tuple[tuple[int, float], ...]
-    """(optimiser step, loss in nats a token)."""
-    development: tuple[tuple[int, float], ...] = ()
-    """(optimiser step, loss in nats a token on the development documents); empty where there were none."""
+LOGS = ("training_log.jsonl", "development_log.jsonl")
 
 
 @dataclass(frozen=True)
@@ -46,7 +34,10 @@ class TrainedModel:
     uri: str
     definition: dict[str, Any]
     """Its recipe: the numbers that decide it."""
-    curve: LossCurve | None = None
+    training: tuple[tuple[int, float], ...] = ()
+    """(optimiser step, loss in nats a token); empty where it has no log."""
+    development: tuple[tuple[int, float], ...] = ()
+    """The same on the development documents."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +111,17 @@ def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFact
     release = releases[0] if releases else None
     models = []
     for row in database.fetch_all(connection, queries.evaluation.models_of_run, run_id=run.run_id):
-        variant: Variant = "without_calls" if row.without_calls else "with_tools"
-        curve = None
-        if row.withdrawn_at is None:
-            curve = _curve(store, row.uri, row.manifest_sha256, VARIANT_NAMES[variant])
-        models.append(TrainedModel(variant, row.model_id, uri=row.uri, definition=row.definition, curve=curve))
+        training, development = ((), ()) if row.withdrawn_at else _losses(store, row.uri, row.manifest_sha256)
+        models.append(
+            TrainedModel(
+                variant="without_calls" if row.without_calls else "with_tools",
+                model_id=row.model_id,
+                uri=row.uri,
+                definition=row.definition,
+                training=training,
+                development=development,
+            )
+        )
     return RunFacts(
         run_id=run.run_id,
         base_model=run.model_identity,
@@ -144,12 +141,11 @@ def _facts(connection: Connection, store: ObjectStore, run: Row[Any]) -> RunFact
     )
 
 
-def _curve(store: ObjectStore, uri: str, manifest_sha256: str, name: str) -> LossCurve | None:
+def _losses(store: ObjectStore, uri: str, manifest_sha256: str) -> Iterator[tuple[tuple[int, float], ...]]:
+    """The points of both logs of a model; those without a finite loss are left out."""
     manifest = store.published(store.key_of(uri), manifest_sha256)
-    points = {}
-    for log in (TRAINING_LOG, DEVELOPMENT_LOG):
+    for log in LOGS:
         text = (store.read_file(manifest, log) or b"").decode("utf-8")
         lines = [json.loads(line) for line in text.splitlines() if line.strip()]
         losses = [(int(line["step"]), float(line.get("loss") or math.nan)) for line in lines]
-        points[log] = tuple(point for point in losses if math.isfinite(point[1]))
-    return LossCurve(name, points[TRAINING_LOG], points[DEVELOPMENT_LOG]) if any(points.values()) else None
+        yield tuple(point for point in losses if math.isfinite(point[1]))

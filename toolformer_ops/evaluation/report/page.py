@@ -53,25 +53,6 @@ class Segment:
     call: MadeCall | None = None
 
 
-@dataclass(frozen=True)
-class Example:
-    """One evaluated input as it is shown."""
-
-    suite: str
-    subset: str
-    number: int
-    prompt: str
-    cut: bool
-    """Whether the prompt's beginning is left out."""
-    answers: tuple[str, ...]
-    more_answers: int
-    """Accepted answers that are not shown."""
-    segments: tuple[Segment, ...]
-    predicted: str
-    correct: bool
-    date: str | None
-
-
 def render(contents: ReportContents) -> str:
     """The whole page as HTML; equal contents give equal pages."""
     environment = Environment(
@@ -83,11 +64,12 @@ def render(contents: ReportContents) -> str:
     )
     environment.filters["visible"] = visible
     environment.filters["percent"] = percent
+    environment.filters["segments"] = lambda found: segments(found.written, found.calls)
     environment.filters["by_chance"] = kept_by_chance
     environment.filters["signed"] = lambda share: f"{100 * share:+.1f}".replace("-", "\u2212")
     facts, tables = contents.facts, suite_tables(contents.scores)
     series = sorted({row.series for table in tables for row in table.rows})
-    curves = [(model.curve, VARIANTS.index(model.variant)) for model in facts.models if model.curve]
+    trained = [model for model in facts.models if model.training or model.development]
     data = [  # what was evaluated
         (
             score.suite,
@@ -110,9 +92,11 @@ def render(contents: ReportContents) -> str:
         comparisons=contents.comparisons,
         calls=scores_with_tools(contents.scores),
         tools=called_tools(contents.scores),
-        losses=Markup(loss_chart(curves)),  # noqa: S704 - as in _charts
-        curves=[(curve.name, number) for curve, number in curves],
+        losses=Markup(loss_chart(trained)),  # noqa: S704 - as in _charts
+        trained=[(model.variant, VARIANTS.index(model.variant)) for model in trained],
         examples=choose_examples(contents.inputs),
+        prompt_characters=PROMPT_CHARACTERS,
+        most_answers=ANSWERS,
         data=list(dict.fromkeys(data)),
         variant_names=VARIANT_NAMES,
     )
@@ -124,7 +108,7 @@ def _charts(table: SuiteTable) -> list[Mapping[str, Any]]:
     return [{"metric": metric, "svg": Markup(bar_chart(table, metric))} for metric in metrics]  # noqa: S704
 
 
-def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -> list[Example]:
+def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -> list[EvaluatedInput]:
     """Inputs of the model with tools: each subset in turn, right and wrong ones in turn, those with a call before the others."""
     by_subset: dict[tuple[str, str], list[EvaluatedInput]] = defaultdict(list)
     for found in inputs:
@@ -139,22 +123,7 @@ def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -
         queues.append(sorted(in_turn, key=lambda found: not found.has_call))
     chosen = [found for each in zip_longest(*queues) for found in each if found is not None][:at_most]
     order = {key: place for place, key in enumerate(by_subset)}
-    return [
-        Example(
-            suite=found.suite,
-            subset=found.subset,
-            number=found.number,
-            prompt=found.prompt[-PROMPT_CHARACTERS:],
-            cut=len(found.prompt) > PROMPT_CHARACTERS,
-            answers=found.answers[:ANSWERS],
-            more_answers=max(0, len(found.answers) - ANSWERS),
-            segments=segments(found.written, found.calls),
-            predicted=found.predicted,
-            correct=found.correct,
-            date=found.date.isoformat() if found.date else None,
-        )
-        for found in sorted(chosen, key=lambda found: (order[found.suite, found.subset], found.number))
-    ]
+    return sorted(chosen, key=lambda found: (order[found.suite, found.subset], found.number))
 
 
 def segments(written: str, calls: Sequence[MadeCall]) -> tuple[Segment, ...]:
