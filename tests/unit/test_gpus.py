@@ -74,8 +74,13 @@ def test_no_gpu_is_told_from_torch_without_cuda_no_driver_and_a_driver_that_is_t
         gpus.require_gpu("cuda")
     assert exit_code(raised.value) == status
     assert [word for word in words if word not in str(raised.value)] == []
-    found = self_check._device(Settings(_env_file=None, device="cuda"))
+    found = device_finding()
     assert (found.state, found.detail) == ("missing", str(raised.value))
+
+
+def device_finding() -> self_check.Finding:
+    """What the doctor says of the device."""
+    return self_check.looked("device", lambda: self_check.device(Settings(_env_file=None, device="cuda")))
 
 
 @pytest.fixture
@@ -104,7 +109,7 @@ A100 = "NVIDIA A100-SXM4-80GB"
 
 def test_the_doctor_names_driver_slices_and_what_other_processes_hold(machine: Callable[..., None]) -> None:
     def device() -> tuple[str, str]:
-        found = self_check._device(Settings(_env_file=None, device="cuda"))
+        found = device_finding()
         return found.state, found.detail
 
     machine((A100, 78.6, 79.2, 0.0))
@@ -128,7 +133,7 @@ def test_a_gpu_that_another_process_has_for_itself_is_said(
         raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nCompile with ...")
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", busy)
-    found = self_check._device(Settings(_env_file=None, device="cuda"))
+    found = device_finding()
     assert found.state == "missing"
     assert "devices are busy or unavailable. Does another process have it for itself" in found.detail
 

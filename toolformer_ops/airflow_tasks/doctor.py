@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, get_args
 
 from kubernetes.client import AuthorizationV1Api, CoreV1Api, VersionApi
@@ -26,6 +27,7 @@ from toolformer_ops.airflow_tasks.kubernetes.templates import (
     CONTAINER,
     MODEL_PARALLEL,
     TEMPLATES,
+    gpu_count,
     gpus_of,
     pod_manifest,
 )
@@ -39,7 +41,7 @@ from toolformer_ops.airflow_tasks.kubernetes.watching import (
 )
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.runs.self_check import Finding, State
+from toolformer_ops.runs.self_check import Finding, State, UnseenError, looked
 
 RIGHTS = (
     *(("pods", "", verb) for verb in ("create", "get", "list", "patch", "delete")),
@@ -51,7 +53,6 @@ RIGHTS_FILE = "deploy/kubernetes/base/rights.yaml"
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 DRIVER_LABEL = "nvidia.com/cuda.driver-version.full"
 """Of NVIDIA's GPU feature discovery."""
-GPU_RESOURCES = re.compile(r".*/gpu|nvidia\.com/mig-.*")
 LINE = re.compile(rf"({'|'.join(get_args(State))})\s+([^:]+): (.*)")
 """How `Finding` is written; a pod's log holds such lines."""
 
@@ -67,55 +68,26 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
     # 1. What needs no cluster.
     manifests: dict[str, dict[str, Any]] = {}
     for template in TEMPLATES:
-        try:
-            manifests[template] = pod_manifest(settings, template)
-        except ConfigurationError as error:
-            yield Finding("missing", f"template {template}", str(error))
-        else:
-            stage = manifests[template]["spec"]["containers"][0]
-            gpus = gpus_of(stage)
-            [way] = [one.get("value", "") for one in stage["env"] if one["name"] == MODEL_PARALLEL] or ["off"]
-            if template == "gpu" and (gpus > 1) != (way != "off"):
-                path = settings.kubernetes_templates / f"{template}.yaml"
-                yield Finding(
-                    "missing",
-                    f"template {template}",
-                    f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and "
-                    f"{way}. Change one of them.",
-                )
-                continue
-            yield Finding(
-                "ok",
-                f"template {template}",
-                f"{settings.kubernetes_templates / template}.yaml is valid; GPUs of a pod: {gpus}",
-            )
+        yield looked(f"template {template}", partial(_template, settings, template, manifests))
     yield from _airflow(settings)
     # 2. The cluster as the API shows it.
-    try:
-        client = cluster_client(settings)
-        version = VersionApi(client.api_client).get_code().git_version
-    except (
-        Exception
-    ) as error:  # a kubeconfig that is not there, an address that does not answer, a token that is refused
-        yield Finding(
-            "missing",
-            "cluster",
-            f"cannot be reached: {_reason(error)}. Run this in the pod of Airflow's scheduler, or set "
-            f"{ENV_PREFIX}KUBERNETES_CONFIG_FILE or {ENV_PREFIX}KUBERNETES_CONNECTION.",
-        )
+    yield (reached := looked("cluster", partial(_version, settings)))
+    if reached.state != "ok":
         return
-    yield Finding("ok", "cluster", f"answers: Kubernetes {version}")
-    yield _rights(client, settings.kubernetes_namespace)
-    yield _seen("namespace", lambda: _namespace(client, settings.kubernetes_namespace))
-    yield _seen("Secret", lambda: _secret(client, settings))
+    client, namespace = cluster_client(settings), settings.kubernetes_namespace
     volumes = [volume for manifest in manifests.values() for volume in manifest["spec"]["volumes"]]
-    for claim in sorted(
-        {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if volume.get("persistentVolumeClaim")}
-    ):
-        yield _seen(f"claim {claim}", lambda: _claim(client, settings.kubernetes_namespace, claim))  # noqa: B023 - called at once
+    claims = {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if volume.get("persistentVolumeClaim")}
+    looks: list[tuple[str, Callable[[], str]]] = [
+        ("rights", partial(_rights, client, namespace)),
+        ("namespace", partial(_namespace, client, namespace)),
+        ("Secret", partial(_secret, client, settings)),
+        *((f"claim {claim}", partial(_claim, client, namespace, claim)) for claim in sorted(claims)),
+    ]
     for template, manifest in manifests.items():
-        yield _seen(f"nodes for {template}", lambda: _nodes(client, manifest))  # noqa: B023 - called at once
-        yield _dry_run(client, settings.kubernetes_namespace, template, manifest)
+        looks.append((f"nodes for {template}", partial(_nodes, client, manifest)))
+        looks.append((f"dry run of {template}", partial(_dry_run, client, namespace, template, manifest)))
+    for subject, look in looks:
+        yield looked(subject, partial(_asked, look))
     # 3. The cluster as a pod finds it.
     if pods:
         with ThreadPoolExecutor(len(TEMPLATES)) as threads:  # at once: each may wait for a node
@@ -125,31 +97,48 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
                 yield from found
 
 
-def _seen(subject: str, look: Callable[[], tuple[State, str]]) -> Finding:
-    """What a look at an object shows; unknown where the rights do not show it."""
+# The looks: each returns what is there, and raises ConfigurationError for what is missing, with the remedy
+
+
+def _asked(look: Callable[[], str]) -> str:
+    """What a look at the API shows; unseen where the rights do not show it."""
     try:
-        state, detail = look()
+        return look()
     except ApiException as error:
         if error.status == 403:
-            return Finding(
-                "unknown", subject, "not shown with these rights; the pods below need it, and say if it is missing"
-            )
-        return Finding("missing", subject, _reason(error))
-    return Finding(state, subject, detail)
+            raise UnseenError("not shown with these rights; the pods below need it, and say if it is missing") from None
+        raise ConfigurationError(_reason(error)) from None
 
 
-def _dry_run(client: CoreV1Api, namespace: str, template: str, manifest: Mapping[str, Any]) -> Finding:
-    """What the API server says of a pod by this template: its fields and values, the namespace's Pod Security, quotas."""
-    subject = f"dry run of {template}"
-    pod = {**manifest, "metadata": {**manifest["metadata"], "name": f"toolformer-doctor-{template}"}}
+def _template(settings: Settings, template: str, manifests: dict[str, dict[str, Any]]) -> str:
+    """Puts the manifest into `manifests`, also where its GPUs are not used."""
+    manifests[template] = pod_manifest(settings, template)
+    stage = manifests[template]["spec"]["containers"][0]
+    gpus = gpus_of(stage)
+    [way] = [one.get("value", "") for one in stage["env"] if one["name"] == MODEL_PARALLEL] or ["off"]
+    path = settings.kubernetes_templates / f"{template}.yaml"
+    if template == "gpu" and (gpus > 1) != (way != "off"):
+        raise ConfigurationError(
+            f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and {way}. Change one of "
+            "them."
+        )
+    return f"{path} is valid; GPUs of a pod: {gpus}"
+
+
+def _version(settings: Settings) -> str:
     try:
-        client.create_namespaced_pod(namespace, pod, dry_run="All", field_validation="Strict")
-    except ApiException as error:
-        return Finding("missing", subject, f"Kubernetes refuses the pod: {_reason(error)}. Correct the pod template.")
-    return Finding("ok", subject, "Kubernetes takes the pod")
+        version = VersionApi(cluster_client(settings).api_client).get_code().git_version
+    except (
+        Exception
+    ) as error:  # a kubeconfig that is not there, an address that does not answer, a token that is refused
+        raise ConfigurationError(
+            f"cannot be reached: {_reason(error)}. Run this in the pod of Airflow's scheduler, or set "
+            f"{ENV_PREFIX}KUBERNETES_CONFIG_FILE or {ENV_PREFIX}KUBERNETES_CONNECTION."
+        ) from error
+    return f"answers: Kubernetes {version}"
 
 
-def _rights(client: CoreV1Api, namespace: str) -> Finding:
+def _rights(client: CoreV1Api, namespace: str) -> str:
     review = AuthorizationV1Api(client.api_client)
     lacking = []
     for resource, part, verb in RIGHTS:
@@ -158,117 +147,120 @@ def _rights(client: CoreV1Api, namespace: str) -> Finding:
         if not review.create_self_subject_access_review(body).status.allowed:
             lacking.append(f"{verb} {resource}{'/' + part if part else ''}")
     if lacking:
-        return Finding(
-            "missing",
-            "rights",
+        raise ConfigurationError(
             f"in namespace {namespace}: {', '.join(lacking)}. `kubectl apply --filename {RIGHTS_FILE}` gives them to the service "
-            "account airflow.",
+            "account airflow."
         )
-    return Finding("ok", "rights", f"all {len(RIGHTS)} that tasks and triggerer use")
+    return f"all {len(RIGHTS)} that tasks and triggerer use"
 
 
-def _namespace(client: CoreV1Api, name: str) -> tuple[State, str]:
+def _namespace(client: CoreV1Api, name: str) -> str:
     """A namespace that says another level does so for a reason, such as a template with a hostPath."""
     level = (client.read_namespace(name).metadata.labels or {}).get(POD_SECURITY)
     if level == "restricted":
-        return "ok", f"{name}, with Pod Security `restricted`"
-    return (
-        "missing" if level is None else "ok",
+        return f"{name}, with Pod Security `restricted`"
+    found = (
         f"{name} has Pod Security {level or 'not set'}; all stage pods pass `restricted`: "
-        f"kubectl label namespace {name} {POD_SECURITY}=restricted",
+        f"kubectl label namespace {name} {POD_SECURITY}=restricted"
     )
+    if level is None:
+        raise ConfigurationError(found)
+    return found
 
 
-def _secret(client: CoreV1Api, settings: Settings) -> tuple[State, str]:
+def _secret(client: CoreV1Api, settings: Settings) -> str:
     name, namespace = settings.kubernetes_secret, settings.kubernetes_namespace
     try:
         keys = set(client.read_namespaced_secret(name, namespace).data or {})
     except ApiException as error:
         if error.status != 404:
             raise
-        return (
-            "missing",
-            f"{name} is not in namespace {namespace}. Make it from deploy/kubernetes/secrets/toolformer.env.",
-        )
+        raise ConfigurationError(
+            f"{name} is not in namespace {namespace}. Make it from deploy/kubernetes/secrets/toolformer.env."
+        ) from None
     needed = {f"{ENV_PREFIX}DATABASE_DSN"}
     optional = {f"{ENV_PREFIX}S3_ACCESS_KEY_ID", f"{ENV_PREFIX}S3_SECRET_ACCESS_KEY"}
     if lacking := needed - keys:
-        return "missing", f"{name} lacks the key {', '.join(sorted(lacking))}."
+        raise ConfigurationError(f"{name} lacks the key {', '.join(sorted(lacking))}.")
     without = optional - keys
     more = f"; without {', '.join(sorted(without))}: pods get S3 by their identity" if without else ""
-    return "ok", f"{name} has {', '.join(sorted((needed | optional) & keys))}{more}"
+    return f"{name} has {', '.join(sorted((needed | optional) & keys))}{more}"
 
 
-def _claim(client: CoreV1Api, namespace: str, name: str) -> tuple[State, str]:
+def _claim(client: CoreV1Api, namespace: str, name: str) -> str:
     try:
         claim = client.read_namespaced_persistent_volume_claim(name, namespace)
     except ApiException as error:
         if error.status != 404:
             raise
-        return (
-            "missing",
-            f"is not in namespace {namespace}. See deploy/kubernetes/shared-cache/cache.yaml, or take it out of the templates.",
-        )
+        raise ConfigurationError(
+            f"is not in namespace {namespace}. See deploy/kubernetes/shared-cache/cache.yaml, or take it out of the templates."
+        ) from None
     if claim.status.phase == "Bound":
-        return "ok", f"bound, {', '.join(claim.spec.access_modes or ['access mode not said'])}"
+        return f"bound, {', '.join(claim.spec.access_modes or ['access mode not said'])}"
     storage_class = claim.spec.storage_class_name or "the cluster's default storage class"
     modes = ", ".join(claim.spec.access_modes or ["an access mode"])
-    return (
-        "unknown",
+    raise UnseenError(
         f"is {claim.status.phase}: {storage_class} may wait for the first pod, or may not have {modes}. If it stays so, `kubectl "
-        f"describe pvc {name}` says why, and `kubectl get storageclass` which others there are.",
+        f"describe pvc {name}` says why, and `kubectl get storageclass` which others there are."
     )
 
 
-def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> tuple[State, str]:
+def _dry_run(client: CoreV1Api, namespace: str, template: str, manifest: Mapping[str, Any]) -> str:
+    """What the API server says of a pod by this template: its fields and values, the namespace's Pod Security, quotas."""
+    pod = {**manifest, "metadata": {**manifest["metadata"], "name": f"toolformer-doctor-{template}"}}
+    try:
+        client.create_namespaced_pod(namespace, pod, dry_run="All", field_validation="Strict")
+    except ApiException as error:
+        raise ConfigurationError(f"Kubernetes refuses the pod: {_reason(error)}. Correct the pod template.") from None
+    return "Kubernetes takes the pod"
+
+
+def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
     """Nodes that the template's node selector and tolerations allow, their disk and driver, and GPUs that no pod has asked for."""
     spec = manifest["spec"]
     selector = ",".join(f"{name}={value}" for name, value in (spec.get("nodeSelector") or {}).items())
     # 1. Labels, taints, disk: nodes that no pod by this template can have.
     labelled = client.list_node(label_selector=selector).items
     if not labelled:
-        return (
-            "missing",
+        raise ConfigurationError(
             f"no node with {selector}. `kubectl get nodes --show-labels` says what there is: correct nodeSelector in the template. "
-            "Where an autoscaler adds such nodes, the pod below gets one.",
+            "Where an autoscaler adds such nodes, the pod below gets one."
         )
     described = f"{len(labelled)} nodes, {selector or 'no selector'}"
     untolerated = {node.metadata.name: _untolerated(node, spec.get("tolerations") or ()) for node in labelled}
     nodes = [node for node in labelled if not untolerated[node.metadata.name]]
     if not nodes:
         taints = ", ".join(sorted(set().union(*untolerated.values())))
-        return "missing", f"{described}; all have taints ({taints}). Add them to tolerations in the template."
-    resources = spec["containers"][0].get("resources") or {}
-    asked = str((resources.get("requests") or {}).get("ephemeral-storage", 0))
-    disks = [
-        node.status.allocatable["ephemeral-storage"] for node in nodes if "ephemeral-storage" in node.status.allocatable
-    ]
+        raise ConfigurationError(f"{described}; all have taints ({taints}). Add them to tolerations in the template.")
+    stage = spec["containers"][0]
+    asked = str(((stage.get("resources") or {}).get("requests") or {}).get("ephemeral-storage", 0))
+    disks = [found for node in nodes if (found := node.status.allocatable.get("ephemeral-storage"))]
     if disks:
         largest_disk = max(disks, key=parse_quantity)
         described += f"; disk for pods {parse_quantity(largest_disk) / 2**30:.0f} GiB, a pod asks for {asked}"
         if parse_quantity(largest_disk) < parse_quantity(asked):
-            return (
-                "missing",
-                f"{described}. Give the nodes a larger boot disk, or lower ephemeral-storage in the template.",
+            raise ConfigurationError(
+                f"{described}. Give the nodes a larger boot disk, or lower ephemeral-storage in the template."
             )
     # 2. GPUs: whether a node has as many as a pod asks for, and what is free.
-    wanted = _gpu_count(resources.get("limits") or {})
+    wanted = gpus_of(stage)
     if not wanted:
-        return "ok", described
+        return described
     drivers = sorted({version for node in nodes if (version := (node.metadata.labels or {}).get(DRIVER_LABEL))})
-    free = {node.metadata.name: _gpu_count(node.status.allocatable) for node in nodes}
+    free = {node.metadata.name: gpu_count(node.status.allocatable) for node in nodes}
+    largest = max(free.values())
     for pod in client.list_pod_for_all_namespaces().items:
         if pod.spec.node_name in free and not has_ended(pod):
-            free[pod.spec.node_name] -= sum(
-                _gpu_count((one.resources and one.resources.limits) or {}) for one in pod.spec.containers
-            )
+            limits = [(one.resources and one.resources.limits) or {} for one in pod.spec.containers]
+            free[pod.spec.node_name] -= sum(map(gpu_count, limits))
     found = (
         f"{described}; GPUs free: {sum(free.values())}, on one node {max(free.values())}; a pod wants {wanted}"
         f"{'; driver ' if drivers else ''}{', '.join(drivers)}"
     )
-    if max(_gpu_count(node.status.allocatable) for node in nodes) < wanted:
-        return "missing", f"{found}. No node has so many: lower the number in the template."
-    return "ok", found
+    if largest < wanted:
+        raise ConfigurationError(f"{found}. No node has so many: lower the number in the template.")
+    return found
 
 
 def _untolerated(node: k8s.V1Node, tolerations: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -286,10 +278,6 @@ def _untolerated(node: k8s.V1Node, tolerations: Sequence[Mapping[str, Any]]) -> 
     }
 
 
-def _gpu_count(amounts: Mapping[str, Any]) -> int:
-    return int(sum(parse_quantity(number) for name, number in amounts.items() if GPU_RESOURCES.fullmatch(name)))
-
-
 def _airflow(settings: Settings) -> Iterator[Finding]:
     """Airflow's pools, and its triggerer where tasks are deferred."""
     from airflow.jobs.job import most_recent_job
@@ -303,31 +291,25 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
             triggerer = most_recent_job("TriggererJob", session=session)
             triggerer_lives = triggerer is not None and triggerer.is_alive()
     except SQLAlchemyError as error:
-        yield Finding(
-            "unknown",
-            "Airflow",
-            f"its database cannot be read from here: {_reason(error)}. Run this where Airflow runs.",
-        )
+        detail = f"its database cannot be read from here: {_reason(error)}. Run this where Airflow runs."
+        yield Finding("unknown", "Airflow", detail)
         return
-    remedy = "`airflow pools import toolformer_ops/airflow_tasks/pools.json` makes them"
-    for name in POOLS:
+
+    def pool(name: str) -> str:
+        remedy = "`airflow pools import toolformer_ops/airflow_tasks/pools.json` makes them"
         slots, include_deferred = pools.get(name, (0, False))
         if not slots:
-            yield Finding("missing", f"pool {name}", f"Airflow has none, or one without slots. {remedy}.")
-        elif settings.kubernetes_deferrable and not include_deferred:
-            yield Finding(
-                "missing", f"pool {name}", f"does not count deferred tasks, and so limits nothing. {remedy} so."
-            )
-        else:
-            yield Finding("ok", f"pool {name}", f"{slots} slots: as many pods at once")
+            raise ConfigurationError(f"Airflow has none, or one without slots. {remedy}.")
+        if settings.kubernetes_deferrable and not include_deferred:
+            raise ConfigurationError(f"does not count deferred tasks, and so limits nothing. {remedy} so.")
+        return f"{slots} slots: as many pods at once"
+
+    for name in POOLS:
+        yield looked(f"pool {name}", partial(pool, name))
     if settings.kubernetes_deferrable:
-        yield (
-            Finding("ok", "triggerer", "is alive")
-            if triggerer_lives
-            else Finding(
-                "missing", "triggerer", "none is alive, and it looks after the pods. Start `airflow triggerer`."
-            )
-        )
+        alive = Finding("ok", "triggerer", "is alive")
+        dead = Finding("missing", "triggerer", "none is alive, and it looks after the pods. Start `airflow triggerer`.")
+        yield alive if triggerer_lives else dead
 
 
 def _pod(

@@ -6,13 +6,14 @@ to S3 and a file to each folder, and removes them.
 
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ToolformerError
+from toolformer_ops.errors import ConfigurationError, ToolformerError
 
 State = Literal["ok", "missing", "unknown"]
 
@@ -31,76 +32,81 @@ class Finding:
         return f"{self.state:8}{self.subject}: {self.detail}"
 
 
+class UnseenError(Exception):
+    """It cannot be seen with the rights that there are."""
+
+
+def looked(subject: str, look: Callable[[], str]) -> Finding:
+    """What a look shows: it returns what is there, and raises what is missing, with the remedy."""
+    try:
+        return Finding("ok", subject, look())
+    except UnseenError as error:
+        return Finding("unknown", subject, str(error))
+    except ToolformerError as error:
+        return Finding("missing", subject, str(error))
+
+
 def findings(settings: Settings) -> Iterator[Finding]:
     """A line for each thing that a stage needs here."""
-    yield _postgres(settings)
-    yield _object_store(settings)
-    yield _device(settings)
-    for subject, folder in (
-        ("state folder", settings.state_dir),
-        ("cache folder", settings.cache_dir or settings.state_dir / "cache"),
-    ):
-        yield _folder(subject, folder)
+    yield looked("Postgres", partial(_postgres, settings))
+    yield looked("S3", partial(_object_store, settings))
+    yield looked("device", partial(device, settings))
+    yield looked("state folder", partial(_folder, settings.state_dir))
+    yield looked("cache folder", partial(_folder, settings.cache_dir or settings.state_dir / "cache"))
 
 
-def _postgres(settings: Settings) -> Finding:
+def _postgres(settings: Settings) -> str:
     from toolformer_ops.storage import database, schema
 
-    try:
-        engine = database.connect(settings)
-        missing = schema.not_applied(engine)
-        engine.dispose()
-    except ToolformerError as error:
-        return Finding("missing", "Postgres", str(error))
+    engine = database.connect(settings)
+    missing = schema.not_applied(engine)
+    engine.dispose()
     if missing:
-        return Finding(
-            "missing",
-            "Postgres",
-            f"answers, and lacks {len(missing)} files of its tables, the first {missing[0]}. Run `toolformer-ops migrate`.",
+        raise ConfigurationError(
+            f"answers, and lacks {len(missing)} files of its tables, the first {missing[0]}. Run `toolformer-ops migrate`."
         )
-    return Finding("ok", "Postgres", "answers, and has this version's tables")
+    return "answers, and has this version's tables"
 
 
-def _object_store(settings: Settings) -> Finding:
+def _object_store(settings: Settings) -> str:
     from toolformer_ops.storage.publication import ObjectStore
 
     key = f"doctor/{uuid.uuid4().hex}"
-    try:
-        store = ObjectStore(settings)
-        store.require_bucket()
-        store.put(key, b"doctor", "text/plain")
-        found = store.get(key)
-        store.delete(key)
-    except ToolformerError as error:
-        return Finding("missing", "S3", str(error))
+    store = ObjectStore(settings)
+    store.require_bucket()
+    store.put(key, b"doctor", "text/plain")
+    found = store.get(key)
+    store.delete(key)
     if found != b"doctor":
-        return Finding("missing", "S3", f"expected the bytes that were written to {key}, found {found!r:.60}.")
-    return Finding("ok", "S3", f"the bucket {settings.s3_bucket} can be read and written")
+        raise ConfigurationError(f"expected the bytes that were written to {key}, found {found!r:.60}.")
+    return f"the bucket {settings.s3_bucket} can be read and written"
 
 
-def _device(settings: Settings) -> Finding:
+def device(settings: Settings) -> str:
+    """The GPUs, with their memory and the versions of CUDA.
+
+    Raises:
+        ToolformerError: there is none, or other processes hold some of its memory.
+    """
     if settings.device == "cpu":
-        return Finding("ok", "device", "cpu, as set")
+        return "cpu, as set"
     from toolformer_ops.language_model.models.gpus import MAKE_ROOM, cuda_versions, gpus, require_gpu
 
-    try:
-        require_gpu(settings.device)
-        found = gpus()
-    except ToolformerError as error:
-        return Finding("missing", "device", str(error))
+    require_gpu(settings.device)
+    found = gpus()
     described = f"GPU {', '.join(map(str, found))}; {cuda_versions()}"
     if any(gpu.held_by_others for gpu in found):
-        return Finding("missing", "device", f"{described}. {MAKE_ROOM}")
-    return Finding("ok", "device", described)
+        raise ConfigurationError(f"{described}. {MAKE_ROOM}")
+    return described
 
 
-def _folder(subject: str, folder: Path) -> Finding:
+def _folder(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return Finding(
-            "missing", subject, f"expected to write to {folder}, found: {error.strerror}. Mount a volume there."
-        )
-    return Finding("ok", subject, f"{folder} can be written")
+        raise ConfigurationError(
+            f"expected to write to {folder}, found: {error.strerror}. Mount a volume there."
+        ) from error
+    return f"{folder} can be written"

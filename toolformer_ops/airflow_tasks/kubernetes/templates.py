@@ -168,14 +168,17 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
 
 
 def gpus_of(container: Mapping[str, Any]) -> int:
-    """How many GPUs (whole ones, or parts as of MIG) of any vendor the container asks for."""
+    """How many GPUs the container asks for."""
     resources = container.get("resources") or {}
-    asked_for = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return sum(
-        int(parse_quantity(number))
-        for name, number in asked_for.items()
-        if name.endswith("/gpu") or name.startswith("nvidia.com/mig-")
-    )
+    return gpu_count({**(resources.get("requests") or {}), **(resources.get("limits") or {})})
+
+
+def gpu_count(amounts: Mapping[str, Any]) -> int:
+    """How many GPUs (whole ones, or parts as of MIG) of any vendor are among these resources."""
+    gpus = {
+        name: amount for name, amount in amounts.items() if name.endswith("/gpu") or name.startswith("nvidia.com/mig-")
+    }
+    return sum(int(parse_quantity(amount)) for amount in gpus.values())
 
 
 def _environment(settings: Settings, *, gpu: bool) -> list[dict[str, Any]]:
