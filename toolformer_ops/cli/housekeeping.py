@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolformer_ops.config import load_settings
+from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ParameterError
 
 if TYPE_CHECKING:
     from toolformer_ops.audit.auditing import Scope
-    from toolformer_ops.storage.forgetting import Forgotten
+    from toolformer_ops.storage.forgetting import Forgotten, Kind
 
 app = typer.Typer()
 
@@ -58,14 +58,7 @@ def forget_command(
         raise ParameterError("--record: expected --corpus with the address of the record's corpus, found none.")
     settings = load_settings()
     if release or model:
-        kind: forgetting.Kind = "release" if release else "model"
-        keys = forgetting.withdraw(settings, kind, release or model, dry_run=True)
-        typer.echo(f"{kind} {release or model}: {len(keys)} files on S3")
-        if not dry_run:
-            if not yes:
-                typer.confirm("delete them?", abort=True)
-            forgetting.withdraw(settings, kind, release or model)
-            typer.echo("deleted; the row stays, as the record of what was there")
+        _withdraw(settings, "release" if release else "model", release or model, dry_run=dry_run, yes=yes)
         return
     asked = document or corpus
     if asked and not (dry_run or yes):
@@ -73,6 +66,19 @@ def forget_command(
         typer.confirm("delete these rows for ever?", abort=True)
     found = forgetting.forget(settings, document or (), corpus, record_ids=record or (), reason=reason, dry_run=dry_run)
     _show(found, "to forget" if dry_run else "forgotten" if asked else "forgotten until now")
+
+
+def _withdraw(settings: Settings, kind: "Kind", name: str, *, dry_run: bool, yes: bool) -> None:
+    from toolformer_ops.storage import forgetting
+
+    keys = forgetting.withdraw(settings, kind, name, dry_run=True)
+    typer.echo(f"{kind} {name}: {len(keys)} files on S3")
+    if dry_run:
+        return
+    if not yes:
+        typer.confirm("delete them?", abort=True)
+    forgetting.withdraw(settings, kind, name)
+    typer.echo("deleted; the row stays, as the record of what was there")
 
 
 @app.command("retention")

@@ -275,38 +275,47 @@ class Writer:
             barred = refused | self.written.tokenization.bracket_ids
             self._take(next(int(token) for token in choice.order if int(token) not in barred))
             return
-        # 1. Token ids of what starts a call and lacks only its last token here.
+        if (opened := self._opened_by_marker(choice)) is not None:
+            self._begin(*opened)
+            return
+        if self._may_become_call(best):
+            runs = (
+                best,
+            ) == self.written.tokenization.bare_marker_ids and self._started < self.settings.calls_per_input
+            self._begin(self._written_bracket(choice.plain, runs=runs), best)
+        else:
+            self._take(best)
+
+    def _opened_by_marker(self, choice: Choice) -> tuple[_OpenBracket, int] | None:
+        """The bracket of a call that starts here, and its last token: a marker is among the k most likely tokens."""
+        if self._started >= self.settings.calls_per_input:
+            return None
+        # 1. Token ids of what starts a call and lacks only its last token here, with the rank of that token.
         tokenization, ids = self.written.tokenization, self.written.ids
         spaced, bare = tokenization.marker_ids, tokenization.bare_marker_ids
-        markers: list[tuple[tuple[int, ...], int]] = []  # with the rank of its last token
+        markers: list[tuple[tuple[int, ...], int]] = []
         if tuple(ids[len(ids) - len(spaced) + 1 :]) == spaced[:-1]:
             markers.append((spaced, choice.marker_rank))
         before = self.written.text(max(0, len(ids) - 4)) if ids else self.prompt.text
         if len(bare) == 1 and bare != spaced[-1:] and (not before or before[-1].isspace()):
             markers.append((bare, choice.bare_marker_rank))
-        # 2. Start a call where a marker is among the k most likely tokens, else write the most likely token.
-        if self._started < self.settings.calls_per_input:
-            for marker, rank in markers:
-                last = marker[-1]
-                if rank <= self.settings.call_start_rank:
-                    opened = _OpenBracket(
-                        start=len(ids) - len(marker) + 1,
-                        resume=len(ids),
-                        fallback=choice.plain if last == best else best,
-                        plain=choice.plain,
-                        spaced=marker == spaced,
-                        greedy=last == best,
-                        callable=True,
-                    )
-                    if not opened.greedy:
-                        self._count(opened)
-                    self._begin(opened, last)
-                    return
-        if self._may_become_call(best):
-            runs = (best,) == bare and self._started < self.settings.calls_per_input
-            self._begin(self._written_bracket(choice.plain, runs=runs), best)
-        else:
-            self._take(best)
+        # 2. The first that is likely enough.
+        likely = (marker for marker, rank in markers if rank <= self.settings.call_start_rank)
+        if (marker := next(likely, None)) is None:
+            return None
+        last = marker[-1]
+        opened = _OpenBracket(
+            start=len(ids) - len(marker) + 1,
+            resume=len(ids),
+            fallback=choice.plain if last == choice.best else choice.best,
+            plain=choice.plain,
+            spaced=marker == spaced,
+            greedy=last == choice.best,
+            callable=True,
+        )
+        if not opened.greedy:
+            self._count(opened)
+        return opened, last
 
     def _may_become_call(self, token: int) -> bool:
         """Whether a token brings a bracket of which the next tokens may make a call."""

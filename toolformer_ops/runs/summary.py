@@ -5,10 +5,11 @@ Compares the run with the one before it (`changes.previous_run`). Reads Postgres
 
 import datetime
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.changes import ReleaseChanges, find_changes
@@ -280,34 +281,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     # 2. The tools.
     found = database.fetch_all(connection, queries.summary.tools, run_id=run_id, device_tools=tools_on_device())
     rows = {row.tool: row for row in found}
-    rates = {row.tool: row for row in database.fetch_all(connection, queries.summary.rates, run_id=run_id)}
-    before_run_id = changes.before.run_id if changes.before else None
-    failed = Counter[tuple[str, str]]()
-    for earlier in database.fetch_all(
-        connection, queries.summary.failed_runs, run_id=run_id, before_run_id=before_run_id
-    ):
-        work = database.fetch_all(connection, queries.summary.failed_work, run_id=run_id, failed_run_id=earlier.run_id)
-        failed.update({(row.tool, row.stage): row.documents for row in work})
-    tools = []
-    for tool in sorted({*rows, *(one.tool for one in changes.counts)}):  # also a tool that only the run before has
-        done = rows[tool].done_by_stage if tool in rows else {}
-        annotated = max(done.values(), default=0)
-        with_failed = max((count + failed[tool, stage] for stage, count in done.items()), default=0)
-        tools.append(
-            ToolSummary(
-                tool=tool,
-                annotated=annotated,
-                done_by_stage=done,
-                annotated_by_failed=with_failed - annotated,
-                reused=max(rows[tool].documents - with_failed, 0) if tool in rows else 0,
-                calls_added=changes.calls(is_added=True, tool=tool),
-                calls_removed=changes.calls(is_added=False, tool=tool),
-                added_by_reason=_by_reason(changes, tool, is_added=True),
-                removed_by_reason=_by_reason(changes, tool, is_added=False),
-                kept=rates[tool].calls if tool in rates else 0,
-                kept_by_chance=kept_by_chance(rates[tool]) if tool in rates else "no placebos",
-            )
-        )
+    tools = _tool_summaries(connection, changes, rows)
     documents = max((row.documents for row in rows.values()), default=0)
     added = documents if changes.before is None else moved["added"]
     # 3. What a reader must know.
@@ -334,7 +308,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         documents_removed=moved["removed"],
         documents_corrected=moved["corrected"],
         documents_changed=moved["changed"],
-        tools=tuple(tools),
+        tools=tools,
         device_seconds=float(sum(row.device_seconds for row in rows.values())),
         release_id=changes.now.release_id,
         previous_release_id=changes.before.release_id if changes.before else None,
@@ -357,6 +331,41 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         lacking_tools=changes.now.lacking_tools,
         warnings=tuple(warnings),
     )
+
+
+def _tool_summaries(
+    connection: Connection, changes: ReleaseChanges, rows: Mapping[str, Row[Any]]
+) -> tuple[ToolSummary, ...]:
+    """What each tool brought, also one that only the run before has; `rows` are those of this run's tools."""
+    run_id, before_run_id = changes.now.run_id, changes.before.run_id if changes.before else None
+    rates = {row.tool: row for row in database.fetch_all(connection, queries.summary.rates, run_id=run_id)}
+    failed = Counter[tuple[str, str]]()
+    for earlier in database.fetch_all(
+        connection, queries.summary.failed_runs, run_id=run_id, before_run_id=before_run_id
+    ):
+        work = database.fetch_all(connection, queries.summary.failed_work, run_id=run_id, failed_run_id=earlier.run_id)
+        failed.update({(row.tool, row.stage): row.documents for row in work})
+    found = []
+    for tool in sorted({*rows, *(one.tool for one in changes.counts)}):
+        done = rows[tool].done_by_stage if tool in rows else {}
+        annotated = max(done.values(), default=0)
+        with_failed = max((count + failed[tool, stage] for stage, count in done.items()), default=0)
+        found.append(
+            ToolSummary(
+                tool=tool,
+                annotated=annotated,
+                done_by_stage=done,
+                annotated_by_failed=with_failed - annotated,
+                reused=max(rows[tool].documents - with_failed, 0) if tool in rows else 0,
+                calls_added=changes.calls(is_added=True, tool=tool),
+                calls_removed=changes.calls(is_added=False, tool=tool),
+                added_by_reason=_by_reason(changes, tool, is_added=True),
+                removed_by_reason=_by_reason(changes, tool, is_added=False),
+                kept=rates[tool].calls if tool in rates else 0,
+                kept_by_chance=kept_by_chance(rates[tool]) if tool in rates else "no placebos",
+            )
+        )
+    return tuple(found)
 
 
 def _by_reason(changes: ReleaseChanges, tool: str, *, is_added: bool) -> dict[str, int]:
