@@ -19,14 +19,14 @@ from typing import Any
 from sqlalchemy import Row
 
 from toolformer_ops.audit.auditing import Auditing, Check, Finding, Kind, Page
-from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError
+from toolformer_ops.errors import CorruptObjectError
 from toolformer_ops.finetuning.recipe import model_id_of
 from toolformer_ops.records import document_id_of
 from toolformer_ops.release.format import ROW_GROUP_TEXTS, ReleasedText, read_file
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import MANIFEST, Manifest, PublishedFile
+from toolformer_ops.storage.publication import MANIFEST, Manifest, require_registered
 
 LEFT_FOLDERS = ("release-", "check-release-", "audit-")
 """Beginnings of the names of temporary folders in the state folder."""
@@ -66,86 +66,54 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
     with database.transaction(auditing.engine) as connection:
         [registered] = database.fetch_all(connection, queries.audited_rows.release_calls, release_id=release_id)
     if registered.calls > content.calls and not content.findings:
-        page.findings.append(_wrong_calls(row, "doubled", f"{content.calls} calls", f"{registered.calls}"))
+        page.findings.append(_wrong_calls(row, release_id, "doubled", f"{content.calls} calls", registered.calls))
     if (row.documents, row.calls) != (content.texts, content.calls):
-        page.findings.append(
-            Finding(
-                "changed",
-                "dataset_releases",
-                release_id,
-                f"expected {content.texts} texts and {content.calls} calls, as in its files, found {row.documents} and {row.calls}",
-                "Restore the row from a backup.",
-            )
-        )
+        what = f"expected {content.texts} texts and {content.calls} calls, as in its files, found {row.documents} and {row.calls}"
+        page.findings.append(_wrong_row("dataset_releases", release_id, what))
     if content.digest is None:
         page.unprovable += 1
-    elif content.digest.hexdigest()[:16] != release_id:
-        page.findings.append(
-            Finding(
-                "changed",
-                "dataset_releases",
-                f"{release_id} definition",
-                f"expected a definition and texts whose hash is the id, found the hash {content.digest.hexdigest()[:16]}",
-                "Restore the row from a backup.",
-            )
-        )
+    elif (hashed := content.digest.hexdigest()[:16]) != release_id:
+        what = f"expected a definition and texts whose hash is the id, found the hash {hashed}"
+        page.findings.append(_wrong_row("dataset_releases", f"{release_id} definition", what))
     return page
+
+
+def _wrong_row(table: str, place: str, what: str) -> Finding:
+    return Finding("changed", table, place, what, "Restore the row from a backup.")
 
 
 def _compare_texts(auditing: Auditing, row: Row[Any], texts: Sequence[ReleasedText], content: Content) -> None:
     """Compare some texts of a release with their own ids and with `release_calls`."""
     with database.transaction(auditing.engine) as connection:
-        known = {
-            found.document_id: found
-            for found in database.fetch_all(
-                connection,
-                queries.audited_rows.released,
-                release_id=row.release_id,
-                run_id=row.run_id,
-                document_ids=[text.document_id for text in texts],
-            )
-        }
+        rows = database.fetch_all(
+            connection,
+            queries.audited_rows.released,
+            release_id=row.release_id,
+            run_id=row.run_id,
+            document_ids=[text.document_id for text in texts],
+        )
+    known = {found.document_id: found for found in rows}
     for text in texts:
         content.texts += 1
         content.calls += len(text.calls)
-        tools = sorted({call.tool for call in text.calls})
-        if document_id_of(text.plain_text) != text.document_id or not text.gives_text_back(
-            tools, chained=row.is_chained
-        ):
-            content.findings.append(
-                Finding(
-                    "changed",
-                    "release",
-                    f"{text.document_id} in {row.release_id}",
-                    "expected a text whose hash is its id and that its calls can be taken out of, found another",
-                    "The release was wrong when it was made: withdraw it (`toolformer-ops forget --release`).",
-                )
-            )
         found = known[text.document_id]
+        place = f"{text.document_id} in {row.release_id}"
+        tools = sorted({call.tool for call in text.calls})
+        gives_text_back = text.gives_text_back(tools, chained=row.is_chained)
+        if document_id_of(text.plain_text) != text.document_id or not gives_text_back:
+            what = "expected a text whose hash is its id and that its calls can be taken out of, found another"
+            remedy = "The release was wrong when it was made: withdraw it (`toolformer-ops forget --release`)."
+            content.findings.append(Finding("changed", "release", place, what, remedy))
         if found.variant_id is not None and text.url != found.url:
-            content.findings.append(
-                Finding(
-                    "changed",
-                    "release",
-                    f"{text.document_id} in {row.release_id}",
-                    f"expected the url {found.url!r:.200}, as the run read it, found {text.url!r:.200}",
-                    "Compare the corpus with both; if the release is wrong, withdraw it (`toolformer-ops forget --release`).",
-                )
-            )
+            what = f"expected the url {found.url!r:.200}, as the run read it, found {text.url!r:.200}"
+            remedy = "Compare the corpus with both; if the release is wrong, withdraw it (`toolformer-ops forget --release`)."
+            content.findings.append(Finding("changed", "release", place, what, remedy))
         released = sorted(f"{call.call_id} {call.tool} {call.scoring_recipe_id}" for call in text.calls)
         if released != sorted(found.calls):
-            kind = (
-                "lost"
-                if len(found.calls) < len(released)
-                else "doubled"
-                if len(found.calls) > len(released)
-                else "changed"
-            )
-            content.findings.append(
-                _wrong_calls(
-                    row, kind, f"the {len(released)} calls of its files", f"{len(found.calls)}", text.document_id
-                )
-            )
+            less = len(found.calls) - len(released)
+            kind: Kind = "lost" if less < 0 else "doubled" if less > 0 else "changed"
+            expected = f"the {len(released)} calls of its files"
+            content.findings.append(_wrong_calls(row, place, kind, expected, len(found.calls)))
         if found.variant_id is None:  # forgotten since, or its corpus is gone
             content.digest = None
         if content.digest is not None:
@@ -155,16 +123,13 @@ def _compare_texts(auditing: Auditing, row: Row[Any], texts: Sequence[ReleasedTe
             content.digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
 
 
-def _wrong_calls(row: Row[Any], kind: Any, expected: str, found: str, document_id: uuid.UUID | None = None) -> Finding:
-    place = f"{document_id} in {row.release_id}" if document_id else row.release_id
-    return Finding(
-        kind,
-        "release_calls",
-        place,
+def _wrong_calls(row: Row[Any], place: str, kind: Kind, expected: str, found: int) -> Finding:
+    what, remedy = (
         f"expected {expected}, found {found} in Postgres",
         "Write them again from the release's files (--repair).",
-        repair={"action": "release_calls", "release_id": row.release_id},
     )
+    repair = {"action": "release_calls", "release_id": row.release_id}
+    return Finding(kind, "release_calls", place, what, remedy, repair=repair)
 
 
 def models(auditing: Auditing, model_id: str, _: str) -> Page:
@@ -174,7 +139,7 @@ def models(auditing: Auditing, model_id: str, _: str) -> Page:
     hashed = model_id_of(row.definition)
     if hashed != model_id:
         what = f"expected the definition that the id is the hash of, found one with the hash {hashed}"
-        page.findings.append(Finding("changed", "finetuned_models", model_id, what, "Restore the row from a backup."))
+        page.findings.append(_wrong_row("finetuned_models", model_id, what))
     remedy = (
         f"Train it again: `toolformer-ops stage finetune --run {row.run_id}`, then `publish` with the same arguments."
     )
@@ -188,20 +153,11 @@ def artifacts(auditing: Auditing, uri: str, _: str) -> Page:
     page = Page(items=1)
     remedy = "Publish it again from what it was made from (published_artifacts.source)."
     manifest = _check_objects(auditing, uri, row.manifest_sha256, remedy, page)
-    if manifest is not None and (manifest.kind, manifest.identity, manifest.size) != (
-        row.kind,
-        row.identity,
-        row.bytes,
-    ):
+    stated = None if manifest is None else (manifest.kind, manifest.identity, manifest.size)
+    if stated not in (None, found := (row.kind, row.identity, row.bytes)):
+        what = "expected {} {} of {} bytes, as its manifest says, found {} {} of {}".format(*stated, *found)
         page.findings.append(
-            Finding(
-                "changed",
-                "published_artifacts",
-                uri,
-                f"expected {manifest.kind} {manifest.identity} of {manifest.size} bytes, as its manifest says, found {row.kind} "
-                f"{row.identity} of {row.bytes}",
-                "Publish it again: that writes the row.",
-            )
+            Finding("changed", "published_artifacts", uri, what, "Publish it again: that writes the row.")
         )
     return page
 
@@ -220,65 +176,37 @@ def _check_objects(
 
     `read` takes a copy of each Parquet file, as long as nothing is wrong.
     """
-    manifest = _manifest(auditing, uri, sha256, remedy, repair, page)
-    if manifest is None:
-        return None
-    auditing.settings.state_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
-        local = Path(folder) / "object" if read else Path("/dev/null")
-        for file in manifest.files:
-            page.items += 1
-            object_uri = auditing.store.uri(manifest.key_of(file))
-            if damage := _damage(auditing, object_uri, file, local):
-                kind, what = damage
-                of_file = {**repair, "keys": [manifest.key_of(file)]} if repair else None
-                page.findings.append(Finding(kind, "object", object_uri, what, remedy, repair=of_file))
-            elif read and file.name.endswith(".parquet") and not page.findings:
-                read(local)
-    return manifest
+    store = auditing.store
 
+    def add(kind: Kind, key: str, what: str) -> None:
+        of_key = {**repair, "keys": [key]} if repair else None
+        page.findings.append(Finding(kind, "object", store.uri(key), what, remedy, repair=of_key))
 
-def _manifest(
-    auditing: Auditing, uri: str, sha256: str, remedy: str, repair: dict[str, Any] | None, page: Page
-) -> Manifest | None:
-    """The registered manifest of a publication; None, with a finding, if it is gone or another one."""
-    prefix = auditing.store.key_of(uri)
-    key = f"{prefix}/{MANIFEST}"
-    repair = {**repair, "keys": [key]} if repair else None
+    # 1. The manifest is there, and the registered one.
+    prefix = store.key_of(uri)
     page.items += 1
     try:
-        manifest = auditing.store.read_manifest(prefix)
+        manifest = store.read_manifest(prefix)
+        if manifest is not None:
+            require_registered(manifest, sha256)
     except CorruptObjectError as error:
-        page.findings.append(Finding("changed", "object", auditing.store.uri(key), str(error), remedy, repair=repair))
+        add("changed", f"{prefix}/{MANIFEST}", str(error))
         return None
     if manifest is None:
-        page.findings.append(
-            Finding("lost", "object", auditing.store.uri(key), "expected a manifest, found none", remedy, repair=repair)
-        )
+        add("lost", f"{prefix}/{MANIFEST}", "expected a manifest, found none")
         return None
-    if manifest.sha256 != sha256:
-        found = f"expected the manifest that Postgres registered ({sha256}), found another one ({manifest.sha256})"
-        page.findings.append(Finding("changed", "object", auditing.store.uri(key), found, remedy, repair=repair))
-        return None
+    # 2. Every object has the bytes that it names.
+    auditing.settings.state_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
+        for file in manifest.files:
+            page.items += 1
+            copy = Path(folder) / "object" if read and file.name.endswith(".parquet") else None
+            if found := store.found_instead(manifest, file, copy):
+                what = f"expected {file.size} bytes with the hash {file.sha256}, found {found}"
+                add("lost" if found == "nothing" else "changed", manifest.key_of(file), what)
+            elif read and copy and not page.findings:
+                read(copy)
     return manifest
-
-
-def _damage(auditing: Auditing, uri: str, file: PublishedFile, local: Path) -> tuple[Kind, str] | None:
-    """Read an object whole into `local`; what is wrong with it, as kind and sentence, or None."""
-    digest, size = hashlib.sha256(), 0
-    try:
-        with auditing.store.open_uri(uri) as body, local.open("wb") as out:
-            while block := body.read(2**20):
-                digest.update(block)
-                size += len(block)
-                out.write(block)
-    except ObjectNotFoundError:
-        return "lost", f"expected {file.size} bytes, found nothing"
-    except CorruptObjectError as error:
-        return "changed", str(error)
-    if (size, digest.hexdigest()) == (file.size, file.sha256):
-        return None
-    return "changed", f"expected {file.size} bytes with the hash {file.sha256}, found {size} with {digest.hexdigest()}"
 
 
 def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
@@ -331,9 +259,7 @@ def _orphans(auditing: Auditing, prefix: str, keys: Sequence[str], registered: s
         manifest = auditing.store.read_manifest(prefix)
     except CorruptObjectError:
         manifest = None
-    if (
-        manifest is None or manifest.sha256 != registered
-    ):  # found by its own check; which objects are its own is not known
+    if manifest is None or manifest.sha256 != registered:  # found by its own check; which objects it has is not known
         return []
     own = {manifest.key, *(manifest.key_of(file) for file in manifest.files)}
     extra = sorted(key for key in keys if key not in own)
@@ -341,16 +267,10 @@ def _orphans(auditing: Auditing, prefix: str, keys: Sequence[str], registered: s
     for folder, inside in itertools.groupby(extra, key=lambda key: key.rpartition("/")[0]):
         group = list(inside)
         place = folder if folder not in (prefix, manifest.folder) and len(group) > 1 else group[0]
-        findings.append(
-            Finding(
-                "orphaned",
-                "object",
-                auditing.store.uri(place),
-                f"expected nothing that the manifest does not name, found {len(group)} objects, such as {group[0]}",
-                "Nothing reads them: delete them (--repair).",
-                repair={"action": "delete_objects", "prefix": "", "keys": group},
-            )
-        )
+        what = f"expected nothing that the manifest does not name, found {len(group)} objects, such as {group[0]}"
+        repair = {"action": "delete_objects", "prefix": "", "keys": group}
+        remedy = "Nothing reads them: delete them (--repair)."
+        findings.append(Finding("orphaned", "object", auditing.store.uri(place), what, remedy, repair=repair))
     return findings
 
 
@@ -365,16 +285,11 @@ def left_folders(auditing: Auditing, _: str, __: str) -> Page:
     for path in sorted(path for path in folders if path.is_dir()):
         page.items += 1
         if datetime.fromtimestamp(path.stat().st_mtime, UTC) <= before:
-            page.findings.append(
-                Finding(
-                    "orphaned",
-                    "folder",
-                    str(path),
-                    "expected no folder of a process that has ended, found one",
-                    "Delete it (--repair).",
-                    repair={"action": "delete_folder", "path": str(path)},
-                )
+            what, repair = (
+                "expected no folder of a process that has ended, found one",
+                {"action": "delete_folder", "path": str(path)},
             )
+            page.findings.append(Finding("orphaned", "folder", str(path), what, "Delete it (--repair).", repair=repair))
     return page
 
 
