@@ -18,9 +18,8 @@ from tests.finetuning_jobs import DEV_TEXTS, recipe_of
 from toolformer_ops import termination
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_TERMINATED
-from toolformer_ops.finetuning.checkpoints import Checkpoints
+from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
 from toolformer_ops.finetuning.release_training import train_on_release
-from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training_log import ProgressLines
 from toolformer_ops.storage.publication import Manifest, ObjectStore
 

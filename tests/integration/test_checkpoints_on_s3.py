@@ -11,8 +11,8 @@ import pytest
 from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
 from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
 from toolformer_ops.finetuning.release_training import train_on_release
-from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training_log import read_lines
 from toolformer_ops.storage.publication import MANIFEST, ObjectStore
 
@@ -86,8 +86,13 @@ def send(settings: Settings, folder: Path, step: int) -> None:
 
 
 def restored(settings: Settings, place: Path, newest_here: int | None = None) -> dict[str, bytes]:
+    """The files that are restored into a folder with a whole checkpoint of a step, or with none."""
     place.mkdir()
-    Snapshots(settings, "model").restore(place, newest_here)
+    if newest_here is not None:
+        here = Checkpoints(place / "checkpoints", "key")
+        here.path(newest_here).mkdir(parents=True)
+        here.conclude(newest_here, None)
+    Snapshots(settings, "model").restore(place)
     return {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
@@ -98,7 +103,7 @@ def test_checkpoint_that_is_not_whole_on_s3_is_never_used(
     send(s3_settings, folder, 8)
     content = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert restored(s3_settings, tmp_path / "empty") == content
-    assert restored(s3_settings, tmp_path / "as-new", newest_here=8) == {}
+    assert restored(s3_settings, tmp_path / "as-new", newest_here=8).keys() == {"checkpoints/checkpoint-8/whole.json"}
     before = set(store.list("checkpoints/"))
 
     # A second snapshot, beside the first as where a kill came before the first one went: only what changed is sent.

@@ -5,7 +5,7 @@
     batches.py           one forward pass: rows packed without attention between their texts, and the loss
     training.py          a training, from the last checkpoint on
     trainer.py           transformers' Trainer with this loss, development perplexities and checkpoints
-    checkpoints.py       checkpoints that are whole or none, and the weights of the best step
+    checkpoints.py       checkpoints that are whole or none, the weights of the best step, and snapshots of both on S3
     training_log.py      progress lines, losses and perplexities by step
     curves.py            the same as a picture and for TensorBoard
     model_card.py        the description that is published with the weights

@@ -1,4 +1,4 @@
-"""Checkpoints that a kill in mid-write cannot harm, and the weights of the best step.
+"""Checkpoints that a kill in mid-write cannot harm, the weights of the best step, and snapshots of both on S3.
 
     checkpoints/checkpoint-400/     as transformers' Trainer writes it: weights, random states, optimiser (not the last one)
     checkpoints/checkpoint-400/whole.json   written last: the checkpoint's files with their sizes, and what it is a checkpoint of
@@ -6,16 +6,36 @@
 
 A checkpoint without `whole.json`, or whose files are not those that it lists, is none and is removed. An older checkpoint goes only
 when the next one is whole. transformers loads what `torch.save` wrote with `weights_only=True` alone.
+
+Snapshots are for machines whose disk ends with them: pods that are evicted, nodes that go.
+
+    checkpoints/<training>/00000400-9f3c2a71/manifest.json    a snapshot, written last: the checkpoint of a step, the best step's
+                                                              weights, the logs
+    checkpoints/<training>/files/<sha256>                     their files, named by content: what did not change is not sent again
+
+A snapshot is sent by a thread while the training continues, from links to the checkpoint's files, so that the next checkpoint may
+replace them meanwhile. Once it is whole, all others go. A snapshot without a manifest, or whose files are not all there with their
+hashes, is never used. Where S3 fails the training continues, and the next checkpoint is sent.
 """
 
 import json
+import logging
 import os
+import posixpath
 import shutil
+import threading
+import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, ToolformerError
+from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST, Manifest, ObjectStore, PublishedFile
 from toolformer_ops.storage.shared_files import replace_file
 
+logger = logging.getLogger(__name__)
+
+KIND = "checkpoint"
 WHOLE = "whole.json"
 WEIGHTS = "*.safetensors"
 CONFIGURATION = "*.json"
@@ -28,17 +48,11 @@ class Checkpoints:
     def __init__(self, folder: Path, key: str) -> None:
         """`key` names what decides the training: a checkpoint of another key is never resumed from."""
         self.folder = folder
-        self._key = key
+        self.key = key
 
     def path(self, step: int) -> Path:
         """Where Trainer writes the checkpoint of a step."""
         return self.folder / f"checkpoint-{step}"
-
-    @staticmethod
-    def newest(folder: Path) -> int | None:
-        """The step of the newest whole checkpoint of any training in a folder of checkpoints; None where there is none."""
-        whole = (path for path in folder.glob("checkpoint-*") if _mark(path).get("files") == _sizes(path))
-        return max((_step(path) for path in whole), default=None)
 
     def files(self, step: int, best_step: int | None) -> dict[str, Path]:
         """The files of the checkpoint of a step and of the best step's weights, by their names below the folder."""
@@ -46,20 +60,15 @@ class Checkpoints:
         files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
         return {file.relative_to(self.folder).as_posix(): file for file in files}
 
-    @property
-    def key(self) -> str:
-        """What decides the training."""
-        return self._key
-
     def last_step(self) -> int | None:
-        """The step of the newest whole checkpoint; None where there is none."""
-        whole = [path for path in self.folder.glob("checkpoint-*") if self._is_whole(path)]
-        return max((_step(path) for path in whole), default=None)
+        """The step of the newest whole checkpoint; None if there is none."""
+        return max(whole_steps(self.folder, self.key), default=None)
 
     def forget_broken(self) -> None:
         """Remove checkpoints that are not whole, or not of this training."""
+        whole = whole_steps(self.folder, self.key)
         for path in self.folder.glob("checkpoint-*"):
-            if not self._is_whole(path):
+            if _step(path) not in whole:
                 shutil.rmtree(path)
 
     def conclude(self, step: int, best_step: int | None) -> None:
@@ -72,7 +81,7 @@ class Checkpoints:
                 shutil.rmtree(stale, ignore_errors=True)
             copy_weights(path, partial)
             partial.replace(best)
-        replace_file(path / WHOLE, json.dumps({"key": self._key, "files": _sizes(path)}))
+        replace_file(path / WHOLE, json.dumps({"key": self.key, "files": _sizes(path)}))
         for other in [*self.folder.glob("checkpoint-*"), *self.folder.glob("best-*")]:
             if other not in (path, self._best(best_step)):
                 shutil.rmtree(other)
@@ -84,21 +93,22 @@ class Checkpoints:
     def _best(self, step: int | None) -> Path:
         return self.folder / f"best-{step}"
 
-    def _is_whole(self, path: Path) -> bool:
-        return _mark(path) == {"key": self._key, "files": _sizes(path)}
+
+def whole_steps(folder: Path, key: str | None = None) -> list[int]:
+    """The steps of the whole checkpoints in a folder: of the training that `key` names, or of any."""
+    steps = []
+    for path in folder.glob("checkpoint-*"):
+        try:
+            mark = json.loads((path / WHOLE).read_text(encoding="utf-8"))
+            if mark == {"key": mark["key"] if key is None else key, "files": _sizes(path)}:
+                steps.append(_step(path))
+        except (OSError, ValueError, TypeError, KeyError):  # not there, or cut off
+            continue
+    return steps
 
 
 def _step(path: Path) -> int:
     return int(path.name.rpartition("-")[2])
-
-
-def _mark(path: Path) -> dict[str, Any]:
-    """What `whole.json` says; nothing where it is not there or was cut off."""
-    try:
-        value = json.loads((path / WHOLE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def link(source: Path, target: Path) -> None:
@@ -122,3 +132,104 @@ def copy_weights(source: Path, target: Path) -> None:
 def _sizes(path: Path) -> dict[str, int]:
     files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith(WHOLE))
     return {str(file.relative_to(path)): file.stat().st_size for file in files}
+
+
+class SnapshotManifest(Manifest):
+    """The manifest of a snapshot, whose files it shares with the others of its training."""
+
+    @property
+    def folder(self) -> str:
+        """Key of the folder with the files of all snapshots of the training."""
+        return f"{posixpath.dirname(self.prefix)}/files"
+
+    def key_of(self, file: PublishedFile) -> str:
+        """Key of one file, by its content."""
+        return f"{self.folder}/{file.sha256}"
+
+
+class Snapshots:
+    """The snapshots of one training. At most one is being sent."""
+
+    def __init__(self, settings: Settings, training: str) -> None:
+        self._store = ObjectStore(settings)
+        self._root = f"{CHECKPOINTS}/{training}"
+        self._sending: threading.Thread | None = None
+
+    def send(self, step: int, key: str, files: Mapping[str, Path], links: Path) -> None:
+        """Send the state after a step, in the background; not where the state before is still being sent.
+
+        `key` names what decides the training; `files` are paths by name; `links` is a folder for links to them.
+        """
+        if self._sending and self._sending.is_alive():
+            logger.warning(
+                "the checkpoint of step %d stays on this disk: the one before is still being sent to S3", step
+            )
+            return
+        shutil.rmtree(links, ignore_errors=True)
+        linked: dict[str, Path] = {}
+        for name, path in files.items():
+            linked[name] = links / name
+            linked[name].parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copyfile if path.suffix == ".jsonl" else link)(path, linked[name])  # the logs grow meanwhile
+        self._sending = threading.Thread(target=self._send, args=(step, key, linked, links), daemon=True)
+        self._sending.start()
+
+    def wait(self) -> None:
+        """Return when nothing is being sent."""
+        if self._sending:
+            self._sending.join()
+
+    def _send(self, step: int, key: str, files: Mapping[str, Path], links: Path) -> None:
+        try:
+            manifest = SnapshotManifest.of(f"{self._root}/{step:08d}-{uuid.uuid4().hex[:8]}", files, KIND, key)
+            self._store.upload(manifest, files)
+            self._store.conclude(manifest, read=False)
+            kept = {manifest.key, *(manifest.key_of(file) for file in manifest.files)}
+            self._remove(besides=kept)
+            logger.info("the checkpoint of step %d is on S3: %s", step, self._store.uri(manifest.prefix))
+        except (ToolformerError, OSError) as error:
+            logger.warning("the checkpoint of step %d could not be sent to S3, the training continues: %s", step, error)
+        finally:
+            shutil.rmtree(links, ignore_errors=True)
+
+    def restore(self, folder: Path) -> None:
+        """Fetch the newest whole snapshot into the training's folder, unless the folder has a checkpoint that is as new.
+
+        Raises:
+            ObjectStoreError: S3 cannot be reached.
+        """
+        newest_here = max(whole_steps(folder / "checkpoints"), default=-1)
+        manifests = [key for key in self._store.list(f"{self._root}/") if key.endswith(f"/{MANIFEST}")]
+        for key in sorted(manifests, reverse=True):
+            prefix = posixpath.dirname(key)
+            step = int(posixpath.basename(prefix).partition("-")[0])
+            if newest_here >= step:
+                return
+            place = folder / "fetched"
+            try:
+                manifest = SnapshotManifest.from_bytes(prefix, self._store.get(key))
+                self._store.download(manifest, place)
+            except (CorruptObjectError, ObjectNotFoundError) as error:
+                logger.warning("a checkpoint on S3 is not used, since it is not whole: %s", error)
+                shutil.rmtree(place, ignore_errors=True)
+                continue
+            # The checkpoint itself comes last: with it there is something to resume from.
+            for source in sorted(place.iterdir(), key=lambda path: path.name == f"checkpoint-{step}"):
+                target = folder / source.name if source.is_file() else folder / "checkpoints" / source.name
+                if target.is_dir():
+                    shutil.rmtree(target)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source.replace(target)
+            place.rmdir()
+            logger.info("the training continues from step %d: fetched %s", step, self._store.uri(prefix))
+            return
+
+    def forget(self) -> None:
+        """Remove all snapshots: the training is done."""
+        self._remove(besides=set())
+
+    def _remove(self, besides: set[str]) -> None:
+        keys = [key for key in self._store.list(f"{self._root}/") if key not in besides]
+        # Manifests first: what they name is no snapshot any more.
+        for key in sorted(keys, key=lambda key: not key.endswith(f"/{MANIFEST}")):
+            self._store.delete(key)

@@ -16,13 +16,12 @@ import torch
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
-from toolformer_ops.finetuning.checkpoints import Checkpoints
+from toolformer_ops.finetuning.checkpoints import Snapshots
 from toolformer_ops.finetuning.curves import write_curves
 from toolformer_ops.finetuning.model_card import write_model_card
 from toolformer_ops.finetuning.processes import TrainingJob, devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training import (
     TrainedModel,
     TrainingPlan,
@@ -68,7 +67,7 @@ def train_on_release(
     )
     devices = devices_of(settings, recipe, processes)
     if settings.sends_checkpoints:
-        Snapshots(settings, recipe.model_id).restore(folder, Checkpoints.newest(folder / "checkpoints"))
+        Snapshots(settings, recipe.model_id).restore(folder)
     while True:
         try:
             trained = train_job(settings, job) if devices is None else train_in_processes(settings, job, devices)

@@ -11,9 +11,8 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from toolformer_ops import termination
 from toolformer_ops.finetuning.batches import NOT_SCORED, Collate, scored_tokens, text_loss
-from toolformer_ops.finetuning.checkpoints import Checkpoints
+from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.training_log import TrainingLog
 
 LARGEST_EXPONENT = 700.0

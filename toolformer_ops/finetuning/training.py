@@ -23,10 +23,9 @@ from toolformer_ops import termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError, TrainingError
 from toolformer_ops.finetuning.batches import collate_for
-from toolformer_ops.finetuning.checkpoints import Checkpoints, copy_weights
+from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots, copy_weights
 from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, FinetuningRecipe
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
-from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.finetuning.trainer import DevelopmentSchedule, ReleaseTrainer, StopWhenToldTo
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.models.gpus import require_own_memory

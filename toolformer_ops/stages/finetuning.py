@@ -18,9 +18,9 @@ from pathlib import Path
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, NothingToReleaseError, ObjectNotFoundError, ParameterError
+from toolformer_ops.finetuning.checkpoints import Snapshots
 from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.finetuning.snapshots import Snapshots
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import require_identity, split_revision
 from toolformer_ops.runs.run_tools import require_run
