@@ -288,10 +288,10 @@ def test_the_checksum_that_s3_made_counts_more_than_the_hash_that_a_writer_store
         answer = {"ContentLength": 1, "Metadata": {"sha256": stored}, **of_s3}
         monkeypatch.setattr(store._client, "head_object", lambda answer=answer, **_: answer)
         if fits:
-            store.require_whole(manifest, read=False)
+            store._require_whole(manifest, store._said)
         else:
             with pytest.raises(CorruptObjectError, match="found 1 missing or changed"):
-                store.require_whole(manifest, read=False)
+                store._require_whole(manifest, store._said)
 
 
 # Publications
@@ -397,6 +397,16 @@ def test_a_publication_whose_file_is_not_its_own_is_refused_by_name_until_it_is_
     assert (store.lacking(manifest), store.mend(manifest, made_again)) == ({}, ())
     store.fetch("p", tmp_path / "out")
     assert (tmp_path / "out" / "two").read_bytes() == b"22"
+
+
+def test_the_manifest_is_removed_first_so_that_nobody_begins_to_read_the_rest(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = store.publish("p", _files(tmp_path, one=b"1", two=b"22"))
+    deleted: list[str] = []
+    monkeypatch.setattr(store, "delete", deleted.append)
+    store.remove(store.list("p/"))
+    assert deleted == [manifest.key, *(manifest.key_of(file) for file in manifest.files)]
 
 
 def test_an_object_without_a_stored_hash_is_read_to_be_compared(store: ObjectStore, tmp_path: Path) -> None:

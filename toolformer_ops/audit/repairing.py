@@ -133,9 +133,7 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
     store = auditing.store
     match action:
         case "delete_objects":
-            keys = list(store.list(f"{repair['prefix']}/")) if repair["prefix"] else repair["keys"]
-            for key in keys:
-                store.delete(key)
+            store.remove(store.list(f"{repair['prefix']}/") if repair["prefix"] else repair["keys"])
         case "release":
             _release_again(auditing, repair)
         case "release_calls":

@@ -183,7 +183,7 @@ class Snapshots:
         try:
             manifest = SnapshotManifest.of(f"{self._root}/{step:08d}-{uuid.uuid4().hex[:8]}", files, KIND, key)
             self._store.upload(manifest, files)
-            self._store.conclude(manifest, read=False)
+            self._store.conclude(manifest, uploaded=True)
             kept = {manifest.key, *(manifest.key_of(file) for file in manifest.files)}
             self._remove(besides=kept)
             logger.info("the checkpoint of step %d is on S3: %s", step, self._store.uri(manifest.prefix))
@@ -229,7 +229,4 @@ class Snapshots:
         self._remove(besides=set())
 
     def _remove(self, besides: set[str]) -> None:
-        keys = [key for key in self._store.list(f"{self._root}/") if key not in besides]
-        # Manifests first: what they name is no snapshot any more.
-        for key in sorted(keys, key=lambda key: not key.endswith(f"/{MANIFEST}")):
-            self._store.delete(key)
+        self._store.remove(key for key in self._store.list(f"{self._root}/") if key not in besides)

@@ -235,7 +235,7 @@ def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
         key = store.key_of(address)
         if store.put_if_absent(key, file):
             return True
-        same = store.get(key) == file.read_bytes()
+        same = store.sha256(key) == file_sha256(file)
     else:
         target = Path(address)
         if not target.exists():

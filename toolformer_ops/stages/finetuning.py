@@ -128,12 +128,10 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
         if earlier is None or store.mend(earlier, files):
             manifest = Manifest.of(prefix, files)
             store.upload(manifest, files)
-            store.require_whole(manifest, read=False)
             if earlier is not None or registered is not None:
                 with database.transaction(database.connect(settings)) as connection:
                     database.execute(connection, queries.forgetting.withdraw_model, publication_id=model_id)
-                store.delete(f"{prefix}/{MANIFEST}")
-                store.delete(f"{prefix}/{DRAFT}")
+                store.remove([f"{prefix}/{MANIFEST}", f"{prefix}/{DRAFT}"])
             store.put_if_absent(f"{prefix}/{DRAFT}", manifest.to_bytes())
         if settings.sends_checkpoints:
             Snapshots(settings, model_id).forget()

@@ -96,8 +96,7 @@ def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> 
         if known := find_published(settings, manifest.fingerprint, manifest.source_uri):
             return known
         store = ObjectStore(settings)
-        for key in sorted(store.list(f"{prefix}/"), key=lambda key: not key.endswith(f"/{MANIFEST}")):
-            store.delete(key)
+        store.remove(store.list(f"{prefix}/"))
         logger.warning("the index at %s had lost files: it is published anew", store.uri(prefix))
         return publish()
 

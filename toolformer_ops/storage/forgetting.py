@@ -22,7 +22,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import corpus_id_of
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST
+from toolformer_ops.storage.publication import CHECKPOINTS
 
 logger = logging.getLogger(__name__)
 
@@ -183,12 +183,10 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
             f"{kind} {publication_id}: expected no unfinished run to use it, found {', '.join(row.running)}."
         )
     prefix = store.key_of(row.uri)
-    # The manifest first: without it nobody reads the other files.
-    keys = sorted(store.list(f"{prefix}/"), key=lambda key: key != f"{prefix}/{MANIFEST}")
+    keys = list(store.list(f"{prefix}/"))
     keys += store.list(f"{CHECKPOINTS}/{publication_id}/")  # of a later training of the same model that was interrupted
     if not dry_run:
-        for key in keys:
-            store.delete(key)
+        store.remove(keys)
         for folder in _trainings(settings, [publication_id]):
             shutil.rmtree(folder, ignore_errors=True)
         with database.transaction(engine) as connection:

@@ -59,17 +59,17 @@ CONFLICT_TRIES = 8
 READ_BYTES = 2**20
 """Bytes of an object that are read or copied at a time."""
 _REMEDY = "S3 cannot serve now: see its log (`toolformer-ops logs object-store`) and disk, and try again. What is written stays."
-
+_WAIT = tenacity.wait_random_exponential(multiplier=0.5, max=10)
 _ask_again = tenacity.retry(
     retry=tenacity.retry_if_exception_type(WriteConflictError),
     stop=tenacity.stop_after_attempt(CONFLICT_TRIES),
-    wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+    wait=_WAIT,
     reraise=True,
 )
 _read_again = tenacity.retry(
     retry=tenacity.retry_if_exception_type(BrokenConnectionError),
     stop=tenacity.stop_after_attempt(READ_TRIES),
-    wait=tenacity.wait_random_exponential(multiplier=0.5, max=10),
+    wait=_WAIT,
     reraise=True,
 )
 
@@ -235,9 +235,7 @@ class Objects:
             answer = self._request("head_object", self.bucket, key, ChecksumMode="ENABLED")
         except ObjectNotFoundError:
             return None
-        checksum = answer.get(
-            "ChecksumSHA256", "-"
-        )  # made by S3 itself; of an object in parts a hash of hashes, with a "-"
+        checksum = answer.get("ChecksumSHA256", "-")  # S3's own; of an object in parts a hash of hashes, with a "-"
         stored = answer.get("Metadata", {}).get("sha256")
         sha256 = stored if "-" in checksum else base64.b64decode(checksum).hex()
         return _Head(answer["ContentLength"], sha256)

@@ -26,7 +26,7 @@ import posixpath
 import shutil
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,13 +172,18 @@ class ObjectStore(Objects):
         """
         manifest = Manifest.of(prefix, files, kind, identity)
         self.upload(manifest, files)
-        self.conclude(manifest, read=False)
+        self.conclude(manifest, uploaded=True)
         return manifest
 
     def upload(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
-        """Write the files that a manifest names and that are not there yet, but not the manifest: nobody sees them yet."""
+        """Write the files that a manifest names and that are not there yet, but not the manifest: nobody sees them yet.
+
+        Raises:
+            ObjectNotFoundError, CorruptObjectError: a file is not there after it was written.
+        """
         self.require_bucket()
         self._write(manifest, files, self.lacking(manifest))
+        self._require_whole(manifest, self._said)
 
     def lacking(self, manifest: Manifest) -> dict[PublishedFile, str]:
         """The files of a publication whose object is not there with its content, each with what was found.
@@ -208,17 +213,9 @@ class ObjectStore(Objects):
             return f"{head.size} bytes"
         return None if head.sha256 in (None, file.sha256) else f"content {head.sha256}"
 
-    def require_whole(self, manifest: Manifest, *, read: bool = True) -> None:
-        """Fail unless every object of a publication is there with its content.
-
-        `read`: every object is read and hashed; else, of objects that this process has just written, HEAD is asked.
-
-        Raises:
-            ObjectNotFoundError: objects are missing.
-            CorruptObjectError: an object has another content.
-        """
-        found = {file: (self.found_instead if read else self._said)(manifest, file) for file in manifest.files}
-        lacking = {file: what for file, what in found.items() if what is not None}
+    def _require_whole(self, manifest: Manifest, instead: Callable[[Manifest, PublishedFile], str | None]) -> None:
+        """Fail unless every object of a publication is there with its content."""
+        lacking = {file: what for file in manifest.files if (what := instead(manifest, file)) is not None}
         if not lacking:
             return
         missing = all(what == "nothing" for what in lacking.values())
@@ -254,16 +251,17 @@ class ObjectStore(Objects):
                 self.delete(key)
                 self.put_if_absent(key, files[file.name])
 
-    def conclude(self, manifest: Manifest, *, read: bool = True) -> bool:
-        """Write the manifest of files that `upload` has written; whether this call wrote it (else it was there, and equal).
+    def conclude(self, manifest: Manifest, *, uploaded: bool = False) -> bool:
+        """Write the manifest of files that are there; whether this call wrote it (else it was there, and equal).
 
-        `read`: as for `require_whole`.
+        Every object is read and hashed first, unless this process has just `uploaded` them.
 
         Raises:
             ObjectNotFoundError, CorruptObjectError: a file is not there, or not with its size and hash.
             AlreadyPublishedError: other contents were published under this prefix.
         """
-        self.require_whole(manifest, read=read)
+        if not uploaded:
+            self._require_whole(manifest, self.found_instead)
         if self.put_if_absent(manifest.key, manifest.to_bytes()):
             return True
         published = Manifest.from_bytes(manifest.prefix, self.get(manifest.key))
@@ -273,6 +271,11 @@ class ObjectStore(Objects):
                 f"{published.content_sha256[:16]} published before. A publication never changes: use another id."
             )
         return False
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Delete objects, manifests first: without its manifest nobody reads a publication's files."""
+        for key in sorted(keys, key=lambda key: not key.endswith(f"/{MANIFEST}")):
+            self.delete(key)
 
     def read_manifest(self, prefix: str, name: str = MANIFEST) -> Manifest | None:
         """The manifest of a publication; None where nothing is published under this prefix.
