@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Row
+
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings
 from toolformer_ops.errors import EvaluationDataError, ParameterError, ToolError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import CALENDAR_DATE, SuiteScore, Variant
-from toolformer_ops.evaluation.session import Entrant, LoadedSuite, Outcome, evaluate, load_suites
+from toolformer_ops.evaluation.session import Entrant, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.evaluation.suites import PERPLEXITY
 from toolformer_ops.runs.choices import RunChoices
@@ -46,42 +48,12 @@ class EvaluatedModel:
     variants: tuple[tuple[Variant, int], ...]
     """Each with its k."""
 
-
-@dataclass(frozen=True)
-class EvaluationRun:
-    """A run with its models, and what of one suite has scores."""
-
-    run_id: str
-    choices: RunChoices
-    model_identity: str
-    models: tuple[EvaluatedModel, ...]
-    known: frozenset[tuple[Any, ...]]
-    """Subset, model, variant, k, number of inputs, hash of the data and the Calendar's date, for each score of the suite."""
-
-    def variants_to_evaluate(self, model: EvaluatedModel, suite: LoadedSuite) -> tuple[tuple[Variant, int], ...]:
-        """The variants of a model without a score on some data set of the suite."""
-        variants = model.variants[:1] if suite.name == PERPLEXITY else model.variants  # a perplexity has no tools
-        inputs = [(one.data_set.name, len(one.questions), one.sha256) for one in suite.data_sets]
-        return tuple(
-            variant
-            for variant in variants
-            if not all(
-                (name, model.name, *variant, count, sha, CALENDAR_DATE) in self.known for name, count, sha in inputs
-            )
-        )
-
-    def load(self, settings: Settings, model: EvaluatedModel) -> "WritingModel":
-        """The model, loaded.
-
-        Raises:
-            RecipeMismatchError: the language model is not the one that the run was started with.
-        """
-        from toolformer_ops.decoding.model import WritingModel
-
-        loaded = WritingModel.load(settings, model.address, tools=self.choices.tools)
-        if model.model_id is None:
-            require_identity(f"run {self.run_id} was started", self.model_identity, loaded.identity, model.address)
-        return loaded
+    @classmethod
+    def of_row(cls, row: Row[Any]) -> "EvaluatedModel":
+        """A finetuned model of the run."""
+        baseline: tuple[tuple[Variant, int], ...] = (("without_calls", 0),)
+        toolformer: tuple[tuple[Variant, int], ...] = (("disabled", 0), ("with_tools", CALL_START_RANK))
+        return cls(row.model_id, row.model_id, row.uri, baseline if row.without_calls else toolformer)
 
 
 def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
@@ -94,20 +66,51 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         RecipeMismatchError: the language model is not the one that the run was started with.
         ModelError, ObjectStoreError, DatabaseError: a model, S3 or Postgres fails.
     """
-    # 1. The run and the suite's data, before any model is loaded.
+    # 1. The run with its models, and the suite's data, before any model is loaded.
     name = suite.partition(":")[0]  # math:gsm8k is one data set of math
-    run = load_evaluation_run(settings, run_id, name)
+    with database.transaction(database.connect(settings)) as connection:
+        run = require_run(connection, run_id)
+        finetuned = database.fetch_all(connection, queries.evaluation.models_of_run, run_id=run_id)
+        known = {
+            tuple(row)
+            for row in database.fetch_all(connection, queries.evaluation.known_scores, run_id=run_id, suite=name)
+        }
+    choices = RunChoices.parse(run.parameters)
+    if not choices.evaluation_data:
+        raise ParameterError(
+            f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found none. "
+            "docs/evaluation.md says what is in it."
+        )
+    base = EvaluatedModel(name=run.model_identity, model_id=None, address=choices.model, variants=(("base", 0),))
+    models = [*(EvaluatedModel.of_row(row) for row in reversed(finetuned)), base]
     outcome = Outcome()
-    folder = DataFolder(settings, run.choices.evaluation_data)
-    suites = load_suites(folder, [suite], run.choices.evaluation_inputs, outcome)
+    folder = DataFolder(settings, choices.evaluation_data)
+    suites = load_suites(folder, [suite], choices.evaluation_inputs, outcome)
     if outcome.failures:
         raise EvaluationDataError(outcome.failures[name])
-    # 2. Each model in the variants that have no score.
-    entrants = [
-        Entrant(load=functools.partial(run.load, settings, model), variants=variants, name=model.name)
-        for model in run.models
-        if (variants := run.variants_to_evaluate(model, suites[0]))
-    ]
+    inputs = [(one.data_set.name, len(one.questions), one.sha256) for one in suites[0].data_sets]
+
+    # 2. Each model in the variants without a score on some data set. The model with tools is first: where a tool is down, the
+    #    stage ends before it evaluates the others.
+    def load(model: EvaluatedModel) -> "WritingModel":
+        from toolformer_ops.decoding.model import WritingModel
+
+        loaded = WritingModel.load(settings, model.address, tools=choices.tools)
+        if model is base:
+            require_identity(f"run {run_id} was started", base.name, loaded.identity, model.address)
+        return loaded
+
+    entrants = []
+    for model in sorted(models, key=lambda model: model.variants[-1][0] != "with_tools"):
+        undone = tuple(
+            variant
+            for variant in (model.variants[:1] if name == PERPLEXITY else model.variants)  # a perplexity has no tools
+            if not all(
+                (subset, model.name, *variant, count, sha, CALENDAR_DATE) in known for subset, count, sha in inputs
+            )
+        )
+        if undone:
+            entrants.append(Entrant(load=functools.partial(load, model), variants=undone, name=model.name))
     evaluate(entrants, suites, outcome)
     if outcome.failures:
         raise ToolError(outcome.failures[name])
@@ -126,42 +129,8 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         of_variant: write_inputs(store, run_id, [one for evaluation in group for one in evaluation.inputs])
         for of_variant, group in groupby(evaluations, lambda one: key(one.score))
     }
-    ids = {model.name: model.model_id for model in run.models}
+    ids = {model.name: model.model_id for model in models}
     with database.transaction(database.connect(settings)) as connection:
         written = write_scores(connection, run_id, outcome.scores, ids, files)
     logger.info("suite %s of run %s: %d scores", name, run_id, written)
     return written
-
-
-def load_evaluation_run(settings: Settings, run_id: str, suite: str) -> EvaluationRun:
-    """The run with its models, and what of the suite has scores.
-
-    Raises:
-        ParameterError: there is no such run, or it does not say where the data are.
-    """
-    with database.transaction(database.connect(settings)) as connection:
-        run = require_run(connection, run_id)
-        finetuned = database.fetch_all(connection, queries.evaluation.models_of_run, run_id=run_id)
-        known = database.fetch_all(connection, queries.evaluation.known_scores, run_id=run_id, suite=suite)
-    choices = RunChoices.parse(run.parameters)
-    if not choices.evaluation_data:
-        raise ParameterError(
-            f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found none. "
-            "docs/evaluation.md says what is in it."
-        )
-    identity = run.model_identity
-    models = [EvaluatedModel(name=identity, model_id=None, address=choices.model, variants=(("base", 0),))]
-    for row in finetuned:
-        baseline: tuple[tuple[Variant, int], ...] = (("without_calls", 0),)
-        toolformer: tuple[tuple[Variant, int], ...] = (("disabled", 0), ("with_tools", CALL_START_RANK))
-        variants = baseline if row.without_calls else toolformer
-        models.insert(0, EvaluatedModel(name=row.model_id, model_id=row.model_id, address=row.uri, variants=variants))
-    # The model with tools first: if a tool is down, the stage ends before it evaluates the others.
-    models.sort(key=lambda model: model.variants[-1][0] != "with_tools")
-    return EvaluationRun(
-        run_id=run_id,
-        choices=choices,
-        model_identity=identity,
-        models=tuple(models),
-        known=frozenset(tuple(row) for row in known),
-    )

@@ -6,8 +6,7 @@ In two parts: the tool, and the filter, which paragraphs are worth asking for tr
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
@@ -49,10 +48,9 @@ class MachineTranslation(Tool):
     def filter(self, document: Document) -> list[FilterDecision]:
         """One decision a paragraph, or one for a document that has none."""
         decisions = []
-        for paragraph in paragraphs(document.text):
-            reason = judge_paragraph(paragraph.text)
-            start, end = paragraph.start_char, paragraph.start_char + len(paragraph.text)
-            decisions.append(FilterDecision(reason == FOREIGN_BETWEEN_ENGLISH, reason, paragraph.number, start, end))
+        for number, match in enumerate(_LINE.finditer(document.text)):
+            reason = judge_paragraph(match.group())
+            decisions.append(FilterDecision(reason == FOREIGN_BETWEEN_ENGLISH, reason, number, *match.span()))
         return decisions or [FilterDecision(False, NO_PARAGRAPH, end_char=len(document.text))]
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
@@ -141,25 +139,8 @@ NO_LETTERS = "only_numbers_or_symbols"
 NO_PARAGRAPH = "no_paragraph"
 
 _TOKEN = re.compile(rf"[{UNSPACED_SCRIPTS}]|[^\s{UNSPACED_SCRIPTS}]+")
-_LINE = re.compile(r"[^\n]*\S[^\n]*")
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """One line of a document that is not blank."""
-
-    number: int
-    """From 0."""
-    start_char: int
-    """Offset in the document, after white space at the line's start."""
-    text: str
-
-
-def paragraphs(text: str) -> Iterator[Paragraph]:
-    """The lines of `text` that are not blank, without white space at their ends."""
-    for number, match in enumerate(_LINE.finditer(text)):
-        line = match.group()
-        yield Paragraph(number, match.start() + len(line) - len(line.lstrip()), line.strip())
+_LINE = re.compile(r"\S(?:[^\n]*\S)?")
+"""A line that is not blank, without white space at its ends."""
 
 
 def judge_paragraph(text: str) -> str:

@@ -10,7 +10,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
-from toolformer_ops.tools.machine_translation import TOOL, judge_paragraph, paragraphs
+from toolformer_ops.tools.machine_translation import TOOL, judge_paragraph
 
 ENGLISH = "The old man walked slowly along the river and looked at the boats that came down."
 FRENCH = "Il faut que nous allions tout de suite chercher le docteur avant la nuit."
@@ -86,8 +86,8 @@ def test_a_document_without_a_paragraph_has_one_decision(text: str) -> None:
 
 
 def test_paragraphs_are_lines_that_are_not_blank() -> None:
-    found = [(item.number, item.start_char, item.text) for item in paragraphs("a\n\n  b c \nd")]
-    assert found == [(0, 0, "a"), (1, 5, "b c"), (2, 10, "d")]
+    found = [(item.paragraph, item.start_char, item.end_char) for item in TOOL.filter(Document.of("a\n\n  b c \nd"))]
+    assert found == [(0, 0, 1), (1, 5, 8), (2, 10, 11)]
 
 
 # What is asked

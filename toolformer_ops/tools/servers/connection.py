@@ -111,10 +111,10 @@ class Connection:
             asked = self._client.call_tool_mcp(self._file.tool, dict(arguments), timeout=seconds)
             return await _within(seconds + 1, asked)
         except Exception as error:  # the transports raise their own, such as httpx2's, OSError and RuntimeError
-            code = error.code if isinstance(error, MCPError) else CONNECTION_CLOSED
-            if code == REQUEST_TIMEOUT or (code == CONNECTION_CLOSED and _is_timeout(error)):
+            code = error.code if isinstance(error, MCPError) else None
+            if code == REQUEST_TIMEOUT or (code is None and _is_timeout(error)):
                 raise NoAnswerError(TIMED_OUT, f"no answer within {seconds:g} s") from error
-            if code == CONNECTION_CLOSED or _status(error) is not None:
+            if code in {None, CONNECTION_CLOSED} or _status(error) is not None:
                 await asyncio.sleep(STDERR_SECONDS)
                 raise NoAnswerError(FAILED, self._hidden(_message(error) + self._stderr())) from error
             logger.warning("%s: the server refused a request: %.200r", self._file.name, str(error))
