@@ -99,12 +99,12 @@ def evaluate(
     entrants += [_entrant(settings, address, [(variant, 0)], ()) for address, variant in others if address]
     run(entrants, suites, outcome)
     if out is not None:
-        out.write_bytes(input_lines(one for evaluation in outcome.evaluations for one in evaluation.inputs))
+        out.write_bytes(input_lines(found for evaluation in outcome.evaluations for found in evaluation.inputs))
     comparisons = compare_evaluations(outcome.evaluations)
     if as_json:
         found = {
             "scores": [dataclasses.asdict(score) for score in outcome.scores],
-            "differences": [dataclasses.asdict(one) for one in comparisons],
+            "differences": [dataclasses.asdict(compared) for compared in comparisons],
             "left_out": outcome.left_out,
             "failures": outcome.failures,
         }

@@ -123,7 +123,7 @@ def _print_trial(trial: "Trial") -> None:
     kept = [line for line in trial.lines if line["kept"]]
     typer.echo(f"calls with a result: {len(trial.lines)}, kept: {len(kept)}")
     for line in sorted(
-        trial.lines, key=lambda one: float("inf") if one["loss_reduction"] is None else -one["loss_reduction"]
+        trial.lines, key=lambda line: float("inf") if line["loss_reduction"] is None else -line["loss_reduction"]
     )[:SHOWN_CALLS]:
         typer.echo(
             json.dumps(

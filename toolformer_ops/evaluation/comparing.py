@@ -47,9 +47,9 @@ def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
     subsets: dict[tuple[str, str], dict[tuple[int, str, int], list[EvaluatedInput]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    for one in inputs:
-        answered = (VARIANTS.index(one.variant), one.model, one.call_start_rank)
-        subsets[one.suite, one.subset][answered].append(one)
+    for answer in inputs:
+        answered = (VARIANTS.index(answer.variant), answer.model, answer.call_start_rank)
+        subsets[answer.suite, answer.subset][answered].append(answer)
     pairs = []
     for by_model in subsets.values():
         with_tools = [key for key in by_model if VARIANTS[key[0]] == "with_tools"]
@@ -60,9 +60,9 @@ def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
 
 
 def _compared(ours: Sequence[EvaluatedInput], others: Sequence[EvaluatedInput]) -> Comparison | None:
-    """On the inputs that both answered; None where there are none."""
-    theirs = {one.number: one.correct for one in others}
-    shared = {one.number: (one.correct, theirs[one.number]) for one in ours if one.number in theirs}
+    """On the inputs that both answered; None if there are none."""
+    theirs = {answer.number: answer.correct for answer in others}
+    shared = {answer.number: (answer.correct, theirs[answer.number]) for answer in ours if answer.number in theirs}
     if not shared:
         return None
     return Comparison(

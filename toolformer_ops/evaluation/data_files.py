@@ -140,7 +140,7 @@ class DataFolder:
         self._settings = settings
 
     def require(self) -> None:
-        """Do nothing where the data folder is there; an s3:// address is not looked at.
+        """Do nothing if the data folder is there; an s3:// address is not looked at.
 
         Raises:
             ParameterError: this deployment lets nobody read there.

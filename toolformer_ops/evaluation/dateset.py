@@ -102,14 +102,14 @@ def dateset_lines(seed: int = 0) -> bytes:
     lines = [
         json.dumps(
             {
-                "question": one.question,
-                "answer": list(one.answers),
-                "date": one.current_date.isoformat(),
-                "template": one.template,
+                "question": asked.question,
+                "answer": list(asked.answers),
+                "date": asked.current_date.isoformat(),
+                "template": asked.template,
             },
             ensure_ascii=False,
         )
-        for one in generate_dateset(seed)
+        for asked in generate_dateset(seed)
     ]
     return ("\n".join(lines) + "\n").encode()
 

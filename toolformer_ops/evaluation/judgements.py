@@ -58,7 +58,7 @@ class Rate:
 
     @property
     def share(self) -> float | None:
-        """None where nothing was judged."""
+        """None if nothing was judged."""
         return self.useful / self.judged if self.judged else None
 
     @property
@@ -89,7 +89,7 @@ class Agreement:
     """Calls and placebos that both judged and neither skipped."""
     same: int
     kappa: float | None
-    """None where both always say one and the same, so that chance alone would agree."""
+    """None if both always say one and the same, so that chance alone would agree."""
 
     @property
     def share(self) -> float:
@@ -114,7 +114,10 @@ def results(judgements: Sequence[Judgement]) -> list[ReviewResult]:
             tool,
             *(
                 Rate(
-                    *(sum(one.verdict == verdict for one in group if one.is_placebo == placebo) for verdict in VERDICTS)
+                    *(
+                        sum(judged.verdict == verdict for judged in group if judged.is_placebo == placebo)
+                        for verdict in VERDICTS
+                    )
                 )
                 for placebo in (False, True)
             ),
@@ -131,8 +134,8 @@ def agreements(judgements: Sequence[Judgement]) -> list[Agreement]:
             said[judged.tool, judged.reviewer][judged.call_id, judged.is_placebo] = judged.verdict
     found = []
     for (tool, first), (other_tool, second) in itertools.combinations(sorted(said), 2):
-        one, other = said[tool, first], said[other_tool, second]
-        pairs = [(one[key], other[key]) for key in one.keys() & other.keys()] if tool == other_tool else []
+        mine, other = said[tool, first], said[other_tool, second]
+        pairs = [(mine[key], other[key]) for key in mine.keys() & other.keys()] if tool == other_tool else []
         if pairs:
             same = sum(left == right for left, right in pairs)
             found.append(Agreement(first, second, tool, both=len(pairs), same=same, kappa=cohens_kappa(pairs)))
@@ -140,7 +143,7 @@ def agreements(judgements: Sequence[Judgement]) -> list[Agreement]:
 
 
 def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
-    """The agreement of two raters beyond chance, 1 at most; None where chance alone agrees always."""
+    """The agreement of two raters beyond chance, 1 at most; None if chance alone agrees always."""
     size = len(pairs)
     observed = sum(left == right for left, right in pairs) / size
     of_first, of_second = Counter(left for left, _ in pairs), Counter(right for _, right in pairs)

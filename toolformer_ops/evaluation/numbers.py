@@ -30,7 +30,7 @@ _FRACTION_SLASH = "\u2044"
 
 
 def first_number(text: str) -> Fraction | None:
-    """The number that the text predicts, or None where it holds none."""
+    """The number that the text predicts, or None if it holds none."""
     plain = _plain(text)
     equation = _EQUATION.search(plain)
     after = _first(plain[equation.end() :]) if equation else None
@@ -38,7 +38,7 @@ def first_number(text: str) -> Fraction | None:
 
 
 def is_right_number(written: Fraction, right: Fraction) -> bool:
-    """Whether a number is the right one: exactly where that is whole, else to within `TOLERANCE`."""
+    """Whether a number is the right one: exactly if that is whole, else to within `TOLERANCE`."""
     return written == right if right.denominator == 1 else abs(written - right) <= TOLERANCE
 
 

@@ -26,7 +26,7 @@ VARIANT_NAMES: Mapping[Variant, str] = {
 
 
 def variant_title(variant: Variant, call_start_rank: int) -> str:
-    """The name of a variant with its k, where calls are allowed."""
+    """The name of a variant with its k if calls are allowed."""
     return VARIANT_NAMES[variant] + (f", k = {call_start_rank}" if variant == "with_tools" else "")
 
 
@@ -43,7 +43,7 @@ class Question:
     answers: tuple[str, ...]
     """Any of these is right; at least one."""
     date: datetime.date | None = None
-    """The current date that the Calendar tells, where the data set has one; None is `CALENDAR_DATE`."""
+    """The current date that the Calendar tells, if the data set has one; None is `CALENDAR_DATE`."""
     shared_head: str = ""
     """The beginning of the prompt, where others of the data set begin so, too."""
 
@@ -58,7 +58,7 @@ class Evaluated:
     """Identity of the model: name@content hash, or the id of a finetuned model."""
     variant: Variant
     call_start_rank: int
-    """k: 0 where calls are disabled."""
+    """k: 0 if calls are disabled."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class SuiteScore(Evaluated):
     inputs_with_call: int
     """Inputs with a call of any tool that gave a result."""
     score_with_call: float | None
-    """The score among these, in [0, 1]; None where there are none."""
+    """The score among these, in [0, 1]; None if there are none."""
     score_without_call: float | None
-    """The score among all other inputs; None where there are none."""
+    """The score among all other inputs; None if there are none."""
     seconds: float
     """Wall-clock seconds of writing and scoring."""
     data_sha256: str
@@ -102,7 +102,7 @@ class EvaluatedInput(Evaluated):
     written: str
     """The continuation with its calls and their results."""
     predicted: str
-    """The part of the continuation without calls that was compared: the first words, or a number; empty where there is none."""
+    """The part of the continuation without calls that was compared: the first words, or a number; empty if there is none."""
     correct: bool
     calls: tuple[MadeCall, ...]
     date: datetime.date | None = None

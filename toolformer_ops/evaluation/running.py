@@ -7,7 +7,7 @@ its k, and at most one call an input. What is judged is the continuation without
 asked one after another, so that their beginning is computed once; what is written for one does not depend on the others.
 
 A tool that is down would make its model look worse than it is, so there is no score then: `ToolError` names suite and tool. A
-tool is down where it cannot be opened, or where all of its calls (at least `FAILED_CALLS`) ended in an error or a time-out.
+tool is down if it cannot be opened, or if all of its calls (at least `FAILED_CALLS`) ended in an error or a time-out.
 A prompt that is longer than the model's window is not asked, and is wrong.
 
 Perplexity by token is exp(nats / tokens) over all texts together, by byte exp(nats / bytes of UTF-8), which compares vocabularies
@@ -118,9 +118,9 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
     alike = sorted(loaded.questions, key=lambda question: (question.shared_head, question.prompt, question.number))
     judged: dict[int, EvaluatedInput] = {}
     for first in range(0, len(alike), QUESTIONS_AT_ONCE):
-        for one in _write_and_judge(asked, suite, alike[first : first + QUESTIONS_AT_ONCE], decoding):
-            judged[one.number] = one
-        right = sum(one.correct for one in judged.values())
+        for found in _write_and_judge(asked, suite, alike[first : first + QUESTIONS_AT_ONCE], decoding):
+            judged[found.number] = found
+        right = sum(found.correct for found in judged.values())
         logger.info(
             "%s %s, %s: %d of %d asked, %.1f %% right, %.0f s",
             suite.name, loaded.data_set.name, asked.title, len(judged), len(alike), 100 * right / len(judged),
@@ -130,11 +130,13 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
     # 3. Score, unless a tool was down.
     inputs = tuple(judged[question.number] for question in loaded.questions)
     require_working_tools(suite, inputs)
-    right = sum(one.correct for one in inputs)
+    right = sum(found.correct for found in inputs)
     interval = wilson_interval(right, len(inputs))
-    with_call = [one.correct for one in inputs if one.has_call]
-    without_call = [one.correct for one in inputs if not one.has_call]
-    by_tool = Counter(tool for one in inputs for tool in {call.tool for call in one.calls if call.result is not None})
+    with_call = [found.correct for found in inputs if found.has_call]
+    without_call = [found.correct for found in inputs if not found.has_call]
+    by_tool = Counter(
+        tool for found in inputs for tool in {call.tool for call in found.calls if call.result is not None}
+    )
     score = SuiteScore(
         suite=suite.name,
         subset=loaded.data_set.name,
@@ -205,8 +207,8 @@ def require_working_tools(suite: Suite, inputs: Sequence[EvaluatedInput]) -> Non
         ToolError: a tool was down; names the suite.
     """
     calls: dict[str, list[MadeCall]] = defaultdict(list)
-    for one in inputs:
-        for call in one.calls:
+    for found in inputs:
+        for call in found.calls:
             calls[call.tool].append(call)
     for tool, made in calls.items():
         failed = sum(call.reason in {TOOL_ERROR, TIMED_OUT} for call in made)

@@ -65,7 +65,7 @@ class Outcome:
         logger.error("suite %s failed: %s", suite, reason)
         self.failures[suite] = reason
         self.scores = [score for score in self.scores if score.suite != suite]
-        self.evaluations = [one for one in self.evaluations if one.score.suite != suite]
+        self.evaluations = [found for found in self.evaluations if found.score.suite != suite]
 
 
 def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, outcome: Outcome) -> list[LoadedSuite]:
@@ -100,7 +100,7 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
             outcome.fail(suite, str(error))
             continue
         loaded.append(found)
-        left_out = {one.data_set.name: dict(one.left_out) for one in found.data_sets}
+        left_out = {loaded_set.data_set.name: dict(loaded_set.left_out) for loaded_set in found.data_sets}
         outcome.left_out[suite] = {subset: reasons for subset, reasons in left_out.items() if reasons}
     return loaded
 
@@ -151,9 +151,11 @@ def evaluate(entrants: Iterable[Entrant], suites: Sequence[LoadedSuite], outcome
                 outcome.scores += [score for texts in suite.data_sets for score in evaluate_texts(disabled, texts)]
                 continue
             try:
-                for one in reversed(asked):  # with tools first: a tool that is down is noticed before anything else
+                for variant_asked in reversed(
+                    asked
+                ):  # with tools first: a tool that is down is noticed before anything else
                     for questions in suite.data_sets:
-                        found = evaluate_data_set(one, SUITES[suite.name], questions)
+                        found = evaluate_data_set(variant_asked, SUITES[suite.name], questions)
                         outcome.evaluations.append(found)
                         outcome.scores.append(found.score)
             except ToolError as error:

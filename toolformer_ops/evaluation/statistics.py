@@ -39,7 +39,7 @@ class PairedDifference:
     """McNemar's exact test, two-sided: the chance of so uneven a split if either were as likely to be right alone."""
     detectable: float | None
     """The smallest true difference that so many inputs show with 80 % power at the 5 % level, where as large a share of them as
-    here is right for only one of the two; None where they are too few for any."""
+    here is right for only one of the two; None if they are too few for any."""
 
 
 def wilson_interval(successes: int, trials: int) -> Interval:
@@ -85,7 +85,7 @@ def detectable_difference(inputs: int, discordant: float) -> float | None:
     """The smallest difference of two paired shares that McNemar's exact test shows with the probability `POWER`.
 
     `discordant` is the share of the inputs that only one of the two gets right; it is at least the difference itself, and is
-    raised to it where it is given smaller. None where even a difference of 1 is not shown, with fewer than 6 inputs.
+    raised to it if it is given smaller. None if even a difference of 1 is not shown, with fewer than 6 inputs.
     """
     if mcnemar_power(inputs, 1.0, 1.0) < POWER:
         return None
@@ -108,7 +108,7 @@ def mcnemar_power(inputs: int, difference: float, discordant: float) -> float:
     from scipy.stats import binom
 
     counts = np.arange(inputs + 1)  # of inputs that only one gets right
-    # The test rejects where the smaller side has at most so many; -1 where it never does.
+    # The test rejects where the smaller side has at most so many; -1 if it never does.
     largest = binom.ppf(SIGNIFICANCE / 2, counts, 0.5)
     largest -= binom.cdf(largest, counts, 0.5) > SIGNIFICANCE / 2
     first_alone = min(1.0, (1 + difference / discordant) / 2)  # the share of these that the first gets right
@@ -121,7 +121,7 @@ def newcombe_interval(both: int, only_first: int, only_second: int, neither: int
     inputs = both + only_first + only_second + neither
     p, q = (both + only_first) / inputs, (both + only_second) / inputs
     of_first, of_second = wilson_interval(both + only_first, inputs), wilson_interval(both + only_second, inputs)
-    # The correlation of the two; its numerator is moved towards 0 by half the inputs where it is positive.
+    # The correlation of the two; its numerator is moved towards 0 by half the inputs if it is positive.
     margins = (both + only_first) * (only_second + neither) * (both + only_second) * (only_first + neither)
     numerator: float = both * neither - only_first * only_second
     if numerator > 0:

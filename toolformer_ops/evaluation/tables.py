@@ -66,7 +66,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One model in one variant; a cell a column, None where it was not evaluated."""
+    """One model in one variant; a cell a column, None if it was not evaluated."""
 
     name: str
     series: int
@@ -103,7 +103,7 @@ def visible(text: str) -> str:
 def suite_tables(scores: Sequence[SuiteScore]) -> list[SuiteTable]:
     """One table a suite, in the order in which the suites come.
 
-    Rows are in the paper's order; k and the model are named only where they tell rows apart.
+    Rows are in the paper's order; k and the model are named only if they tell rows apart.
     """
     return [
         _table([score for score in scores if score.suite == suite])
@@ -134,7 +134,7 @@ def _table(scores: Sequence[SuiteScore]) -> SuiteTable:
         name += f", k = {k}" if len({key[2] for key in alike}) > 1 else ""
         name += f" ({model})" if len({key[1] for key in alike}) > 1 else ""
         of_row = [found.get((series, model, k)) for found in by_column.values()]
-        cells = [Cell(one, one.score == most) if one else None for one, most in zip(of_row, best, strict=True)]
+        cells = [Cell(score, score.score == most) if score else None for score, most in zip(of_row, best, strict=True)]
         rows.append(ModelRow(name, series, k, tuple(cells)))
     return SuiteTable(
         suite=scores[0].suite,
@@ -202,20 +202,22 @@ def print_call_table(console: Console, scores: Sequence[SuiteScore]) -> None:
 
 def print_comparisons(console: Console, comparisons: Sequence[Comparison]) -> None:
     """Paired differences, in points, with their intervals and McNemar's test."""
-    rows = [
-        (
-            one.subset, str(one.call_start_rank), one.other, str(one.inputs), f"{100 * one.found.difference:+.1f}",
-            f"{100 * one.found.interval.low:+.1f} to {100 * one.found.interval.high:+.1f}",
-            f"{one.found.only_first} : {one.found.only_second}", f"{one.found.p_value:.2g}", percent(one.found.detectable),
-        )
-        for one in comparisons
-    ]  # fmt: skip
+    rows = []
+    for compared in comparisons:
+        found = compared.found
+        rows.append(
+            (
+                compared.subset, str(compared.call_start_rank), compared.other, str(compared.inputs),
+                f"{100 * found.difference:+.1f}", f"{100 * found.interval.low:+.1f} to {100 * found.interval.high:+.1f}",
+                f"{found.only_first} : {found.only_second}", f"{found.p_value:.2g}", percent(found.detectable),
+            )
+        )  # fmt: skip
     columns = ("subset", "k", "against", "n", "points", "95 % interval", "only one", "p", "shows from")
     _print(console, COMPARISONS, columns, rows)
 
 
 def _print(console: Console, heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table under its heading; nothing where it has no row."""
+    """A table under its heading; nothing if it has no row."""
     if not rows:
         return
     table = Table()

@@ -88,9 +88,9 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     suites = load_suites(folder, [suite], choices.evaluation_inputs, outcome)
     if outcome.failures:
         raise EvaluationDataError(outcome.failures[name])
-    inputs = [(one.data_set.name, len(one.questions), one.sha256) for one in suites[0].data_sets]
+    inputs = [(loaded.data_set.name, len(loaded.questions), loaded.sha256) for loaded in suites[0].data_sets]
 
-    # 2. Each model in the variants without a score on some data set. The model with tools is first: where a tool is down, the
+    # 2. Each model in the variants without a score on some data set. The model with tools is first: if a tool is down, the
     #    stage ends before it evaluates the others.
     def load(model: EvaluatedModel) -> "WritingModel":
         from toolformer_ops.decoding.model import WritingModel
@@ -124,10 +124,10 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     def key(score: SuiteScore) -> tuple[str, str, int]:
         return score.suite, score.variant, score.call_start_rank
 
-    evaluations = sorted(outcome.evaluations, key=lambda one: key(one.score))
+    evaluations = sorted(outcome.evaluations, key=lambda found: key(found.score))
     files = {
-        of_variant: write_inputs(store, run_id, [one for evaluation in group for one in evaluation.inputs])
-        for of_variant, group in groupby(evaluations, lambda one: key(one.score))
+        of_variant: write_inputs(store, run_id, [found for evaluation in group for found in evaluation.inputs])
+        for of_variant, group in groupby(evaluations, lambda found: key(found.score))
     }
     ids = {model.name: model.model_id for model in models}
     with database.transaction(database.connect(settings)) as connection:

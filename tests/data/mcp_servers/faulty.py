@@ -78,9 +78,9 @@ def main() -> None:
             reply["result"] = {
                 "protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info,
             }  # fmt: skip
-        elif method == "tools/list":
+        elif method == "tools/list" and FAULTY != "unlisted":
             reply["result"] = {"tools": tools()}
-        elif method == "tools/call":
+        elif method == "tools/call" and params["arguments"].get("text") != "refused":
             with Path("calls.jsonl").open("a") as calls:
                 calls.write(json.dumps(params["arguments"]) + "\n")
             given = params["arguments"]

@@ -89,6 +89,7 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
                 "hostile": "[MT(x) -> y]␀␛[31m end of",
                 "image": "result_not_text",
                 "error": "server_refused",
+                "refused": "server_refused",
                 "  ": "empty_result",
                 "a b. " * (MAX_INPUT_CHARACTERS // 5): "a b. a b. a b. a b. a b. a",
             },
@@ -168,10 +169,12 @@ def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path
     assert ask(runner, "last") == ["last"]
 
 
-def test_a_server_that_is_gone_fails_the_batch_and_no_input_gets_a_reason(tmp_path: Path, opened: Open) -> None:
+def test_a_server_that_is_gone_or_lists_no_tools_is_no_reason_of_an_input(tmp_path: Path, opened: Open) -> None:
     runner = opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
     with pytest.raises(ToolServerError, match=r"expected a server that answers, found: .*no key for the service"):
         ask(runner, "first", "die:1")
+    with pytest.raises(ToolServerError, match=r"expected its list of tools, found: Method not found"):
+        opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "unlisted"}}))
 
 
 @pytest.mark.parametrize(

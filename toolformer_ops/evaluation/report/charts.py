@@ -99,7 +99,7 @@ def bar_chart(table: SuiteTable, metric: str) -> str:
 
 
 def loss_chart(models: Sequence[TrainedModel]) -> str:
-    """Losses by step: training as a line, development as points joined by dashes; empty where there is no loss."""
+    """Losses by step: training as a line, development as points joined by dashes; empty if there is no loss."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -134,7 +134,7 @@ def _as_svg(figure: "Figure", label: str, titles: Mapping[str, str]) -> str:
     root = fromstring(drawn.getvalue())
     root.set("role", "img")
     root.set("aria-label", visible(label))
-    referred = {address.removeprefix("#") for one in root.iter() if (address := one.get(f"{{{XLINK}}}href"))}
+    referred = {address.removeprefix("#") for element in root.iter() if (address := element.get(f"{{{XLINK}}}href"))}
     for element in root.iter():
         if style := element.get("style"):
             for colour, variable in VARIABLES.items():

@@ -35,7 +35,7 @@ class TrainedModel:
     definition: dict[str, Any]
     """Its recipe: the numbers that decide it."""
     training: tuple[tuple[int, float], ...] = ()
-    """(optimiser step, loss in nats a token); empty where it has no log."""
+    """(optimiser step, loss in nats a token); empty if it has no log."""
     development: tuple[tuple[int, float], ...] = ()
     """The same on the development documents."""
 

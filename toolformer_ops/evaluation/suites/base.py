@@ -96,9 +96,9 @@ class Item:
     answers: tuple[str, ...] = ()
     """Any of these is right."""
     date: datetime.date | None = None
-    """The current date, where the data set has one."""
+    """The current date, if the data set has one."""
     part: str = ""
-    """The part of the data set that it belongs to, such as a relation or a template; empty where there are none."""
+    """The part of the data set that it belongs to, such as a relation or a template; empty if there are none."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
 
 
 def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:
-    """The places of a sample of `size` items, ascending, given the part of each item; all places where there are not more.
+    """The places of a sample of `size` items, ascending, given the part of each item; all places if there are not more.
 
     A systematic sample: the items are put in order by part, in each part by a hash of the name and the place, and of that order
     each (items / size)-th is taken. So a part has its share of the sample, rounded up or down, and the sample depends on the data

@@ -25,7 +25,7 @@ AMONG_FIRST_FIVE = Metric("right word among the first 5 words", words=5)
 
 
 def text_before_mask(statement: str, mask: str = MASK) -> str | None:
-    """The statement up to its mask, where the mask occurs once and last but for punctuation; else None."""
+    """The statement up to its mask, if the mask occurs once and last but for punctuation; else None."""
     before, found, after = statement.partition(mask)
     if not found or mask in after or any(character.isalnum() for character in after) or not before.strip():
         return None
@@ -72,7 +72,7 @@ def fill_template(relation: str, template: str, facts: Iterable[Record]) -> Iter
     for record in facts:
         fact = (record.text("sub_label"), record.text("obj_label"))
         judgments = record.values.get("judgments", [])  # only Google-RE has them
-        votes = [one.get("judgment") == "yes" for one in judgments if isinstance(one, dict)]
+        votes = [vote.get("judgment") == "yes" for vote in judgments if isinstance(vote, dict)]
         if before is None or SUBJECT not in before:
             yield LeftOut("mask_not_last")
         elif 2 * votes.count(True) < len(votes):

@@ -19,7 +19,7 @@ _GSM8K_ANSWER = re.compile(r"####\s*(\S.*?)\s*\Z")
 
 
 def one_number(answer: str) -> str | None:
-    """The number that is the whole answer, as written; None where the answer is another."""
+    """The number that is the whole answer, as written; None if the answer is another."""
     match = _ONE_NUMBER.fullmatch(answer)
     return match.group(1) if match else None
 

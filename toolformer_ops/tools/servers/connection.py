@@ -75,7 +75,7 @@ class Connection:
         self._client: Any = None
 
     async def open(self) -> ServerTool:
-        """Start or reach the server; returns what it says of itself and of the tool. Is closed where that fails.
+        """Start or reach the server; returns what it says of itself and of the tool. Is closed if that fails.
 
         Raises:
             ToolError: it cannot be started, refuses, has no such tool, or its OpenAPI document cannot be read.
@@ -90,7 +90,7 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """End the connection, and the server where it was started."""
+        """End the connection, and the server if it was started."""
         client, self._client = self._client, None
         with contextlib.suppress(Exception):
             if client is not None:
@@ -309,7 +309,7 @@ def _secrets(file: ToolFile) -> dict[str, str]:
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """What `work` returns; it is left alone after `seconds`, even where it does not let itself be cancelled.
+    """What `work` returns; it is left alone after `seconds`, even if it does not let itself be cancelled.
 
     Raises:
         TimeoutError: it took longer.
@@ -347,12 +347,12 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_timeout(error: BaseException) -> bool:
-    return any(isinstance(one, TimeoutError) or type(one).__name__.endswith("Timeout") for one in _causes(error))
+    return any(isinstance(cause, TimeoutError) or type(cause).__name__.endswith("Timeout") for cause in _causes(error))
 
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that an error comes from."""
-    found = (getattr(getattr(one, "response", None), "status_code", None) for one in _causes(error))
+    found = (getattr(getattr(cause, "response", None), "status_code", None) for cause in _causes(error))
     return next((int(status) for status in found if status is not None), None)
 
 

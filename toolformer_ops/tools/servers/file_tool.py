@@ -9,7 +9,7 @@ what it is, and the tool fails if that is not what the file has recorded: its an
 1. The arguments are read and checked; what is not as the schema says gets a reason and is never sent.
 2. Calls run side by side, within the file's limits. One that gets no answer is tried again, after pauses that double, and a
    server that ended, hangs or lost its connection is started or reached anew in between (`connection.py`).
-3. An input without an answer gets a reason where the server is there for another question; where it is not, or where several
+3. An input without an answer gets a reason if the server is there for another question; if it is not, or if several
    inputs in a row got no answer, the batch fails as a whole (`ToolServerError`): nothing is said of its inputs, and the stage
    begins anew later.
 4. An answer becomes one line of text within a budget.
@@ -92,7 +92,7 @@ class FileTool(Tool):
         required = [name for name in whole.get("required", ()) if name not in file.fixed]
         alone = len(required) == 1 and open_properties.get(required[0], {}).get("type") == "string"
         self.input_argument = required[0] if alone else None
-        """The argument that is the input as it is; None where calls name their arguments."""
+        """The argument that is the input as it is; None if calls name their arguments."""
         if alone:
             open_properties = {required[0]: open_properties[required[0]]}
         self._schema = {**whole, "type": "object", "properties": open_properties, "required": required}
@@ -230,7 +230,7 @@ class ServerRunner:
             return self._wait_for(self._answers(inputs))
         except (ToolError, InfrastructureError) as error:
             self._wait_for(self._drop(self._connection))  # before the process begins anew, without an end of its own
-            raise ToolServerError(str(error)) from error  # where it could not be opened again, the next process says so
+            raise ToolServerError(str(error)) from error  # if it could not be opened again, the next process says so
 
     def close(self) -> None:
         """End the server."""
@@ -322,7 +322,7 @@ class ServerRunner:
             await asyncio.sleep(start - now)
 
     async def _connected(self) -> Connection:
-        """The connection, a new one where the last was lost."""
+        """The connection, a new one if the last was lost."""
         async with self._connecting:
             if self._connection is None:
                 connection = Connection(self._tool.file, self._tool.path.parent)

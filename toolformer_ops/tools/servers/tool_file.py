@@ -158,7 +158,7 @@ class ToolFile(_Part):
     """What a structured answer is written as: a text with `{field}`, `{field.of.it}` and `{field[11:16]}`, which are characters of
     it; empty: `field: value, field: value`."""
     revision: str = "1"
-    """Raised where the same input gets another answer and the server's version does not say so."""
+    """Raised if the same input gets another answer and the server's version does not say so."""
     allow_writes: bool = False
     """Whether a tool that the server marks as not read-only may be called."""
     executes_apart: bool = False
@@ -181,7 +181,7 @@ class ToolFile(_Part):
 
 
 def tool_files(folder: Path) -> list[Path]:
-    """The tool files of a folder, by name; none where there is no such folder."""
+    """The tool files of a folder, by name; none if there is no such folder."""
     return sorted(folder.glob("*.toml")) if folder.is_dir() else []
 
 
