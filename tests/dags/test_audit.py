@@ -10,7 +10,8 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from toolformer_ops.airflow_tasks import audit_task
-from toolformer_ops.airflow_tasks.audit_task import AuditEverything
+from toolformer_ops.airflow_tasks.audit_task import set_report
+from toolformer_ops.airflow_tasks.local_process import StageProcess
 
 REPORT = "- documents: 3 looked at, nothing found, 0.1 s"
 
@@ -20,7 +21,8 @@ def test_what_was_found_is_the_note_also_where_the_audit_is_red(monkeypatch: pyt
     notes: list[str] = []
     monkeypatch.setattr(audit_task, "set_note", lambda context, text: notes.append(text))
     program = f"import sys; print({json.dumps({'report': REPORT})!r}); sys.exit({status})"
-    task = AuditEverything(task_id="audit", arguments=["stage", "audit"], command=[sys.executable, "-c", program])
+    command = [sys.executable, "-c", program]
+    task = StageProcess(task_id="audit", arguments=["stage", "audit"], command=command, tells=set_report)
     if status:
         with pytest.raises(AirflowFailException):
             task.execute({})

@@ -2,18 +2,15 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.kubernetes.cluster import TestCluster
 from tests.kubernetes.tasks import STOPS_WELL, Task
 from tests.kubernetes.test_stage_pods import airflow, background
-from toolformer_ops.airflow_tasks import audit_task
-from toolformer_ops.airflow_tasks.kubernetes.results import AuditPod, ChoosingPod, PodWithResult
+from toolformer_ops.airflow_tasks.kubernetes.pods import StagePod
 
 __all__ = ["airflow", "background"]  # fixtures
 
@@ -23,20 +20,18 @@ RELEASE = {"release_id": "4f0c91b2d4a7e633", "changed_examples": 12, "unchanged_
 class ResultTask(Task):
     """A task that returns what its pod prints; `pushed` has its XComs."""
 
-    def __init__(self, cluster: TestCluster, kind: type[PodWithResult], name: str, script: str, **more: Any) -> None:
+    def __init__(self, cluster: TestCluster, name: str, script: str, **more: Any) -> None:
         super().__init__(cluster, name, script, **more)
-        self.kind = kind
         self.pushed: dict[str, Any] = {}
 
-    def new_operator(self) -> PodWithResult:
-        return self.kind(
+    def new_operator(self) -> StagePod:
+        return StagePod(
             task_id=self.name, arguments=["stage", "release"], manifest=self.manifest, **(self.arguments | self.more)
         )
 
     def context(self) -> Any:
         context = super().context()
         context["ti"].xcom_push = lambda key, value: self.pushed.update({key: value})
-        context["dag"] = SimpleNamespace(dag_id="annotate_corpus", get_task=lambda name: BaseOperator(task_id=name))
         return context
 
 
@@ -51,7 +46,6 @@ def test_a_release_in_a_pod_says_what_it_made_and_which_tasks_are_not_needed(
 ) -> None:
     task = ResultTask(
         cluster,
-        ChoosingPod,
         f"release-{deferrable}",
         printing(RELEASE),
         deferrable=deferrable,
@@ -68,7 +62,7 @@ def test_a_release_in_a_pod_says_what_it_made_and_which_tasks_are_not_needed(
 def test_a_release_that_is_out_of_memory_takes_its_own_pod_alone_and_the_retry_makes_it(
     cluster: TestCluster, background: ThreadPoolExecutor
 ) -> None:
-    task = ResultTask(cluster, PodWithResult, "release-oom", STOPS_WELL, deferrable=True)
+    task = ResultTask(cluster, "release-oom", STOPS_WELL, deferrable=True, returns_result=True)
     future = task.in_background(background)
     cluster.oom(task.pod())
     error = future.exception(timeout=60)
@@ -81,7 +75,7 @@ def test_a_release_that_is_out_of_memory_takes_its_own_pod_alone_and_the_retry_m
 
 
 def test_a_result_that_nobody_can_read_is_tried_again(cluster: TestCluster) -> None:
-    task = ResultTask(cluster, PodWithResult, "release-mute", "echo '{not json'; exit 0", deferrable=True)
+    task = ResultTask(cluster, "release-mute", "echo '{not json'; exit 0", deferrable=True, returns_result=True)
     with pytest.raises(
         AirflowException, match="expected its ids or counts in the log of its pod, found none"
     ) as raised:
@@ -91,18 +85,22 @@ def test_a_result_that_nobody_can_read_is_tried_again(cluster: TestCluster) -> N
 
 @pytest.mark.parametrize("deferrable", [False, True])
 @pytest.mark.parametrize("status", [0, 3])
-def test_what_an_audit_in_a_pod_found_is_the_runs_note_also_where_it_is_red(
-    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch, deferrable: bool, status: int
+def test_what_an_audit_in_a_pod_found_is_told_also_where_it_is_red(
+    cluster: TestCluster, deferrable: bool, status: int
 ) -> None:
-    notes: list[str] = []
-    monkeypatch.setattr(audit_task, "set_note", lambda _context, text: notes.append(text))
-    report = "- documents: 3 looked at, 1 lost"
+    told: list[dict[str, str]] = []
+    report = {"report": "- documents: 3 looked at, 1 lost"}
     task = ResultTask(
-        cluster, AuditPod, f"audit-{status}-{deferrable}", printing({"report": report}, status), deferrable=deferrable
+        cluster,
+        f"audit-{status}-{deferrable}",
+        printing(report, status),
+        deferrable=deferrable,
+        tells=lambda _context, printed: told.append(printed),
     )
     if status:
         with pytest.raises(AirflowFailException, match=r"found \{much\}"):
             task.run()
     else:
         task.run()
-    assert notes == [report]
+    assert told == [report]
+    assert "return_value" not in task.pushed

@@ -12,6 +12,7 @@ from airflow.sdk import TaskGroup, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, DATASET_RELEASE, GPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.model_tasks import (
     MODEL_TASKS,
     evaluation_group,
@@ -23,7 +24,6 @@ from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
 from toolformer_ops.airflow_tasks.run_outcome import TO_DO, choices_of, finish_run, gather_tools, note_why_not_started
 from toolformer_ops.airflow_tasks.schedules import Schedule
-from toolformer_ops.airflow_tasks.skipping import ChoosingStage
 from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -35,7 +35,7 @@ MANUAL = "manual"
 CHECK_RELEASE = "check_release"
 
 
-class ToolsToDo(ChoosingStage):
+class ToolsToDo(StageProcess):
     """Asks which tools have work, and skips the tasks of all others; returns the shards of the filters that remain.
 
     Args:

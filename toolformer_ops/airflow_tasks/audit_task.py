@@ -1,12 +1,10 @@
 """The task of the weekly audit: red where something is wrong, with what was found as the note of the DAG run."""
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperator, CronTriggerTimetable
 
-from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.notifying import set_note
 from toolformer_ops.airflow_tasks.stage_tasks import stage_operator
 from toolformer_ops.config import Settings
@@ -16,24 +14,6 @@ if TYPE_CHECKING:
 
 OFF = "off"
 """The value of the setting `audit_schedule` that leaves audits to people."""
-
-
-class AuditEverything(StageProcess):
-    """Runs the stage `audit` on the worker, and sets what it prints as the run's note."""
-
-    def execute(self, context: "Context") -> None:
-        """Run the audit.
-
-        Raises:
-            AirflowFailException: something is lost, doubled, changed or orphaned.
-            AirflowException: Postgres or S3 did not answer; the next try continues the audit.
-        """
-        try:
-            self.run_stage(self.arguments)
-        finally:
-            printed = self.ending.last_output if self.ending else ""
-            if printed.startswith("{"):
-                set_report(context, json.loads(printed))
 
 
 def set_report(context: "Context", printed: Mapping[str, str]) -> None:
@@ -49,8 +29,4 @@ def audit_schedule(settings: Settings) -> CronTriggerTimetable | None:
 def audit_task() -> BaseOperator:
     """The only task of the DAG."""
     operator, common = stage_operator("audit", arguments=("--sample", "{{ params.sample }}", "--seed", "{{ run_id }}"))
-    if operator is StageProcess:
-        return AuditEverything(**common)
-    from toolformer_ops.airflow_tasks.kubernetes.results import AuditPod
-
-    return AuditPod(**common)
+    return operator(**common, tells=set_report)

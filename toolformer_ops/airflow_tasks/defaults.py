@@ -1,13 +1,11 @@
-"""What all DAGs and stage tasks share: default arguments, pools, time limits, assets, and what a task does besides its stage.
+"""What all DAGs and stage tasks share: default arguments, pools, time limits, assets.
 
 Does not create the pools: `pools.json` in this folder does, by `airflow pools import`.
 """
 
-import logging
-from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import Asset
 
@@ -19,13 +17,6 @@ from toolformer_ops.airflow_tasks.retrying import (
     StageRetries,
 )
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
-from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ToolformerError
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-logger = logging.getLogger(__name__)
 
 CPU_POOL = "cpu"
 GPU_POOL = "gpu"
@@ -82,40 +73,3 @@ DATASET_RELEASE = Asset(
     name="dataset_release", uri="toolformer://dataset-release", group="toolformer", extra={"made_by": ANNOTATE}
 )
 """A checked release on S3."""
-
-
-# What a stage task does besides starting its stage, whether as a process or as a pod
-
-
-def with_shard(arguments: Sequence[str], shard: str | None) -> list[str]:
-    """The arguments, with `--shard I/N` added for a mapped task."""
-    return [*arguments, "--shard", shard] if shard else [*arguments]
-
-
-def why_not_started(arguments: Sequence[str], shard: str | None) -> str | None:
-    """Return why this stage need not start, if Postgres shows that it would find nothing to do: a sentence for the log.
-
-    Asked of `placebo` alone, whose work the task before it mostly does. What hinders the question hinders the stage as well, which
-    then says so, and waits for what is away: so it starts.
-    """
-    if tuple(arguments[:2]) != ("stage", "placebo"):
-        return None
-    from toolformer_ops.stages.placebo import why_nothing_to_do
-
-    options = dict(zip(arguments[2::2], arguments[3::2], strict=True))
-    try:
-        reason = why_nothing_to_do(load_settings(), options["--run"], options["--tool"], shard or "0/1")
-    except ToolformerError as error:
-        logger.warning("it is not known whether the stage has work, so it starts: %s", error)
-        return None
-    return f"the stage has nothing to do and is not started: {reason}" if reason else None
-
-
-def describe_assets(context: "Context", outlets: Sequence["Asset"], extra: Mapping[str, str] | None) -> None:
-    """Attach ids to the asset events of this task, for the DAGs that are scheduled by them; of an index also its address on S3."""
-    for asset in outlets:
-        context["outlet_events"][asset].extra.update(extra or {})
-        if asset.name == WIKI_INDEX.name:
-            from toolformer_ops.storage import artifacts
-
-            context["outlet_events"][asset].extra["address"] = artifacts.newest(load_settings(), "index") or ""

@@ -1,8 +1,8 @@
 """What a stage reads and writes, as OpenLineage datasets: for the events that Airflow's OpenLineage provider sends.
 
-The provider asks an operator for them when its task has ended (`get_openlineage_facets_on_complete`, which `TellsLineage` gives to
-the stage tasks), and sends them where its settings say (docs/lineage.md). Without a transport it is off: it asks nothing, and
-imports nothing, neither when a DAG file is parsed nor when a task runs.
+The provider asks an operator for them when its task has ended (`StageTask.get_openlineage_facets_on_complete`), and sends them
+where its settings say (docs/lineage.md). Without a transport it is off: it asks nothing, and imports nothing, neither when a DAG
+file is parsed nor when a task runs.
 
     corpus address  s3://bucket prefix, or file path
     tables          postgres://host:port  database.schema.table; of the corpus with its version, `corpus version N`
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.config import Settings
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.queries import Statement
@@ -51,17 +51,6 @@ READS_AND_WRITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "placebo": (("candidate_calls", "call_results", "call_losses"), ("placebo_losses",)),
 }
 """By stage of a tool, the tables."""
-
-
-class TellsLineage:
-    """A stage's task that the provider asks for its datasets."""
-
-    arguments: Any
-    """What follows `python -m toolformer_ops`, rendered."""
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any]":
-        """The datasets of the stage that ended, well or not."""
-        return lineage_of(load_settings(), self.arguments)
 
 
 def lineage_of(settings: Settings, arguments: Sequence[str]) -> "OperatorLineage[Any, Any]":

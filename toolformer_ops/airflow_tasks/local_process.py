@@ -11,22 +11,17 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from toolformer_ops import termination
-from toolformer_ops.airflow_tasks.defaults import (
-    describe_assets,
-    why_not_started,
-    with_shard,
-)
 from toolformer_ops.airflow_tasks.endings import PodEnding, describe_exit
-from toolformer_ops.airflow_tasks.lineage import TellsLineage
 from toolformer_ops.airflow_tasks.retrying import stage_failure
+from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import SHIPPED
 
 if TYPE_CHECKING:
@@ -107,14 +102,11 @@ class RunningProcess:
             return  # all of the group has ended
 
 
-class StageProcess(TellsLineage, BaseOperator):
+class StageProcess(StageTask):
     """Run `python -m toolformer_ops` with these arguments on the worker.
 
     Args:
         arguments: what follows `python -m toolformer_ops`; templated.
-        shard: `I/N` of a mapped task.
-        returns_result: whether the task returns the stage's last line on stdout, parsed as JSON: ids or counts.
-        asset_extra: ids to attach to the events of the task's outlets; templated.
         command: the program; for tests.
     """
 
@@ -122,21 +114,9 @@ class StageProcess(TellsLineage, BaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"arguments": "json", "asset_extra": "json"}
     ui_color = "#e6f0e6"
 
-    def __init__(
-        self,
-        *,
-        arguments: Sequence[str],
-        shard: str | None = None,
-        returns_result: bool = False,
-        asset_extra: Mapping[str, str] | None = None,
-        command: Sequence[str] = COMMAND,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, arguments: Sequence[str], command: Sequence[str] = COMMAND, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.arguments = list(arguments)
-        self.shard = shard
-        self.returns_result = returns_result
-        self.asset_extra = asset_extra
         self.command = list(command)
         self._running: RunningProcess | None = None
         self.ending: Ending | None = None
@@ -149,26 +129,27 @@ class StageProcess(TellsLineage, BaseOperator):
             AirflowFailException: the stage failed in a way that a retry cannot mend.
             AirflowException: it failed, and may be tried again.
         """
-        if reason := why_not_started(self.arguments, self.shard):
-            self.log.info("%s", reason)
-            return None
-        ending = self.run_stage(with_shard(self.arguments, self.shard))
-        describe_assets(context, self.outlets, self.asset_extra)
-        if not self.returns_result:
+        if self.has_nothing_to_do():
             return None
         try:
-            return json.loads(ending.last_output)
-        except ValueError as error:
+            ending = self.run_stage(self.stage_arguments)
+        finally:
+            self.tell(context)
+        if self.reads_result and self.printed is None:
             raise AirflowException(
-                f"{self._stage_name()}: expected ids or counts as the last line on stdout, found {ending.last_output!r:.200}."
-            ) from error
+                f"{self.stage_name}: expected ids or counts as the last line on stdout, found {ending.last_output!r:.200}."
+            )
+        return self.finish(context)
 
     def run_stage(self, arguments: Sequence[str]) -> Ending:
         """Run the program with these arguments to its end, and raise unless it ended well."""
         self._running = RunningProcess([*self.command, *arguments], self._log_line)
         self.ending = ending = self._running.wait()
+        if self.reads_result:
+            with suppress(ValueError):
+                self.printed = json.loads(ending.last_output)
         if ending.returncode != 0:
-            raise stage_failure(self._stage_name(), ending.described())
+            raise stage_failure(self.stage_name, ending.described())
         return ending
 
     def on_kill(self) -> None:
@@ -178,6 +159,3 @@ class StageProcess(TellsLineage, BaseOperator):
 
     def _log_line(self, line: str) -> None:
         self.log.info("%s", line)
-
-    def _stage_name(self) -> str:
-        return f"stage {self.arguments[1]}" if self.arguments[:1] == ["stage"] else self.task_id

@@ -13,7 +13,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
-from toolformer_ops.airflow_tasks.skipping import ChoosingStage, NotNeeded
+from toolformer_ops.airflow_tasks.stage_task import NotNeeded, StageTask
 from toolformer_ops.config import load_settings
 from toolformer_ops.tools.registry import get_tool
 
@@ -65,12 +65,10 @@ def stage(
     operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)
     if task_id:
         common["task_id"] = task_id
-    if not_needed:
-        operator, common["not_needed"] = _choosing(operator), not_needed
-    elif returns_result:
-        common["returns_result"] = True
     task: BaseOperator = operator(
         **common,
+        returns_result=returns_result,
+        not_needed=not_needed,
         trigger_rule=trigger_rule,
         outlets=list(outlets),
         asset_extra=asset_extra,
@@ -96,7 +94,7 @@ def execution_pool(tool: str) -> str:
 
 def stage_operator(
     name: str, *, tool: str | None = None, arguments: Sequence[str] = OF_RUN, pool: str = CPU_POOL
-) -> tuple[type[BaseOperator], dict[str, Any]]:
+) -> tuple[type[StageTask], dict[str, Any]]:
     """The operator class of a stage, `StageProcess` or `StagePod`, and the arguments that its task and its mapped task share."""
     common: dict[str, Any] = {
         "task_id": name.replace("-", "_"),
@@ -110,12 +108,3 @@ def stage_operator(
     from toolformer_ops.airflow_tasks.kubernetes.pods import StagePod, pod_arguments
 
     return StagePod, pod_arguments(settings, template=FINETUNE if name == FINETUNE else pool) | common
-
-
-def _choosing(operator: type[BaseOperator]) -> type[BaseOperator]:
-    """The class that also skips tasks, of one that runs a stage."""
-    if operator is StageProcess:
-        return ChoosingStage
-    from toolformer_ops.airflow_tasks.kubernetes.results import ChoosingPod
-
-    return ChoosingPod

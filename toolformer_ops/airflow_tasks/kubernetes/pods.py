@@ -1,7 +1,7 @@
 """Run a stage as a pod: the same arguments in the deployment's image, hardened, with secrets by reference.
 
 Imported only where `TOOLFORMER_RUNNER=kubernetes`, since the provider takes seconds to import. What may differ between clusters is
-in the pod templates (`pod_templates`). Does not carry results back: they are in Postgres and S3.
+in the pod templates (`templates.py`). Does not carry results back, but for ids and counts: they are in Postgres and S3.
 
 A task makes its pod and is deferred: Airflow's triggerer then looks after all pods that run, in one process, and the task comes
 back for the log and the ending. With `kubernetes_deferrable` off, the task's own process runs the same trigger.
@@ -15,6 +15,7 @@ A pod does not outlive its task: a task that ends before its pod deletes it, a r
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.models.xcom import XCOM_RETURN_KEY
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import (
     TRANSIENT_CONNECTION_ERRORS,
@@ -35,7 +37,6 @@ from kubernetes.client import CoreV1Api
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
 
-from toolformer_ops.airflow_tasks.defaults import describe_assets, why_not_started, with_shard
 from toolformer_ops.airflow_tasks.endings import (
     STARTS_AGAIN,
     PodEnding,
@@ -58,8 +59,8 @@ from toolformer_ops.airflow_tasks.kubernetes.watching import (
     said_by_kubernetes,
     stage_exit_code,
 )
-from toolformer_ops.airflow_tasks.lineage import TellsLineage
 from toolformer_ops.airflow_tasks.retrying import stage_failure
+from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import Settings
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ DEADLINE_MARGIN = timedelta(minutes=15)
 """A pod's deadline is its stage's time limit and this; the task ends it at the time limit, if the task is there."""
 TASK_CHARACTERS = 50
 """Most of the task's id in the name of its pod."""
+LAST_LINES = 50
+"""Of a pod's log, among which the stage's result is: what it prints last, and its error where it has one."""
 KEEP_ENDED = timedelta(days=1)
 """How long a pod that failed is kept for a look at it."""
 STAGE_PODS = ",".join(f"{name}={value}" for name, value in LABELS.items()) + ",kubernetes_pod_operator=True"
@@ -82,36 +85,28 @@ STAGE_PODS = ",".join(f"{name}={value}" for name, value in LABELS.items()) + ",k
 logger = logging.getLogger(__name__)
 
 
-class StagePod(TellsLineage, KubernetesPodOperator):
-    """A stage in a pod; takes the arguments of `local_process.StageProcess`, and those of KubernetesPodOperator.
+class StagePod(StageTask, KubernetesPodOperator):
+    """A stage in a pod; takes the arguments of `StageTask`, and those of KubernetesPodOperator.
+
+    What the stage printed last is read from the pod's log, and not by the provider's own way, `do_xcom_push`: a container beside
+    the stage, and the right to run commands in pods.
 
     Args:
-        manifest: the pod as far as it is the same for all tasks (`pod_templates.pod_manifest`).
+        manifest: the pod as far as it is the same for all tasks (`templates.pod_manifest`).
         patience_seconds: how long a pod may show a reason not to start (a Secret, an image, a node label that is not there).
     """
 
     template_fields: Sequence[str] = (*KubernetesPodOperator.template_fields, "shard", "asset_extra")
     ui_color = "#e0e8f5"
 
-    def __init__(
-        self,
-        *,
-        manifest: Mapping[str, Any],
-        patience_seconds: float = 90.0,
-        shard: str | None = None,
-        asset_extra: Mapping[str, str] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, manifest: Mapping[str, Any], patience_seconds: float = 90.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.manifest = manifest
         self.patience_seconds = patience_seconds
-        self.shard = shard
-        self.asset_extra = asset_extra
 
     def execute(self, context: "Context") -> Any:
         """Start the pod, if the stage has work, and defer or wait; failed for good or for a retry as `StageProcess` is."""
-        if reason := why_not_started(self.arguments, self.shard):
-            self.log.info("%s", reason)
+        if self.has_nothing_to_do():
             return
         with self._failures_described():
             super().execute(context)
@@ -144,10 +139,26 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         Args:
             context: of the task.
             event: of `StagePodTrigger`; its status is success, failed, timeout or error.
+
+        Raises:
+            AirflowException: the stage failed, or its result cannot be read any more.
         """
-        with self._failures_described():
-            self._continue(context, event)
-        describe_assets(context, self.outlets, self.asset_extra)
+        try:
+            with self._failures_described():
+                self._continue(context, event)
+        finally:
+            self.tell(context)
+        if self.reads_result and self.printed is None:
+            if self.pod:  # else the next try takes it for its own
+                delete_pod(self.client, self.pod)
+            raise AirflowException(
+                f"{self.stage_name}: expected its ids or counts in the log of its pod, found none. What it did is stored; the "
+                "next try finds it done."
+            )
+        result = self.finish(context)
+        if self.returns_result:  # the provider has Airflow push nothing by itself
+            context["ti"].xcom_push(key=XCOM_RETURN_KEY, value=result)
+        return result
 
     def _continue(self, context: "Context", event: dict[str, Any]) -> None:
         name, status = event["name"], event["status"]
@@ -190,7 +201,7 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         if self.execution_timeout:
             self.active_deadline_seconds = int((self.execution_timeout + DEADLINE_MARGIN).total_seconds())
         pod = super().build_pod_request_obj(context, dry_run=dry_run)
-        pod.spec.containers[0].args = with_shard(self.arguments, self.shard)
+        pod.spec.containers[0].args = self.stage_arguments
         if context:
             pod.metadata.name = f"{pod.metadata.name[:TASK_CHARACTERS].rstrip('-.')}-{context['ti'].id.hex[-12:]}"
         return pod
@@ -245,6 +256,8 @@ class StagePod(TellsLineage, KubernetesPodOperator):
         Returns:
             False if the pod works on and there is no reason to end it: the next try takes it over.
         """
+        if self.reads_result:
+            self.printed = self._last_value(pod)  # now: a pod that succeeded may go, and its log with it
         name = pod.metadata.name
         why = event["message"] if event["status"] == "timeout" else None
         newest = self._read(name, pod.metadata.namespace)
@@ -268,6 +281,26 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             delete_pod(self.client, newest, grace_seconds=0 if lost else None)
         raise self._failure(ending)
 
+    def _last_value(self, pod: k8s.V1Pod) -> Any:
+        """The last JSON object on a line of the pod's log; None if there is none, or the log cannot be read."""
+        try:
+            log = self.client.read_namespaced_pod_log(
+                pod.metadata.name,
+                pod.metadata.namespace,
+                container=CONTAINER,
+                tail_lines=LAST_LINES,
+                _preload_content=False,
+            )
+        except ApiException as error:
+            self.log.warning("the log of the pod %s cannot be read: %s", pod.metadata.name, error.reason)
+            return None
+        # stdout and stderr are one there, and lines of the log begin with a time.
+        for line in reversed(log.data.decode("utf-8", errors="replace").splitlines()):
+            if line.startswith("{"):
+                with suppress(ValueError):
+                    return json.loads(line)
+        return None
+
     @contextmanager
     def _failures_described(self) -> Iterator[None]:
         """A pod that is gone, an API server that is away and a SIGTERM to the task are no errors of the stage's."""
@@ -286,7 +319,7 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             raise self._failure(PodEnding("outside", message))
 
     def _failure(self, ending: PodEnding) -> AirflowException:
-        return stage_failure(self._stage_name(), ending)
+        return stage_failure(self.stage_name, ending)
 
     def _read(self, name: str, namespace: str) -> k8s.V1Pod | None:
         """The pod as it is now; None if it is gone."""
@@ -306,12 +339,9 @@ class StagePod(TellsLineage, KubernetesPodOperator):
             return []
         return oldest_first(found.items)
 
-    def _stage_name(self) -> str:
-        return f"stage {self.arguments[1]}" if self.arguments[:1] == ["stage"] else str(self.task_id)
-
 
 def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
-    """Arguments of `StagePod` that follow from the settings and from the kind of stage: one of `pod_templates.TEMPLATES`.
+    """Arguments of `StagePod` that follow from the settings and from the kind of stage: one of `templates.TEMPLATES`.
 
     Raises:
         ConfigurationError: no image is set, or the template is wrong.
