@@ -436,6 +436,9 @@ def test_manifest_that_was_changed_by_hand_or_leads_out_of_its_folder_is_refused
         (written.replace(b'"size": 3', b'"size": 4'), "changed after it was written"),
         (written.replace(b"  ", b" "), "changed after it was written"),
         (b"<html>", "expected a manifest of format"),
+        (b"[]", "expected a manifest of format"),
+        (written.replace(b"-ops/1", b"-ops/9"), "expected a manifest of format"),
+        (Manifest("p", (PublishedFile("a", "0" * 64, -3),)).to_bytes(), "expected a manifest of format"),
     ):
         with pytest.raises(CorruptObjectError, match=says):
             Manifest.from_bytes("p", changed)

@@ -138,22 +138,19 @@ class Manifest:
         try:
             value = json.loads(body)
             files = tuple(PublishedFile(item["name"], item["sha256"], item["size"]) for item in value["files"])
-            of_artifact = value["format"] == ARTIFACT_FORMAT
-            manifest = cls(prefix, files, *([value["kind"], value["identity"]] if of_artifact else []))
-            named = (value["format"], value["content_sha256"])
-        except (ValueError, KeyError, TypeError) as error:
+            manifest = cls(prefix, files, value.get("kind", ""), value.get("identity", ""))
+            is_ours = value["format"] in (MANIFEST_FORMAT, ARTIFACT_FORMAT) and all(
+                isinstance(file.name, str) and isinstance(file.size, int) and file.size >= 0 for file in files
+            )
+        except (ValueError, KeyError, TypeError):
+            is_ours = False
+        if not is_ours:
             raise CorruptObjectError(
                 f"{prefix}/{MANIFEST}: expected a manifest of format {MANIFEST_FORMAT} or {ARTIFACT_FORMAT}, found {body[:80]!r}"
-            ) from error
-        if named not in {(MANIFEST_FORMAT, manifest.content_sha256), (ARTIFACT_FORMAT, manifest.content_sha256)}:
-            raise CorruptObjectError(
-                f"{prefix}/{MANIFEST}: expected format {MANIFEST_FORMAT} or {ARTIFACT_FORMAT} and content "
-                f"{manifest.content_sha256}, "
-                f"found {named[0]} and {named[1]}. The manifest was changed after it was written."
             )
         if body != manifest.to_bytes():
             raise CorruptObjectError(
-                f"{prefix}/{MANIFEST}: expected the bytes of a manifest as they are written, found others for the same files. "
+                f"{prefix}/{MANIFEST}: expected the bytes that the manifest of its files has, found others. "
                 "The manifest was changed after it was written."
             )
         return manifest
