@@ -130,7 +130,7 @@ def test_manifest_that_is_not_the_registered_one_is_refused(settings: Settings, 
     with pytest.raises(
         CorruptObjectError, match=f"expected the manifest that Postgres registered .{published.manifest.sha256}"
     ):
-        artifacts.find(settings, published.address, "model")
+        artifacts.find(settings, f"{published.address}/", "model")
     with database.transaction(database.connect(settings)) as connection:
         rows = database.fetch_all(connection, queries.artifacts.manifest, uri=other.address)
     assert [row.manifest_sha256 for row in rows] == [other.manifest.sha256]

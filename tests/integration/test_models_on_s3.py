@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.decoding.model import WritingModel
+from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.errors import (
     EXIT_USAGE,
     AlreadyPublishedError,
@@ -59,6 +61,12 @@ def test_model_is_published_once_with_the_identity_of_its_folder(
     here, there = LanguageModel.load(str(folder)), LanguageModel.load(address, settings=settings)
     assert there.identity == here.identity == identity
     assert there.text_losses([TEXT]) == here.text_losses([TEXT])
+    loaded = (WritingModel.load(settings, place, tools=("Calculator",)) for place in (f"{address}/", str(folder)))
+    [ours], [theirs] = (
+        model.write([Prompt("The shop had 520 shirts and")], DecodingSettings(max_new_tokens=6, call_start_rank=0))
+        for model in loaded
+    )
+    assert ours.token_ids == theirs.token_ids
 
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
     with pytest.raises(AlreadyPublishedError, match=r"models/tiny-llama: expected .* --name"):

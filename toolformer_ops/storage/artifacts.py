@@ -32,7 +32,6 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -52,7 +51,7 @@ GIB = 2**30
 logger = logging.getLogger(__name__)
 
 _in_use: dict[Path, int] = {}
-"""Descriptors of the `.use` locks that this process holds until it ends, by path."""
+"""Descriptors of the `.use` locks that this process holds until it ends, by entry."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
             logger.warning("cache entry %s: %s: it is removed and downloaded again", entry, damage)
             cache.remove(entry)
         # 2. One process downloads it; the others wait, and then find it.
-        with cache.download_lock(key):
+        with locked(cache.root / "locks" / f"{key}.download", f"another process downloads {key}"):
             if not entry.is_dir():
                 cache.download(settings, artifact, key)
                 for file in artifact.manifest.files:
@@ -187,14 +186,13 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
 
 
 def _damage(settings: Settings, entry: Path, artifact: Artifact) -> str | None:
-    """Why an entry is not what the manifest names; None where it is."""
+    """Why an entry is not what the manifest names; None if it is."""
     for file in artifact.manifest.files:
         path = entry / file.name
-        found = path.stat().st_size if path.is_file() else None
-        if found != file.size:
-            return f"expected {file.size} bytes in {file.name}, found {'no file' if found is None else found}"
-    for file in artifact.manifest.files:
-        if (sha256 := verified_sha256(settings, entry / file.name)) != file.sha256:
+        size = path.stat().st_size if path.is_file() else None
+        if size != file.size:
+            return f"expected {file.size} bytes in {file.name}, found {'no file' if size is None else size}"
+        if (sha256 := verified_sha256(settings, path)) != file.sha256:
             return f"expected content {file.sha256} in {file.name}, found {sha256}"
     return None
 
@@ -216,17 +214,16 @@ class _Cache:
 
     # Locks
 
+    def use_lock(self, key: str) -> int:
+        """Open the lock file that those who use an entry hold, shared."""
+        return os.open(self.root / "locks" / f"{key}.use", os.O_RDWR | os.O_CREAT, 0o666)
+
     def hold(self, key: str) -> None:
         """Keep the entry from being removed for room, until this process ends."""
-        path = self.root / "locks" / f"{key}.use"
-        if path not in _in_use:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if (entry := self.root / "entries" / key) not in _in_use:
+            descriptor = self.use_lock(key)
             fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits only while the entry is being removed
-            _in_use[path] = descriptor
-
-    def download_lock(self, key: str) -> AbstractContextManager[None]:
-        """Be the only one that downloads."""
-        return locked(self.root / "locks" / f"{key}.download", f"another process downloads {key}")
+            _in_use[entry] = descriptor
 
     # Downloads
 
@@ -244,10 +241,9 @@ class _Cache:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
             raise self._full(artifact, shutil.disk_usage(self.root).free) from error
-        partial.rename(self.root / "entries" / key)
-        sync(self.root / "entries")
-        seconds = time.monotonic() - started
-        size = artifact.manifest.size
+        entry = partial.rename(self.root / "entries" / key)
+        sync(entry.parent)
+        size, seconds = artifact.manifest.size, time.monotonic() - started
         line = {
             "at": time.time(),
             "artifact": artifact.address,
@@ -259,7 +255,7 @@ class _Cache:
             file.write(json.dumps(line) + "\n")
         logger.info(
             "downloaded %s %s: %d files, %.1f MiB in %.1f s, into %s",
-            artifact.kind, artifact.address, len(artifact.manifest.files), size / 2**20, seconds, self.root / "entries" / key,
+            artifact.kind, artifact.address, len(artifact.manifest.files), size / 2**20, seconds, entry,
         )  # fmt: skip
 
     # Room
@@ -311,7 +307,7 @@ class _Cache:
             with contextlib.ExitStack() as locks:
                 try:
                     if folder.parent.name == "entries":
-                        descriptor = os.open(self.root / "locks" / f"{folder.name}.use", os.O_RDWR | os.O_CREAT, 0o666)
+                        descriptor = self.use_lock(folder.name)
                         locks.callback(os.close, descriptor)
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     else:
