@@ -98,6 +98,10 @@ def uploaded(store: ObjectStore, prefix: str, files: dict[str, Path]) -> Manifes
     return manifest
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 # Writing
 
 
@@ -376,12 +380,13 @@ def test_a_publication_whose_file_is_not_its_own_is_refused_by_name_until_it_is_
 
     assert store.publish("p", files) == manifest
     happens(store, key)
+    _files(tmp_path / "out", notes=b"mine")
     with pytest.raises(error, match="/two"):
         store.fetch("p", tmp_path / "out")
     assert (
         "two" not in (tmp_path / "out" / JOURNAL).read_text()
         if error is ObjectNotFoundError
-        else not (tmp_path / "out").exists()
+        else contents(tmp_path / "out") == {"notes": b"mine"}
     )
     with pytest.raises(error, match="/two"):
         store.read_file(manifest, "two")

@@ -237,6 +237,9 @@ class _Cache:
         self._make_room(artifact, partial)
         try:
             ObjectStore(settings).download(artifact.manifest, partial)
+        except CorruptObjectError:
+            shutil.rmtree(partial)
+            raise
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise

@@ -23,7 +23,6 @@ import json
 import logging
 import os
 import posixpath
-import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -338,14 +337,14 @@ class ObjectStore(Objects):
         return manifest
 
     def download(self, manifest: Manifest, folder: Path) -> None:
-        """Fill `folder`, which is for nothing else, with a publication's files, each compared with its hash and on the disk.
+        """Put a publication's files into `folder`, each compared with its hash and on the disk; other files there stay.
 
         Files are read in parts, which a later try continues with; a file that is there is not read again. Until this returns
-        nothing in the folder is whole: each file has its full length from the start, so that its room is taken. Takes no lock.
+        none of them is whole: each has its full length from the start, so that its room is taken. Takes no lock.
 
         Raises:
-            CorruptObjectError: a file on S3 has not the content that the manifest names, or a name leads elsewhere; the folder is
-                removed.
+            CorruptObjectError: a file on S3 has not the content that the manifest names, and none of the files is kept; or a name
+                leads elsewhere.
             ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
         """
         while True:
@@ -356,7 +355,8 @@ class ObjectStore(Objects):
                 with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
                     list(threads.map(lambda file: self._require_right(manifest, file, folder), manifest.files))
             except CorruptObjectError as error:
-                shutil.rmtree(folder)
+                for name in (JOURNAL, *(file.name for file in manifest.files)):
+                    (folder / name).unlink(missing_ok=True)
                 if not continued:
                     raise
                 # What a machine lost that went down in mid-download looks the same as a damaged object.
