@@ -41,3 +41,13 @@ def test_a_model_is_loaded_without_scipys_optimisers(tiny_model_dir: str) -> Non
         "assert [list(found) for found in detection.linear_sum_assignment([[2, 1], [1, 2]])] == [[0, 1], [1, 0]]"
     )
     subprocess.run([sys.executable, "-c", program, str(tiny_model_dir)], check=True, timeout=600)
+
+
+def test_the_method_needs_neither_a_database_nor_s3_nor_a_network() -> None:
+    program = (
+        "import importlib, pkgutil, sys; import toolformer_ops.annotation as room; "
+        "[importlib.import_module(f'{room.__name__}.{found.name}') for found in pkgutil.iter_modules(room.__path__)]; "
+        "print(sorted({'sqlalchemy', 'psycopg2', 'boto3', 'torch', 'airflow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
+    assert done.stdout == "[]\n"

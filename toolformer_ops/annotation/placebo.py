@@ -18,7 +18,6 @@ import dataclasses
 import hashlib
 import math
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,11 +28,10 @@ from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call, call_without_result
 from toolformer_ops.records import FLOAT32, PlacedCall
 from toolformer_ops.runs.choices import ScoringChoices
-from toolformer_ops.runs.placebo_pools import Pool, PooledResult
-from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.runs.placebo_pools import Pool, PooledResult
 
 Key = tuple[int, int]
 """A call, counted over all texts, and the number of its placebo, from 1."""
@@ -109,7 +107,7 @@ class PlaceboLoss:
 class PlaceboDraw:
     """Draws placebos from a pool, and says which calls are sampled."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: "Pool") -> None:
         self.placebos = pool.placebos
         self._share = pool.sample_share
         self._results = pool.results
@@ -124,7 +122,7 @@ class PlaceboDraw:
         """Whether the call's own reduction reaches `prune_below`, so that it has K placebos."""
         return self.placebos > 0 and scored.loss_reduction is not None and scored.loss_reduction >= prune_below
 
-    def of_call(self, call: JudgedCall, count: int) -> list[PooledResult]:
+    def of_call(self, call: JudgedCall, count: int) -> "list[PooledResult]":
         """The first `count` placebos of a call; fewer if the pool has no more other results of other documents."""
         place = hashlib.sha256(call.document_id.bytes + call_without_result(call.call).encode("utf-8")).digest()
         order = np.argsort(_mixed(self._keys ^ np.uint64(int.from_bytes(place[:8], "big"))), kind="stable")
@@ -160,7 +158,14 @@ def score_placebos(
     # 2. Their losses, and of sampled placebos that reach `prune_below` those that they are measured against.
     found: dict[Key, PlaceboLoss] = {}
     for number_format, keys in _by_format(load_model(), choices, drawn, wanted) if wanted else ():
-        scorer = _Scorer(load_model(), number_format, choices, [text for text, _ in texts], drawn, draw.placebos)
+        scorer = _Scorer(
+            model=load_model(),
+            number_format=number_format,
+            choices=choices,
+            texts=[text for text, _ in texts],
+            drawn=drawn,
+            placebos=draw.placebos,
+        )
         found |= scorer.rows(keys)
         found |= scorer.compared(found, keys)
     # 3. The rows.
@@ -178,28 +183,6 @@ def score_placebos(
 def information(placebos: Sequence[PlaceboLoss]) -> float | None:
     """The information of a call's result, nats: the mean over its placebos; None without any."""
     return _mean([one.information for one in placebos if one.information is not None])
-
-
-def false_discovery_rate(
-    calls: Sequence[tuple[JudgedCall, Sequence[PlaceboLoss]]],
-    sample_share: float,
-    threshold: float,
-    tau_information: float | None,
-) -> Rate:
-    """The rate of a tool's calls that are all in memory, each with its placebos; `runs/placebo_rates.py` counts those of a run."""
-    kept: Counter[uuid.UUID] = Counter()  # by document
-    by_chance: Counter[uuid.UUID] = Counter()
-    for call, placebos in calls:
-        if call.scored.is_kept(threshold) and carries_information(placebos, tau_information):
-            kept[call.document_id] += 1
-        by_chance[call.document_id] += sum(
-            one.is_sampled and one.is_kept(threshold, tau_information) for one in placebos
-        )
-    sampled = [one for _, placebos in calls for one in placebos if one.is_sampled]
-    scored = sum(one.has_losses for one in sampled)
-    documents = Counter((by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls})
-    counted = [CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()]
-    return rate_of(counted, len(sampled) / sample_share, scored)
 
 
 def placebo_reduction(placebos: Sequence[PlaceboLoss]) -> float | None:
@@ -239,7 +222,7 @@ class _DrawnCall:
     reaches: bool
     """Whether its own reduction reaches `prune_below`: it has K placebos."""
     is_sampled: bool
-    results: Sequence[PooledResult]
+    results: "Sequence[PooledResult]"
     """K placebos and one more, in the order of the draw."""
 
     @classmethod
@@ -374,5 +357,5 @@ class _Scorer:
     def _bound(self, key: Key) -> float:
         return self._call(key).known_bound
 
-    def _result(self, key: Key) -> PooledResult:
+    def _result(self, key: Key) -> "PooledResult":
         return self.drawn[key[0]].results[key[1] - 1]

@@ -27,7 +27,6 @@ from toolformer_ops.annotation.placebo import (
     PlaceboDraw,
     PlaceboLoss,
     carries_information,
-    false_discovery_rate,
     information,
     placebo_reduction,
     score_placebos,
@@ -41,7 +40,7 @@ from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoice
 from toolformer_ops.runs.costs import given_costs, with_costs
 from toolformer_ops.runs.models import load_model, load_scoring_model
 from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
-from toolformer_ops.runs.placebo_rates import Rate
+from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_file
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
@@ -319,6 +318,28 @@ class Annotator:
                     "score": seconds_a_weight * weight,
                 },
             )
+
+
+def false_discovery_rate(
+    calls: Sequence[tuple[JudgedCall, Sequence[PlaceboLoss]]],
+    sample_share: float,
+    threshold: float,
+    tau_information: float | None,
+) -> Rate:
+    """The rate of a tool's calls that are all in memory, each with its placebos; `runs/placebo_rates.py` counts those of a run."""
+    kept: Counter[uuid.UUID] = Counter()  # by document
+    by_chance: Counter[uuid.UUID] = Counter()
+    for call, placebos in calls:
+        if call.scored.is_kept(threshold) and carries_information(placebos, tau_information):
+            kept[call.document_id] += 1
+        by_chance[call.document_id] += sum(
+            one.is_sampled and one.is_kept(threshold, tau_information) for one in placebos
+        )
+    sampled = [one for _, placebos in calls for one in placebos if one.is_sampled]
+    scored = sum(one.has_losses for one in sampled)
+    documents = Counter((by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls})
+    counted = [CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()]
+    return rate_of(counted, len(sampled) / sample_share, scored)
 
 
 def judged_call(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> JudgedCall:

@@ -21,12 +21,12 @@ from toolformer_ops.annotation.placebo import (
     PlaceboDraw,
     PlaceboLoss,
     carries_information,
-    false_discovery_rate,
     placebo_reduction,
     score_placebos,
 )
 from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call
+from toolformer_ops.on_a_file.annotator import false_discovery_rate
 from toolformer_ops.records import PlacedCall, content_uuid
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
