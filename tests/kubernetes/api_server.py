@@ -5,13 +5,11 @@ and the rights of each request, and asks `admission.py` about pods. What a pod t
 by `PodWorkers`. One event loop runs it all, so nothing is locked. Not here: TLS, tables, pagination, server-side apply, exec.
 """
 
-import asyncio
 import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -79,34 +77,12 @@ class User:
 
 @dataclass
 class Log:
-    """What a container has written, line by line with the time, and whether more may come."""
+    """What a container has written, line by line with the time."""
 
     lines: list[tuple[datetime, bytes]] = field(default_factory=list)
-    open: bool = True
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, line: bytes) -> None:
         self.lines.append((datetime.now(UTC), line))
-        self.changed.set()
-
-    def close(self) -> None:
-        self.open = False
-        self.changed.set()
-
-    async def read(
-        self, *, follow: bool, since: datetime | None, tail: int | None
-    ) -> AsyncIterator[tuple[datetime, bytes]]:
-        """The lines since then; with `follow` also those to come, until the log is closed."""
-        position = 0 if tail is None else max(0, len(self.lines) - tail)
-        while True:
-            while position < len(self.lines):
-                if since is None or self.lines[position][0] >= since:
-                    yield self.lines[position]
-                position += 1
-            if not (follow and self.open):
-                return
-            self.changed.clear()
-            await self.changed.wait()
 
 
 class PodWorkers(Protocol):
@@ -248,7 +224,7 @@ class ApiServer:
         if verb in ("get", "patch", "delete") and name:
             found = self.objects.get(resource, namespace, name)
             if (verb, asked) == ("get", "pods/log"):
-                return await self._log(request, found)
+                return self._log(query, found)
             if part and part != "status":
                 raise ApiError(404, "NotFound", f"the cluster of the tests has no {asked}")
             if verb == "patch":
@@ -307,28 +283,19 @@ class ApiServer:
             metadata["deletionGracePeriodSeconds"] = grace
         self.workers.end(found, metadata["deletionGracePeriodSeconds"])
 
-    async def _log(self, request: web.BaseRequest, pod: Json) -> web.StreamResponse:
-        """The container's log, of which `follow` streams the end."""
-        query = request.query
+    def _log(self, query: Mapping[str, str], pod: Json) -> web.Response:
+        """What the container has written until now: nobody here follows a log."""
         container = query.get("container")
         if container not in (None, pod["spec"]["containers"][0]["name"]):
             raise ApiError(400, "BadRequest", f"container {container} is not valid for pod {pod['metadata']['name']}")
-        log = self.workers.log(pod)
-        since = None
+        lines = self.workers.log(pod).lines[-int(query.get("tailLines", 0)) :]
         if "sinceSeconds" in query:
-            since = datetime.fromtimestamp(datetime.now(UTC).timestamp() - int(query["sinceSeconds"]), UTC)
-        if "sinceTime" in query:
-            since = datetime.fromisoformat(query["sinceTime"])
-        tail = int(query["tailLines"]) if "tailLines" in query else None
-        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        await response.prepare(request)
-        with suppress(ConnectionError):
-            async for time, line in log.read(follow=query.get("follow") in ("true", "True"), since=since, tail=tail):
-                stamp = (
-                    f"{time:%Y-%m-%dT%H:%M:%S.%f}000Z ".encode() if query.get("timestamps") in ("true", "True") else b""
-                )
-                await response.write(stamp + line + b"\n")
-        return response
+            since = datetime.now(UTC) - timedelta(seconds=int(query["sinceSeconds"]))
+            lines = [line for line in lines if line[0] >= since]
+        has_time = query.get("timestamps") in ("true", "True")
+        stamps = [f"{time:%Y-%m-%dT%H:%M:%S.%f}000Z ".encode() if has_time else b"" for time, _ in lines]
+        text = b"".join(stamp + line + b"\n" for stamp, (_, line) in zip(stamps, lines, strict=True))
+        return web.Response(body=text, content_type="text/plain")
 
     def _review(self, user: User, review: Json) -> Json:
         """Whether the user may do what the review describes."""

@@ -389,7 +389,6 @@ class Kubelet:
 
         # 4. What is left of it. A process that outlived the first one died with its PID namespace.
         await copying
-        work.log.close()
         exit_code = int(process.returncode or 0)
         fallback = work.container.get("terminationMessagePolicy") == "FallbackToLogsOnError" and exit_code != 0
         written = message_file.read_text(errors="replace")[:4096]

@@ -194,13 +194,8 @@ class AirflowClient:
             "state": sorted(ENDED_STATES),
             "end_date_gte": since.isoformat(),
         }
-        found: list[tuple[str, str, str]] = []
-        count = 1
-        while len(found) < count:
-            answer = self.get("/dags/~/dagRuns", limit=_PAGE, offset=len(found), order_by="id", **query)
-            count = answer["total_entries"]
-            found += [(run["dag_id"], run["dag_run_id"], run["state"]) for run in answer["dag_runs"]]
-        return found
+        runs = self._all("/dags/~/dagRuns", "dag_runs", order_by="id", **query)
+        return [(run["dag_id"], run["dag_run_id"], run["state"]) for run in runs]
 
     def note(self, dag_id: str, run_id: str) -> str:
         """Return the note of a run; empty where it has none."""
@@ -216,21 +211,16 @@ class AirflowClient:
 
     def tasks(self, dag_id: str, run_id: str, state: str) -> list[TaskState]:
         """Return the task instances in that state, those that ended first first."""
-        found: list[TaskState] = []
-        count = 1
-        while len(found) < count:
-            answer = self.get(f"{_run_path(dag_id, run_id)}/taskInstances", limit=_PAGE, offset=len(found), state=state)
-            count = answer["total_entries"]
-            found += [
-                TaskState(
-                    task_id=entry["task_id"],
-                    map_index=entry["map_index"],
-                    state=entry["state"] or "",
-                    try_number=entry["try_number"],
-                    ended_at=entry["end_date"] or "",
-                )
-                for entry in answer["task_instances"]
-            ]
+        found = [
+            TaskState(
+                task_id=entry["task_id"],
+                map_index=entry["map_index"],
+                state=entry["state"] or "",
+                try_number=entry["try_number"],
+                ended_at=entry["end_date"] or "",
+            )
+            for entry in self._all(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances", state=state)
+        ]
         return sorted(found, key=lambda task: (task.ended_at, task.name))
 
     def log_tail(self, dag_id: str, run_id: str, task: TaskState, lines: int) -> list[str]:
@@ -252,6 +242,16 @@ class AirflowClient:
         """Return the address of a task instance in the UI."""
         mapped = "" if task.map_index < 0 else f"/mapped/{task.map_index}"
         return f"{self.run_url(dag_id, run_id)}/tasks/{task.task_id}{mapped}"
+
+    def _all(self, path: str, key: str, **query: Any) -> list[dict[str, Any]]:
+        """The entries of all pages of an answer."""
+        found: list[dict[str, Any]] = []
+        count = 1
+        while len(found) < count:
+            answer = self.get(path, limit=_PAGE, offset=len(found), **query)
+            count = answer["total_entries"]
+            found += answer[key]
+        return found
 
     def _request(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         return self._patient(self._request_once, method, f"/api/v2{path}", **arguments)
