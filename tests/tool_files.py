@@ -15,7 +15,6 @@ import uvicorn
 from toolformer_ops.config import REPOSITORY, load_settings
 from toolformer_ops.tools import registry
 from toolformer_ops.tools.servers.connection import ask_server
-from toolformer_ops.tools.servers.file_tool import FileTool
 from toolformer_ops.tools.servers.tool_file import RecordedPart, read_tool_file, toml_value, with_recorded
 
 SERVERS = REPOSITORY / "tests" / "data" / "mcp_servers"
@@ -59,10 +58,6 @@ def write_tool(
     said = recorded or RecordedPart(server="faulty", version="1.0", input_schema=json.dumps(schema))
     path.write_text(with_recorded(path.read_text(), said))
     return path
-
-
-def tool_of(path: Path) -> FileTool:
-    return FileTool(path)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from tests.tool_files import SERVERS, forget_tools
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ParameterError, ToolError
 from toolformer_ops.on_a_file.new_tool import NewTool, refresh_tool, run_examples, write_new_tool
+from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.servers.file_tool import FileTool
 from toolformer_ops.tools.servers.tool_file import ServerPart
 
 FAULTY = [sys.executable, str(SERVERS / "faulty.py")]
@@ -106,19 +109,18 @@ def test_nothing_is_written_over(settings: Settings) -> None:
         made(settings, "echo", "It is [Calculator(a)] a.", name="calculator")
 
 
-def test_a_new_version_is_recorded(settings: Settings) -> None:
+def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> None:
     new = made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
     text = new.path.read_text()
-    new.path.write_text(text.replace("[server]\n", '[server]\nenvironment = {FAULTY = "version"}\n'))
+    changed = text.replace("[server]\n", '[server]\nenvironment = {FAULTY = "version"}\n')
+    new.path.write_text(changed)
+    with pytest.raises(ToolError, match="found another version"):
+        run_examples(settings, replace(new, tool=FileTool(new.path)))
     before, now = refresh_tool(new.path)
     assert before is not None
     assert (before.version, now.version) == ("1.0", "2.0")
-    kept = (
-        new.path.read_text()
-        .replace('version = "2.0"', 'version = "1.0"')
-        .replace('environment = {FAULTY = "version"}\n', "")
-    )
-    assert kept == text
+    assert new.path.read_text() == changed.replace('version = "1.0"', 'version = "2.0"')
+    assert run_examples(settings, replace(new, tool=FileTool(new.path))) == [("a", ToolOutput.of("a"))]
 
 
 def test_the_command_line_writes_a_file_and_shows_answers(settings: Settings) -> None:

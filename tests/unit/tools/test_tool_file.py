@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.tool_files import PROMPT, forget_tools, tool_of, write_tool
+from tests.tool_files import PROMPT, forget_tools, write_tool
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
 from toolformer_ops.errors import ParameterError, PromptError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.costs import CallCost, given_costs, with_costs
 from toolformer_ops.tools.registry import get_tool, tool_names
+from toolformer_ops.tools.servers.file_tool import FileTool
 from toolformer_ops.tools.servers.tool_file import RecordedPart
 
 NOT_THERE = {"command": ["/no/such/server"]}
@@ -119,19 +120,19 @@ def test_a_prompt_without_a_call_of_it_is_an_error(tools_folder: Path) -> None:
     path = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     path.with_suffix(".txt").write_text("Input: {text}\nOutput:")
     with pytest.raises(PromptError, match=r"expected examples with calls '\[Echo\(...\)\]'"):
-        tool_of(path).prompt  # noqa: B018
+        FileTool(path).prompt  # noqa: B018
     with pytest.raises(ToolError, match="expected examples"):
         get_tool("Echo")
 
 
 def test_one_required_text_takes_the_input_as_it_is(tools_folder: Path) -> None:
-    tool = tool_of(write_tool(tools_folder, "Echo", "echo"))
+    tool = FileTool(write_tool(tools_folder, "Echo", "echo"))
     assert tool.arguments("a:  b, c") == {"text": "a:  b, c"}
     assert tool.effective_input("a:  b, c", Document.of("")) == "a:  b, c"
 
 
 def test_other_tools_name_their_arguments(tools_folder: Path) -> None:
-    tool = tool_of(weather(tools_folder))
+    tool = FileTool(weather(tools_folder))
     asked = tool.effective_input('date:  "1 May", city: "Paris"', Document.of(""))
     assert asked == 'city: "Paris", date: "1 May"'
     assert tool.arguments(asked) == {"city": "Paris", "date": "1 May"}
@@ -144,7 +145,7 @@ def test_other_tools_name_their_arguments(tools_folder: Path) -> None:
 
 
 def test_its_json_schema_is_the_functions_without_fixed_arguments(tools_folder: Path) -> None:
-    parameters = tool_of(weather(tools_folder)).parameters
+    parameters = FileTool(weather(tools_folder)).parameters
     assert list(parameters["properties"]) == ["city", "date", "unit"]
     assert parameters["required"] == ["city", "date"]
     assert parameters["type"] == "object"
@@ -152,29 +153,29 @@ def test_its_json_schema_is_the_functions_without_fixed_arguments(tools_folder: 
 
 def test_a_tool_without_open_arguments_takes_no_input(tools_folder: Path) -> None:
     schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
-    tool = tool_of(weather(tools_folder, schema=schema))
+    tool = FileTool(weather(tools_folder, schema=schema))
     assert not tool.spec.takes_input
     assert tool.sent_arguments("") == {"key": "k"}
 
 
 def test_the_filter_is_the_files_pattern(tools_folder: Path) -> None:
     path = write_tool(tools_folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"')
-    tool = tool_of(path)
+    tool = FileTool(path)
     kept = [tool.filter(Document.of(text))[0].kept for text in ("She says so.", "Essays are long.")]
     assert kept == [True, False]
-    assert tool.spec.filter_version != tool_of(write_tool(tools_folder, "Echo", "echo")).spec.filter_version
+    assert tool.spec.filter_version != FileTool(write_tool(tools_folder, "Echo", "echo")).spec.filter_version
 
 
 def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_run_that_asks_for_it(
     tools_folder: Path,
 ) -> None:
     asked = {"corpus": "c", "model": "m", "tools": ["Calculator", "Echo", "Weather"], "nats_per_price": 0.5}
-    free = tool_of(write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)).version(Settings(), "model")
+    free = FileTool(write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)).version(Settings(), "model")
     weather(tools_folder)
     with pytest.raises(ParameterError, match=r"expected prices in one unit among the chosen tools, found none\."):
         RunChoices.parse(asked).kept_from()
     dear = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE, tables='[cost]\nprice = 3\nunit = "cent"')
-    assert tool_of(dear).version(Settings(), "model") == free
+    assert FileTool(dear).version(Settings(), "model") == free
     forget_tools()
     choices = RunChoices.parse(asked)
     costs = given_costs(choices)
@@ -189,7 +190,7 @@ def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_
 
 
 def version(path: Path) -> str:
-    return tool_of(path).version(Settings(), "model")
+    return FileTool(path).version(Settings(), "model")
 
 
 def test_the_version_names_the_server_and_not_the_prompt(tools_folder: Path) -> None:

@@ -13,14 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tool_files import served, tool_of, write_tool
+from tests.tool_files import served, write_tool
 from toolformer_ops.errors import ToolError, ToolServerError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
 from toolformer_ops.tools.servers import file_tool
-from toolformer_ops.tools.servers.connection import ask_server
-from toolformer_ops.tools.servers.file_tool import ServerRunner
-from toolformer_ops.tools.servers.tool_file import read_tool_file, with_recorded
+from toolformer_ops.tools.servers.file_tool import FileTool, ServerRunner
 
 Open = Callable[[Path], ServerRunner]
 LACKING = "result_lacks_field"
@@ -37,7 +35,7 @@ def opened() -> Iterator[Open]:
     runners: list[ServerRunner] = []
 
     def open_file(path: Path) -> ServerRunner:
-        runners.append(ServerRunner(tool_of(path)))
+        runners.append(ServerRunner(FileTool(path)))
         return runners[-1]
 
     yield open_file
@@ -65,7 +63,7 @@ def test_a_batch_is_answered_in_order_and_each_input_once(tmp_path: Path, opened
 
 def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
     path = write_tool(tmp_path, "Weather", "weather", ask=True, tables='[fixed]\nkey = "k"')
-    tool, runner = tool_of(path), opened(path)
+    tool, runner = FileTool(path), opened(path)
     outcomes = {
         'date: "2023-01-01", city: "Paris"': "Paris 2023-01-01 k",
         "Paris": "arguments_do_not_parse",
@@ -231,7 +229,7 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         }
         path = write_tool(tmp_path, "Convert", "convert", server=table, keys=['result = "{value} {key}"'], ask=True)
         runner = opened(path)
-        tool = tool_of(path)
+        tool = FileTool(path)
         assert tool.parameters["required"] == ["amount", "unit"]
         assert ask(runner, 'amount: 26.2, unit: "miles"', 'amount: "x", unit: "miles"') == [
             "42.2 a-secret", "argument_not_of_the_schema",
@@ -278,7 +276,7 @@ def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: O
     with served(capitals(busy)) as address:
         table = {"command": [], "url": f"{address}/v1", "openapi": f"capitals.{suffix}"}
         path = write_tool(tmp_path, "Capital", "capital_of", server=table, keys=['result = "{capital}"'], ask=True)
-        recorded = tool_of(path).file.recorded
+        recorded = FileTool(path).file.recorded
         assert recorded is not None
         assert (recorded.server, recorded.version, recorded.read_only) == ("Capitals", "2023-01-30", True)
         assert ask(opened(path), "France", "Atlantis") == ["Paris", "server_refused"]
@@ -299,13 +297,3 @@ def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(
     table = {"command": [], "url": "http://127.0.0.1:1/v1", "openapi": "service.yaml"}
     with pytest.raises(ToolError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
         write_tool(tmp_path, "Capital", "capital", server=table, ask=True)
-
-
-def test_asking_again_records_another_version(tmp_path: Path, opened: Open) -> None:
-    path = write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "version"}})
-    with pytest.raises(ToolError, match="found another version"):
-        opened(path)
-    found = ask_server(read_tool_file(path), tmp_path).recorded
-    path.write_text(with_recorded(path.read_text(), found))
-    assert ask(opened(path), "a") == ["a"]
-    assert read_tool_file(path).recorded == found
