@@ -65,12 +65,13 @@ def test_a_service_gets_a_port_of_which_all_its_ports_are_free(taken_port: int) 
 
 
 @pytest.mark.parametrize(
-    ("remembered", "asks", "expected", "says"),
+    ("remembered", "asked", "expected", "says"),
     [
-        ("taken", False, "another", "port {taken} is taken, so postgres listens on {settled}"),
-        ("free", True, "asked", ""),
-        ("free", False, "free", ""),
-        ("nothing", True, "asked", ""),
+        ("taken", "nothing", "another", "port {taken} is taken, so postgres listens on {settled}"),
+        ("free", "wish", "wish", ""),
+        ("free", "taken", "free", "port {taken} is taken, so postgres listens on {free}"),
+        ("free", "nothing", "free", ""),
+        ("nothing", "wish", "wish", ""),
     ],
 )
 def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
@@ -78,18 +79,19 @@ def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
     taken_port: int,
     caplog: pytest.LogCaptureFixture,
     remembered: str,
-    asks: bool,
+    asked: str,
     expected: str,
     says: str,
 ) -> None:
-    known = {"taken": taken_port, "free": free_port(), "asked": free_port()}
-    if remembered != "nothing":
+    known = {"taken": taken_port, "free": free_port(), "wish": free_port()}
+    if remembered in known:
         paths.ports.write_text(json.dumps({"postgres": known[remembered]}))
-    settled = settle_ports(paths, {"postgres": known["asked"]} if asks else {})
+    asks = {"postgres": known[asked]} if asked in known else {}
+    settled = settle_ports(paths, asks)
     assert known.get(expected, settled["postgres"]) == settled["postgres"] != taken_port
-    assert says.format(taken=taken_port, settled=settled["postgres"]) in caplog.text
+    assert says.format(settled=settled["postgres"], **known) in caplog.text
     assert len(set(settled.values())) == len(settled)
-    assert recalled_ports(paths) == settled == settle_ports(paths, {})
+    assert recalled_ports(paths) == settled == settle_ports(paths, asks)
 
 
 def test_two_services_that_ask_for_one_port_get_two(paths: StatePaths, caplog: pytest.LogCaptureFixture) -> None:

@@ -86,8 +86,8 @@ def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
     recalled = recalled_ports(paths)
     settled: dict[str, int] = {}
     for name, usual in USUAL_PORTS.items():
-        wanted = asked.get(name) or recalled.get(name) or usual
-        settled |= choose_ports(name, wanted, avoid=settled.values())
+        wanted, *others = filter(None, (asked.get(name), recalled.get(name), usual))
+        settled |= choose_ports(name, wanted, *others, avoid=settled.values())
         if settled[name] != wanted:
             taken = next(
                 port for port in ports_of(name, wanted).values() if port in settled.values() or not is_free(port)
