@@ -237,22 +237,18 @@ def test_an_initdb_that_was_killed_is_done_again(tmp_path: Path) -> None:
         assert {path.name for path in data.parent.iterdir()} <= {"data", "postgres.log"}
 
 
-def test_a_stale_pid_file_is_removed_and_that_of_a_server_that_runs_is_not(tmp_path: Path) -> None:
+def test_a_postgres_without_supervisor_is_stopped_and_a_stale_pid_file_removed(tmp_path: Path) -> None:
     with start_postgres(tmp_path) as server:
+        postgres.clear_pid_file(server.cluster)
+        with pytest.raises(psycopg2.OperationalError):
+            asked(server.dsn("postgres"), "select 1")
         pid_file = server.cluster.data / "postmaster.pid"
-        written = pid_file.read_text()
-        postgres.remove_stale_pid_file(server.cluster)
-        assert pid_file.read_text() == written
-        for stale in (
-            f"{os.getpid()}\n{server.cluster.data}\n",
-            "4194305\n",
-            "",
-        ):  # of this process, of none, half written
+        assert not pid_file.exists()
+        # Of this process, of none, half written.
+        for stale in (f"{os.getpid()}\n{server.cluster.data}\n", "4194305\n", ""):
             pid_file.write_text(stale)
-            postgres.remove_stale_pid_file(server.cluster)
+            postgres.clear_pid_file(server.cluster)
             assert not pid_file.exists()
-            postgres.remove_stale_pid_file(server.cluster)
-        pid_file.write_text(written)
 
 
 def test_object_store_refuses_requests_that_are_not_signed(object_store_server: RunningObjectStore) -> None:

@@ -148,13 +148,12 @@ def test_what_was_killed_comes_back_with_its_data(state: StatePaths, caplog: pyt
     # 2. The supervisor, which takes its services along.
     remember(settings, "00000000000000bb")
     before = processes(settings)
-    [supervisor] = [each for each in psutil.process_iter(["cmdline"]) if is_supervisor(each, state)]
-    supervisor.kill()
+    running_supervisor(state).kill()
     wait_until(lambda: not any(map(psutil.pid_exists, before.values())), "services outlived their supervisor")
     up(load_settings(), WITHOUT_AIRFLOW)
     # 3. Everything at once; Postgres's pid file then names a process that is not its own, as after a restart of the machine.
     remember(settings, "00000000000000cc")
-    [supervisor] = [each for each in psutil.process_iter(["cmdline"]) if is_supervisor(each, state)]
+    supervisor = running_supervisor(state)
     everything = [supervisor, *supervisor.children(recursive=True)]
     for process in everything:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -167,15 +166,19 @@ def test_what_was_killed_comes_back_with_its_data(state: StatePaths, caplog: pyt
     assert remembered(settings) == ["00000000000000aa", "00000000000000bb", "00000000000000cc"]
 
 
-def is_supervisor(process: psutil.Process, state: StatePaths) -> bool:
-    return str(state.supervisor_configuration) in (process.info["cmdline"] or [])
+def running_supervisor(state: StatePaths) -> psutil.Process:
+    """The one process that was started with the configuration of this folder."""
+    configuration = str(state.supervisor_configuration)
+    [found] = [each for each in psutil.process_iter(["cmdline"]) if configuration in (each.info["cmdline"] or [])]
+    return found
 
 
 def test_what_a_program_that_was_killed_has_started_is_ended(
     state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As the workers of Airflow's scheduler, which is not started here: a program with a child of the same supervisor."""
-    monkeypatch.setattr("toolformer_ops.local.supervision.weed_command", lambda *_: ["bash", "-c", "sleep 1000 & wait"])
+    """As the workers of Airflow's scheduler, which is not started here; they overwrite their environment, too."""
+    program = ["bash", "-c", "env -i sleep 1000 & wait"]
+    monkeypatch.setattr("toolformer_ops.local.supervision.weed_command", lambda *_: program)
     monkeypatch.setattr("toolformer_ops.local.object_store.is_ready", lambda *_: True)
     settings = up(load_settings(), ["object_store"])
 
@@ -183,6 +186,7 @@ def test_what_a_program_that_was_killed_has_started_is_ended(
         number = processes(settings).get("object-store")
         return psutil.Process(number).children() if number else []
 
+    # 1. The program is killed, and the supervisor starts another.
     wait_until(lambda: bool(children()), "nothing was started")
     [orphan] = children()
     killed = processes(settings)["object-store"]
@@ -192,9 +196,16 @@ def test_what_a_program_that_was_killed_has_started_is_ended(
     [child] = children()
     assert orphan.is_running()
     up(load_settings(), ["object_store"])
-    assert "1 processes of services that were killed were still there" in caplog.text
+    assert caplog.text.count("1 processes of services that were killed were still there") == 1
     assert not orphan.is_running()
     assert child.is_running()
+    # 2. The supervisor is killed, and its program with it.
+    parent = psutil.Process(processes(settings)["object-store"])
+    running_supervisor(state).kill()
+    wait_until(lambda: not parent.is_running(), "the program outlived its supervisor")
+    assert child.is_running()
+    assert down(settings)
+    assert not child.is_running()
 
 
 def test_a_taken_port_is_another_after_down_and_said(

@@ -124,7 +124,7 @@ class _Startup:
         if POSTGRES in wanted:
             cluster = postgres.prepare_cluster(self.paths.postgres, secrets.postgres_superuser)
             if POSTGRES not in self._living():
-                postgres.remove_stale_pid_file(cluster)
+                postgres.clear_pid_file(cluster)
             self._start(POSTGRES, lambda: postgres.is_ready(address))
             passwords = {
                 postgres.OWNER: secrets.postgres_owner,
@@ -268,10 +268,11 @@ def down(settings: Settings) -> bool:
         return False
     with locked(paths.lock, f"another `up` or `down` works in {paths.state}"):
         supervisor = Supervisor(paths)
+        strays = supervisor.end_strays()
         has_stopped = supervisor.shut_down()
         if has_stopped:
             object_store.remove_sockets(recalled_ports(paths))
-        return supervisor.end_strays() > 0 or has_stopped
+        return has_stopped or strays > 0
 
 
 def delete_state(settings: Settings) -> None:

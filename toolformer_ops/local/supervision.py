@@ -38,8 +38,6 @@ _STOP_SECONDS = 120.0
 _GRACE_SECONDS = 10.0
 # The path of a Unix socket may have 107 bytes, and supervisord first makes it under a longer name.
 _LONGEST_SOCKET_PATH = 95
-_SERVER_URL = "SUPERVISOR_SERVER_URL"
-"""The variable by which supervisord tells its programs where it listens; all that they start inherit it."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +81,7 @@ class Supervisor:
     def __init__(self, paths: StatePaths) -> None:
         """Starts nothing."""
         self._paths = paths
+        self._pid_file = paths.state / "supervisord.pid"
         self._log = paths.logs / "supervisord.log"
 
     @property
@@ -93,10 +92,6 @@ class Supervisor:
             return inside
         digest = hashlib.sha256(os.fsencode(self._paths.state)).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"toolformer-ops-{os.geteuid()}" / f"{digest}.sock"
-
-    @property
-    def _url(self) -> str:
-        return f"unix://{self.socket}"
 
     def environment(self) -> dict[str, str]:
         """Return the environment of supervisord, and so of every program, in which the shell that starts it has its say.
@@ -110,7 +105,6 @@ class Supervisor:
         local = ",".join(filter(None, [kept.get("NO_PROXY", ""), "127.0.0.1,localhost"]))
         return kept | {
             f"{ENV_PREFIX}STATE_DIR": str(self._paths.state),
-            _SERVER_URL: self._url,
             "AIRFLOW_HOME": str(self._paths.airflow_home),
             "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', os.defpath)}",
             "PYTHONUNBUFFERED": "1",
@@ -126,8 +120,8 @@ class Supervisor:
             "supervisord.conf.jinja",
             paths=self._paths,
             socket=self.socket,
-            url=self._url,
             log=self._log,
+            pid_file=self._pid_file,
             is_root=os.geteuid() == 0,
             cluster=cluster,
             ports=ports,
@@ -210,36 +204,39 @@ class Supervisor:
         """End what supervisord's programs left behind, and a supervisord that does not answer; returns how many processes.
 
         A scheduler of Airflow that is killed leaves its workers, which wait for work forever; and one whose supervisor was killed
-        waits for its workers forever. All of them have the address of our supervisor in their environment, and are not below it.
+        waits for its workers forever. All of them are in the session of supervisord, and are not below it. The session's number may
+        by now be somebody else's: only what works inside our state folder is ours. `postgres.clear_pid_file` ends Postgres.
         """
-        ours = [process for process in psutil.process_iter() if self._is_ours(process)]
+        try:
+            session = int(self._pid_file.read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+        ours = [process for process in psutil.process_iter() if self._is_ours(process, session)]
         # After the list, which therefore holds nothing that has just been started.
         if self.reports():
-            supervisor = psutil.Process(self._call("getPID"))
+            supervisor = psutil.Process(session)
             kept = {supervisor, *supervisor.children(recursive=True)}
         else:
+            self._pid_file.unlink()
             kept = set()
         strays = living = [process for process in ours if process not in kept]
         for number in (signal.SIGTERM, signal.SIGKILL):
             for process in living:
-                try:
-                    process.send_signal(
-                        signal.SIGINT if number == signal.SIGTERM and process.name() == "postgres" else number
-                    )
-                except psutil.NoSuchProcess:
-                    continue
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
             _, living = psutil.wait_procs(living, timeout=_GRACE_SECONDS)
         return len(strays)
 
-    def _is_ours(self, process: psutil.Process) -> bool:
+    def _is_ours(self, process: psutil.Process, session: int) -> bool:
         try:
-            return bool(process.environ().get(_SERVER_URL) == self._url)
+            in_session = os.getsid(process.pid) == session and process.name() != "postgres"
+            return in_session and Path(process.cwd()).is_relative_to(self._paths.state)
         except (OSError, psutil.Error):  # it has ended, or is another user's
             return False
 
     def _call(self, method: str, *arguments: object) -> Any:
         try:
-            with getRPCInterface({_SERVER_URL: self._url}) as proxy:
+            with getRPCInterface({"SUPERVISOR_SERVER_URL": f"unix://{self.socket}"}) as proxy:
                 return getattr(proxy.supervisor, method)(*arguments)
         except xmlrpc.client.Fault as fault:
             raise ServiceError(
