@@ -22,7 +22,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ParameterError
 from toolformer_ops.records import corpus_id_of
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import CHECKPOINTS
+from toolformer_ops.storage.publication import CHECKPOINTS, ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -165,8 +165,6 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
         ParameterError: there is no such release or model, or an unfinished run works with it.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse; what is left is deleted by the next call.
     """
-    from toolformer_ops.storage.publication import ObjectStore
-
     engine = database.connect(settings)
     store = ObjectStore(settings)
     store.require_bucket()

@@ -216,15 +216,18 @@ class Objects:
             shutil.copyfileobj(body, out, READ_BYTES)
         return read.digest.hexdigest()
 
-    def read_part(self, key: str, start: int, size: int) -> bytes:
+    def read_part(self, key: str, start: int, size: int) -> bytearray:
         """`size` bytes of an object, at least one, from the offset `start`. Not compared with a hash: S3 keeps none of a part.
 
         Raises:
             ObjectNotFoundError: the object is not there.
             CorruptObjectError: the object is shorter.
         """
-        with io.BufferedReader(self._stream(self.bucket, key, start, start + size)) as body:
-            return body.read(size)
+        part, read = bytearray(size), 0
+        with self._stream(self.bucket, key, start, start + size) as body:
+            while count := body.readinto(memoryview(part)[read : read + READ_BYTES]):
+                read += count
+        return part
 
     def exists(self, key: str) -> bool:
         """Whether an object of that key is there."""
