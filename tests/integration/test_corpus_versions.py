@@ -337,7 +337,7 @@ def test_a_file_whose_source_says_the_same_is_not_opened(
     monkeypatch.setattr(corpus_files, "SETTLED_NANOSECONDS", -(10**9))
     _write(folder / "a.jsonl", _texts("one"))
     ingest_corpus(settings, str(folder))
-    monkeypatch.setattr(ingestion, "content_sha256", lambda _: pytest.fail("the file was read"))
+    monkeypatch.setattr(ingestion, "OpenedFile", lambda *_: pytest.fail("the file was read"))
     assert ingest_corpus(settings, str(folder)).unchanged_files == 1
 
 

@@ -16,7 +16,6 @@ from toolformer_ops.storage.corpus_files import (
     Line,
     OpenedFile,
     UnpackingLimits,
-    content_sha256,
     find_files,
     unpacked,
 )
@@ -215,7 +214,8 @@ def test_a_file_name_that_is_no_utf_8_is_shown_with_escapes(tmp_path: Path, sett
 def test_the_content_hash_is_that_of_the_stored_bytes(tmp_path: Path) -> None:
     # sha256 of "abc", FIPS 180-2
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert content_sha256(_file(tmp_path / "a.jsonl.gz", b"abc")) == expected
+    with OpenedFile(_file(tmp_path / "a.jsonl.gz", b"abc"), UNLIMITED) as opened:
+        assert opened.sha256() == expected
 
 
 # Any packed file: `unpacked`

@@ -18,7 +18,7 @@ from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local_paths import DEMO_TEXTS, local_path, open_local
 from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_there
 from toolformer_ops.stages.index_building import build_index
-from toolformer_ops.storage.corpus_files import content_sha256, find_files
+from toolformer_ops.storage.corpus_files import CorpusFile, OpenedFile, UnpackingLimits, find_files
 from toolformer_ops.tools.registry import get_tool
 
 PASSWORD = "hunter2-of-the-owner"
@@ -144,8 +144,15 @@ def _run(**choices: str) -> dict[str, object]:
     return {"corpus": "s3://bucket/x", "model": "hub/m@1", "evaluation_suites": [], **choices}
 
 
+def content_sha256(settings: Settings, file: CorpusFile) -> str:
+    with OpenedFile(file, UnpackingLimits.of(settings)) as opened:
+        return opened.sha256()
+
+
 TAKERS: dict[str, Callable[[Settings, str], object]] = {
-    "corpus": lambda settings, path: [content_sha256(file) for file in find_files(settings, f"file://{path}")],
+    "corpus": lambda settings, path: [
+        content_sha256(settings, file) for file in find_files(settings, f"file://{path}")
+    ],
     "form: corpus": lambda settings, path: require_annotation(settings, _run(corpus=path)),
     "form: model": lambda settings, path: require_annotation(settings, _run(model=path)),
     "form: evaluation data": lambda settings, path: require_annotation(
@@ -270,7 +277,7 @@ def test_a_file_that_becomes_a_link_between_the_look_and_the_opening_is_not_open
         assert file.open().read()
         swap(folder)
         with pytest.raises(CorpusError, match="expected to read"):
-            content_sha256(file)
+            content_sha256(settings, file)
     os.mkfifo(link / "pipe")
     with pytest.raises(OSError, match="no file"):
         open_local(link / "pipe")

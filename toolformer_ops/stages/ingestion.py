@@ -27,7 +27,7 @@ from toolformer_ops.errors import CorpusError, DatabaseError
 from toolformer_ops.records import corpus_id_of, normal_uri, variant_id_of
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.copy_format import copy_text
-from toolformer_ops.storage.corpus_files import CorpusFile, OpenedFile, UnpackingLimits, content_sha256, find_files
+from toolformer_ops.storage.corpus_files import CorpusFile, OpenedFile, UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_records
 
 logger = logging.getLogger(__name__)
@@ -221,8 +221,9 @@ class Reading:
             return True
         if file.size != (before.size_bytes if before.size_bytes is not None else file.size):
             return False
-        if content_sha256(file) != before.content_sha256:
-            return False
+        with OpenedFile(file, self.limits) as opened:
+            if opened.sha256() != before.content_sha256:
+                return False
         with database.transaction(self.session) as connection:
             database.execute(
                 connection,

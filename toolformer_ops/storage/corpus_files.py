@@ -212,16 +212,6 @@ def _is_taken(path: Path, any_name: bool = False) -> bool:
     return has_name and not any(part.startswith(".") for part in path.parts)
 
 
-def content_sha256(file: CorpusFile) -> str:
-    """SHA-256 of the file's bytes as stored, 64 hex digits.
-
-    Raises:
-        CorpusError, ObjectStoreError: the source fails.
-    """
-    with closing(_open(file)) as stored:
-        return hashlib.file_digest(_Source(stored, file.uri), "sha256").hexdigest()
-
-
 def quoted(content: bytes) -> str:
     """The beginning of a refused line, for those who asked to see it."""
     return repr(content[:QUOTED_BYTES])
@@ -243,7 +233,10 @@ class OpenedFile:
         self._open_files = ExitStack()
 
     def __enter__(self) -> "OpenedFile":
-        self._stored = self._open_files.enter_context(closing(_open(self._file)))
+        try:
+            self._stored = self._open_files.enter_context(closing(self._file.open()))
+        except OSError as error:
+            raise CorpusError(f"expected to read {self.uri}, found: {error.strerror or error}.") from error
         self._source = io.BufferedReader(_Source(self._stored, self.uri, self._digest), _BUFFER_BYTES)
         return self
 
@@ -304,13 +297,6 @@ class OpenedFile:
         while self._source.read(_BUFFER_BYTES):
             pass
         return self._digest.hexdigest()
-
-
-def _open(file: CorpusFile) -> IO[bytes]:
-    try:
-        return file.open()
-    except OSError as error:
-        raise CorpusError(f"expected to read {file.uri}, found: {error.strerror or error}.") from error
 
 
 # Packed files
