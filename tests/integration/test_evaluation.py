@@ -239,8 +239,8 @@ def test_data_on_s3_are_read(settings: Settings, models: FakeModels, data: Path)
         store.put_if_absent(f"evaluation/{path.relative_to(data)}", path)
     run = start(settings, store.uri("evaluation/"), finetuned=False)
     assert evaluate_stage(settings, RUN, "lama") == 3
-    (local,) = load_suites(DataFolder(settings, str(data)), ["lama"], None, Outcome())
-    assert {score.data_sha256 for score in scores(run)} == {loaded.sha256 for loaded in local.data_sets}
+    local = load_suites(DataFolder(settings, str(data)), ["lama"], None, Outcome())
+    assert {score.data_sha256 for score in scores(run)} == {loaded.sha256 for loaded in local["lama"]}
     with pytest.raises(EvaluationDataError, match=r"expected JSON Lines.*s3://.*found nothing.*It can be had from"):
         evaluate_stage(settings, RUN, "qa")
 

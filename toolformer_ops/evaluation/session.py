@@ -9,7 +9,7 @@ itself (`math:gsm8k`) must be there.
 import dataclasses
 import gc
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, ParameterError, ToolError
@@ -29,12 +29,8 @@ from toolformer_ops.evaluation.suites.texts import TEXTS
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class LoadedSuite:
-    """A suite with its data sets; of perplexity they hold texts."""
-
-    name: str
-    data_sets: tuple[LoadedDataSet, ...]
+LoadedSuites = Mapping[str, Sequence[LoadedDataSet]]
+"""The data sets of each suite, by its name; of perplexity they hold texts."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ class Outcome:
         self.evaluations = [found for found in self.evaluations if found.score.suite != suite]
 
 
-def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, outcome: Outcome) -> list[LoadedSuite]:
+def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, outcome: Outcome) -> LoadedSuites:
     """The data of suites, named as `math` or, one data set alone, as `math:gsm8k`; a failure is written into `outcome`.
 
     Raises:
@@ -92,16 +88,16 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
 
     # 2. Their files.
     folder.require()
-    loaded = []
+    loaded = {}
     for suite, named in chosen.items():
         try:
-            found = load_suite(folder, suite, named, limit)
+            loaded[suite] = load_suite(folder, suite, named, limit)
         except EvaluationDataError as error:
             outcome.fail(suite, str(error))
             continue
-        loaded.append(found)
-        left_out = {loaded_set.data_set.name: dict(loaded_set.left_out) for loaded_set in found.data_sets}
-        outcome.left_out[suite] = {subset: reasons for subset, reasons in left_out.items() if reasons}
+        outcome.left_out[suite] = {
+            found.data_set.name: dict(found.left_out) for found in loaded[suite] if found.left_out
+        }
     return loaded
 
 
@@ -110,8 +106,10 @@ def data_sets_of(suite: str) -> tuple[DataSet, ...]:
     return TEXTS if suite == PERPLEXITY else SUITES[suite].data_sets
 
 
-def load_suite(folder: DataFolder, name: str, named: tuple[DataSet, ...] | None, limit: int | None) -> LoadedSuite:
-    """A suite with the named data sets, or with those that are there.
+def load_suite(
+    folder: DataFolder, name: str, named: tuple[DataSet, ...] | None, limit: int | None
+) -> list[LoadedDataSet]:
+    """The named data sets of a suite, or those that are there.
 
     Raises:
         EvaluationDataError: a named data set, or every one of the suite, is not there, or is of another format.
@@ -129,37 +127,37 @@ def load_suite(folder: DataFolder, name: str, named: tuple[DataSet, ...] | None,
         raise EvaluationDataError(" ".join(missing))
     for reason in missing:
         logger.warning("suite %s is evaluated without a data set. %s", name, reason)
-    return LoadedSuite(name, tuple(loaded))
+    return loaded
 
 
-def evaluate(entrants: Iterable[Entrant], suites: Sequence[LoadedSuite], outcome: Outcome) -> Outcome:
+def evaluate(entrants: Iterable[Entrant], suites: LoadedSuites, outcome: Outcome) -> Outcome:
     """Evaluate every entrant on every suite that has not failed."""
     for entrant in entrants:
-        open_suites = [suite for suite in suites if suite.name not in outcome.failures]
-        if not open_suites:
+        if outcome.failures.keys() >= suites.keys():
             break
         model = entrant.load()
         asked = [
             ModelVariant(model, entrant.name or model.identity, variant, rank) for variant, rank in entrant.variants
         ]
-        for suite in open_suites:
-            if suite.name == PERPLEXITY:
+        for suite, data_sets in suites.items():
+            if suite in outcome.failures:
+                continue
+            if suite == PERPLEXITY:
                 # Texts are read once, with calls disabled for every k.
                 first = asked[0]
                 variant: Variant = "disabled" if first.variant == "with_tools" else first.variant
                 disabled = dataclasses.replace(first, variant=variant, call_start_rank=0)
-                outcome.scores += [score for texts in suite.data_sets for score in evaluate_texts(disabled, texts)]
+                outcome.scores += [score for texts in data_sets for score in evaluate_texts(disabled, texts)]
                 continue
             try:
-                for variant_asked in reversed(
-                    asked
-                ):  # with tools first: a tool that is down is noticed before anything else
-                    for questions in suite.data_sets:
-                        found = evaluate_data_set(variant_asked, SUITES[suite.name], questions)
+                # With tools first: a tool that is down is noticed before anything else.
+                for in_variant in reversed(asked):
+                    for questions in data_sets:
+                        found = evaluate_data_set(in_variant, SUITES[suite], questions)
                         outcome.evaluations.append(found)
                         outcome.scores.append(found.score)
             except ToolError as error:
-                outcome.fail(suite.name, str(error))
+                outcome.fail(suite, str(error))
         del model, asked
         gc.collect()  # the model's weights are freed before the next model is loaded
     return outcome

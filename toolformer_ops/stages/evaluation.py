@@ -88,7 +88,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     suites = load_suites(folder, [suite], choices.evaluation_inputs, outcome)
     if outcome.failures:
         raise EvaluationDataError(outcome.failures[name])
-    inputs = [(loaded.data_set.name, len(loaded.questions), loaded.sha256) for loaded in suites[0].data_sets]
+    inputs = [(loaded.data_set.name, len(loaded.questions), loaded.sha256) for loaded in suites[name]]
 
     # 2. Each model in the variants without a score on some data set. The model with tools is first: if a tool is down, the
     #    stage ends before it evaluates the others.

@@ -21,7 +21,7 @@ from toolformer_ops.evaluation.comparing import compare
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import CALENDAR_DATE, Question, SuiteScore, Variant
 from toolformer_ops.evaluation.running import Evaluation, ModelVariant, evaluate_data_set
-from toolformer_ops.evaluation.session import Entrant, LoadedSuite, Outcome, evaluate, load_suites
+from toolformer_ops.evaluation.session import Entrant, LoadedSuites, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.statistics import wilson_interval
 from toolformer_ops.evaluation.suites import SUITES
 from toolformer_ops.evaluation.suites.base import LoadedDataSet
@@ -52,7 +52,7 @@ def evaluated(
     return evaluate_data_set(ModelVariant(model, model.identity, variant, rank), MATH, asked)
 
 
-def loaded(data: Path, outcome: Outcome, *suites: str) -> list[LoadedSuite]:
+def loaded(data: Path, outcome: Outcome, *suites: str) -> LoadedSuites:
     return load_suites(DataFolder(load_settings(), str(data)), suites, None, outcome)
 
 
@@ -205,13 +205,13 @@ def test_a_whole_suite_goes_on_without_a_data_set_but_a_named_one_must_be_there(
     published.write(tmp_path, *published.MATH)
     (tmp_path / "svamp" / "SVAMP.json").unlink()
     outcome = Outcome()
-    (whole,) = loaded(tmp_path, outcome, "math")
-    assert [found.data_set.name for found in whole.data_sets] == ["asdiv", "mawps", "gsm8k"]
+    whole = loaded(tmp_path, outcome, "math")["math"]
+    assert [found.data_set.name for found in whole] == ["asdiv", "mawps", "gsm8k"]
     assert "suite math is evaluated without a data set. svamp: expected" in caplog.text
-    (named,) = loaded(tmp_path, outcome, "math:gsm8k", "math:asdiv")
-    assert [found.data_set.name for found in named.data_sets] == ["gsm8k", "asdiv"]
+    named = loaded(tmp_path, outcome, "math:gsm8k", "math:asdiv")["math"]
+    assert [found.data_set.name for found in named] == ["gsm8k", "asdiv"]
     assert outcome.failures == {}
-    assert loaded(tmp_path, outcome, "math:svamp", "qa") == []
+    assert loaded(tmp_path, outcome, "math:svamp", "qa") == {}
     assert set(outcome.failures) == {"math", "qa"}
     assert "webq-test.jsonl" in outcome.failures["qa"]
 

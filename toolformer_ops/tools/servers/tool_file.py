@@ -17,6 +17,7 @@ from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import ENV_PREFIX
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.local_paths import read_beside
+from toolformer_ops.tools.base import ToolSpec
 
 RECORDED = "[recorded]"
 SECRET = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
@@ -89,10 +90,10 @@ class FilterPart(_Part):
 class NumbersPart(_Part):
     """`[numbers]`: those of the method; a run may choose others."""
 
-    sampling_threshold: float = Field(default=0.05, ge=0, le=1, strict=False)
-    max_positions: int = Field(default=5, ge=1, le=1000)
-    samples_per_position: int = Field(default=5, ge=1, le=1000)
-    keep_threshold: float = Field(default=1.0, ge=0, strict=False)
+    sampling_threshold: float = Field(default=ToolSpec.sampling_threshold, ge=0, le=1, strict=False)
+    max_positions: int = Field(default=ToolSpec.max_positions, ge=1, le=1000)
+    samples_per_position: int = Field(default=ToolSpec.samples_per_position, ge=1, le=1000)
+    keep_threshold: float = Field(default=ToolSpec.keep_threshold, ge=0, strict=False)
 
 
 class CostPart(_Part):
