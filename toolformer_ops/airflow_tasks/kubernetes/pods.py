@@ -362,8 +362,6 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
         "logging_interval": log_seconds,
         "poll_interval": poll_seconds,
         "log_events_on_startup": False,
-        "log_events_on_failure": False,  # the reason is in the task's message
-        "log_pod_spec_on_failure": False,
         "on_finish_action": "keep_pod",  # see `_succeeded`
         "termination_message_policy": "FallbackToLogsOnError",
         "schedule_timeout_seconds": SCHEDULE_SECONDS,
