@@ -24,7 +24,7 @@ from benchmarks.report import machine, table
 from benchmarks.variants import NO_PRUNING, TEXTS_TOGETHER, sample_job, score_job
 from benchmarks.works import Job, place_calls, random_text_job
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import NoDeviceError
+from toolformer_ops.errors import InfrastructureError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.tokenization import Tokenization
@@ -47,7 +47,7 @@ def bench(
 ) -> None:
     """Measure the engine, transformers' generate and the demo on the first GPU."""
     if not torch.cuda.is_available():
-        raise NoDeviceError("expected a GPU, found none. Run it on a machine with one.")
+        raise InfrastructureError("expected a GPU, found none. Run it on a machine with one.")
     started = time.monotonic()
     found: dict[str, Any] = {"machine": machine(), "device": torch.cuda.get_device_name(), "engine": []}
     for name, shape in SHAPES.items():

@@ -5,11 +5,9 @@
     |   +-- UsageError
     |   |   +-- ConfigurationError
     |   |   +-- ParameterError
-    |   |   +-- RecipeMismatchError
     |   |   +-- CorpusError
     |   |   |   +-- ExpandsTooFarError
     |   |   +-- ModelError
-    |   |   +-- TrainingError
     |   |   +-- PromptError
     |   |   +-- CallSyntaxError
     |   |   +-- ToolError
@@ -17,18 +15,14 @@
     |   |   +-- EvaluationDataError
     |   |       +-- MissingDataSetError
     |   +-- QualityError
-    |   |   +-- AuditError
     |   +-- NothingToReleaseError
     |   |   +-- NoKeptCallError
     |   +-- InfrastructureError
     |   |   +-- DatabaseUnreachableError, a DatabaseError too
     |   |   +-- ObjectStoreUnreachableError, an ObjectStoreError too
     |   |   |   +-- BrokenConnectionError
-    |   |   +-- ModelHubError
     |   |   +-- ToolServerError
-    |   |   +-- NoDeviceError
     |   |   +-- DiskFullError
-    |   |       +-- CacheFullError
     |   +-- DatabaseError
     |   |   +-- DatabaseLoginError, a ConfigurationError too
     |   +-- ObjectStoreError
@@ -48,9 +42,8 @@
     |   +-- NoSuchRunError
     |   +-- BusyError
     +-- RejectedInputError
-    |   +-- NoValueError
-    |   +-- RejectedRecordError
     +-- NoAnswerError
+    +-- UnseenError
     +-- WrongFormatError
     SystemExit
     +-- TerminationRequest
@@ -83,10 +76,6 @@ class ParameterError(UsageError):
     """A run parameter is unknown or out of its bounds."""
 
 
-class RecipeMismatchError(UsageError):
-    """A stage's recipe differs from the one that its run was registered with: the code or its settings have changed since."""
-
-
 class CorpusError(UsageError):
     """The corpus cannot be found or read as a whole (single bad records are counted, not raised)."""
 
@@ -97,10 +86,6 @@ class ExpandsTooFarError(CorpusError):
 
 class ModelError(UsageError):
     """The language model cannot be found or used."""
-
-
-class TrainingError(UsageError):
-    """A training failed in a way that would repeat."""
 
 
 class PromptError(UsageError):
@@ -132,10 +117,6 @@ class MissingDataSetError(EvaluationDataError):
 
 class QualityError(ToolformerError):
     """A quality check with severity `fail` did not pass."""
-
-
-class AuditError(QualityError):
-    """An audit found something lost, doubled, changed or orphaned."""
 
 
 class NothingToReleaseError(ToolformerError):
@@ -205,24 +186,12 @@ class BrokenConnectionError(ObjectStoreUnreachableError):
     """The connection broke while an object was read."""
 
 
-class ModelHubError(InfrastructureError):
-    """The model hub does not answer, or cannot serve, and the model is not in the local hub cache."""
-
-
 class ToolServerError(InfrastructureError):
     """The server of a tool does not answer, or ends again and again."""
 
 
-class NoDeviceError(InfrastructureError):
-    """A GPU is set, and this machine shows none."""
-
-
 class DiskFullError(InfrastructureError):
     """No space is left on a disk of this machine."""
-
-
-class CacheFullError(DiskFullError):
-    """The cache has no room for an artifact, and all that it holds is in use."""
 
 
 class DeviceMemoryError(ToolformerError):
@@ -268,20 +237,16 @@ class RejectedInputError(Exception):
         self.reason = reason
 
 
-class NoValueError(RejectedInputError):
-    """An expression has no value that the calculator returns."""
-
-
-class RejectedRecordError(RejectedInputError):
-    """A line of a Wikipedia dump holds no article."""
-
-
 class NoAnswerError(Exception):
     """A tool's server gave none, and another try may get one; `reason`, in snake_case, is stored where none does."""
 
     def __init__(self, reason: str, found: str) -> None:
         super().__init__(found)
         self.reason = reason
+
+
+class UnseenError(Exception):
+    """What a check looks for cannot be seen with the rights that there are."""
 
 
 class WrongFormatError(Exception):

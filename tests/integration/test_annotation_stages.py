@@ -23,7 +23,7 @@ from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.annotation.candidates import Candidate, LostSample
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError, ToolError
+from toolformer_ops.errors import ConfigurationError, CorpusError, ParameterError, ToolError
 from toolformer_ops.language_model.losses import weighted_loss
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import RunChoices
@@ -964,7 +964,7 @@ def test_a_run_cannot_be_started_again_with_other_parameters(
     ingest_corpus(settings, str(corpus))
     start_run(settings, "r", parameters(corpus))
     assert start_run(settings, "r", parameters(corpus)) == ["Calculator"]
-    with pytest.raises(RecipeMismatchError, match="other parameters"):
+    with pytest.raises(ConfigurationError, match="other parameters"):
         start_run(settings, "r", parameters(corpus, seed=1))
 
 
@@ -973,7 +973,7 @@ def test_a_run_cannot_go_on_with_another_model(settings: Settings, corpus: Path,
     ingest_corpus(settings, str(corpus))
     start_run(settings, "r", parameters(corpus))
     use_model(FakeLanguageModel(identity="another"))
-    with pytest.raises(RecipeMismatchError):
+    with pytest.raises(ConfigurationError):
         start_run(settings, "r", parameters(corpus))
 
 
@@ -983,12 +983,10 @@ def test_a_run_cannot_go_on_with_another_version_of_its_tool(
     filter_stage(settings, "r", "Calculator")
     sample_stage(settings, "r", "Calculator", "0/1")
     monkeypatch.setattr(get_tool("Calculator"), "version", lambda *_: "of tomorrow")
-    with pytest.raises(RecipeMismatchError, match=r"was started with Calculator version .*, found of tomorrow"):
+    with pytest.raises(ConfigurationError, match=r"was started with Calculator version .*, found of tomorrow"):
         execute_stage(settings, "r", "Calculator", "0/1")
     assert rows_of(settings, "call_results", "input, tool, results::text, reason") == []
-    with pytest.raises(
-        RecipeMismatchError, match="r, Calculator: execution_recipe_id, scoring_recipe_id are not those"
-    ):
+    with pytest.raises(ConfigurationError, match="r, Calculator: execution_recipe_id, scoring_recipe_id are not those"):
         start_run(settings, "r", parameters(corpus))
 
 

@@ -18,7 +18,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     CorpusError,
     CorruptObjectError,
-    RejectedRecordError,
+    RejectedInputError,
     SearchIndexError,
     ToolError,
     ToolformerError,
@@ -126,7 +126,7 @@ def test_the_passage_with_the_questions_words_comes_first_by_their_stems_and_in_
 def test_deeply_nested_text_is_refused_where_java_runs_and_does_not_end_the_process(index: Bm25Index) -> None:
     assert index.search(["Ghana"], 1)
     # Python 3.12 recurses deeper than the stack that Java leaves to the main thread by default.
-    with pytest.raises(RejectedRecordError, match="invalid_json"):
+    with pytest.raises(RejectedInputError, match="invalid_json"):
         parse_record(b"[" * 100_000, 1)
 
 

@@ -16,13 +16,7 @@ from tests.unit.evaluation import published_files as published
 from tests.unit.evaluation.fake_writing_model import FakeWritingModel, made_call
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import (
-    DatabaseError,
-    EvaluationDataError,
-    ParameterError,
-    RecipeMismatchError,
-    ToolError,
-)
+from toolformer_ops.errors import ConfigurationError, DatabaseError, EvaluationDataError, ParameterError, ToolError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import CALENDAR_DATE, VARIANTS, EvaluatedInput, SuiteScore
 from toolformer_ops.evaluation.session import Outcome, load_suites
@@ -256,7 +250,7 @@ def test_a_run_that_is_not_there_or_lacks_data_is_refused(settings: Settings) ->
 def test_another_language_model_than_the_runs_is_refused(settings: Settings, models: FakeModels, data: Path) -> None:
     start(settings, data, finetuned=False)
     models.base_identity = "m@other"
-    with pytest.raises(RecipeMismatchError, match="was started with the model m@1, found m@other"):
+    with pytest.raises(ConfigurationError, match="was started with the model m@1, found m@other"):
         evaluate_stage(settings, RUN, "qa")
 
 

@@ -12,12 +12,12 @@ from tests.finetuning_jobs import SMALL
 from tests.servers import flip_a_byte
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
+    ConfigurationError,
     CorruptObjectError,
     ModelError,
     NothingToReleaseError,
     ObjectNotFoundError,
     ParameterError,
-    RecipeMismatchError,
 )
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.stages import finetuning
@@ -338,7 +338,7 @@ def test_base_model_that_changed_since_the_run_started_is_refused(
     run = _run(settings, model)
     release(settings, run.run_id)
     (model / "config.json").write_text((model / "config.json").read_text() + "\n")
-    with pytest.raises(RecipeMismatchError, match="Put the first one back"):
+    with pytest.raises(ConfigurationError, match="Put the first one back"):
         finetune(settings, run.run_id)
     shutil.rmtree(model)
     with pytest.raises(ModelError):

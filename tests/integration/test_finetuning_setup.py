@@ -9,7 +9,7 @@ import pytest
 from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, ParameterError, RecipeMismatchError
+from toolformer_ops.errors import ConfigurationError, ModelError, ParameterError
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.release import release
@@ -76,9 +76,9 @@ def test_starting_twice_is_starting_once_and_other_parameters_are_refused(
     for _ in range(2):
         start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
     assert len(annotated.rows("select 1 from annotation_runs")) == 2
-    with pytest.raises(RecipeMismatchError, match="Take another run id"):
+    with pytest.raises(ConfigurationError, match="Take another run id"):
         start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 3}')
-    with pytest.raises(RecipeMismatchError, match="Take another run id"):
+    with pytest.raises(ConfigurationError, match="Take another run id"):
         start_finetuning(settings, "run-1", release_id, '{"finetune_steps": 3}')
     assert len(annotated.rows("select 1 from run_releases")) == 2
 
@@ -106,7 +106,7 @@ def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(
     settings: Settings, annotated: AnnotatedRun, release_id: str, model: Path
 ) -> None:
     (model / "config.json").write_text((model / "config.json").read_text() + "\n")
-    with pytest.raises(RecipeMismatchError, match="Put the first one back"):
+    with pytest.raises(ConfigurationError, match="Put the first one back"):
         start_finetuning(settings, "tuned-1", release_id, "{}")
     shutil.rmtree(model)
     with pytest.raises(ModelError):

@@ -22,7 +22,7 @@ from toolformer_ops.errors import (
     BusyError,
     ConfigurationError,
     CorruptObjectError,
-    ModelHubError,
+    InfrastructureError,
     ParameterError,
     ToolformerError,
 )
@@ -131,7 +131,7 @@ def test_a_push_that_broke_off_continues_and_shows_nothing_before(
     name = published_model(s3_settings, tmp_path / "model")
     hub.uploads_before_break = 1
     with pytest.raises(
-        ModelHubError, match=r"expected the hub to answer, found: .*503.*the same command continues"
+        InfrastructureError, match=r"expected the hub to answer, found: .*503.*the same command continues"
     ) as broken:
         push(s3_settings, name, REPO, Described())
     repository = hub.repositories[f"models/{REPO}"]
@@ -183,10 +183,10 @@ def test_a_hub_that_refuses_is_told_with_the_remedy_and_gets_nothing(
     assert "found another commit. Nothing was published" in refused(BusyError)
     hub.moves_meanwhile = False
     hub.ignored = frozenset({"finetuning.json"})
-    assert "found none or another finetuning.json" in refused(ModelHubError)
+    assert "found none or another finetuning.json" in refused(InfrastructureError)
     # 5. No network, and a deployment that asks no hub.
     monkeypatch.setattr(hub_constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert "expected the hub to answer" in refused(ModelHubError)
+    assert "expected the hub to answer" in refused(InfrastructureError)
     offline = s3_settings.model_copy(update={"hub_offline": True})
     with pytest.raises(ConfigurationError, match="TOOLFORMER_HUB_OFFLINE"):
         push(offline, name, REPO, Described())

@@ -19,7 +19,7 @@ from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
 from tests.tiny_models import save_tiny_model
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
-from toolformer_ops.errors import ModelError, TrainingError
+from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning import release_training
 from toolformer_ops.finetuning.curves import PICTURE, write_curves
 from toolformer_ops.finetuning.processes import TrainingJob
@@ -144,7 +144,7 @@ def test_diverged_training_is_an_error_and_not_a_model(
         return base
 
     monkeypatch.setattr(release_training, "load_base_model", poisoned)
-    with pytest.raises(TrainingError, match="expected a finite training loss"):
+    with pytest.raises(ModelError, match="expected a finite training loss"):
         train()
     assert not (tmp_path / "training" / "model").exists()
 

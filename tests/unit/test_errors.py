@@ -60,7 +60,7 @@ def test_every_error_class_of_the_package_is_in_the_module_of_errors() -> None:
     [
         (errors.UsageError(), 2),
         (errors.MissingDataSetError(), 2),
-        (errors.RecipeMismatchError(), 2),
+        (errors.ConfigurationError(), 2),
         (errors.QualityError(), 3),
         (errors.NothingToReleaseError(), 3),
         (errors.ObjectStoreError(), 1),
@@ -72,8 +72,7 @@ def test_every_error_class_of_the_package_is_in_the_module_of_errors() -> None:
         (errors.ObjectStoreAccessError(), 2),
         (errors.DatabaseUnreachableError(), 75),
         (errors.BrokenConnectionError(), 75),
-        (errors.ModelHubError(), 75),
-        (errors.NoDeviceError(), 75),
+        (errors.InfrastructureError(), 75),
         (errors.DiskFullError(), 75),
     ],
 )

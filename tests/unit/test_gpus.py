@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import DeviceMemoryError, ModelError, NoDeviceError, ToolformerError, exit_code
+from toolformer_ops.errors import DeviceMemoryError, InfrastructureError, ModelError, ToolformerError, exit_code
 from toolformer_ops.language_model.memory import _halving
 from toolformer_ops.language_model.models import gpus
 from toolformer_ops.language_model.models.loading import _cannot_be_loaded
@@ -146,10 +146,10 @@ def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     machine((A100, 0.2, 79.2, 15.0))
     held = f"GPU 0: {A100} (0.2 of 79.2 GiB free, 64.0 GiB held by other processes). End the other processes"
-    with pytest.raises(NoDeviceError) as raised:
+    with pytest.raises(InfrastructureError) as raised:
         _halving(out_of_memory, [1], "texts")
     assert f"expected memory for one of texts, found {held}" in str(raised.value)
-    with pytest.raises(NoDeviceError, match="expected memory for the weights of models/m"):
+    with pytest.raises(InfrastructureError, match="expected memory for the weights of models/m"):
         _cannot_be_loaded("models/m", {}, error)
     machine((A100, 0.2, 79.2, 78.0))  # all of it is this process's own
     with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):

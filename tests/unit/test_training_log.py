@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.errors import TrainingError
+from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog, append_line, read_lines
 from toolformer_ops.local.demo.driver import TRAINING_STEP
 
@@ -51,12 +51,12 @@ def test_best_step_has_the_lowest_perplexity_and_is_the_first_of_equal_ones(log:
 def test_training_loss_is_the_mean_of_the_last_five_lines(log: TrainingLog) -> None:
     assert log.training_loss() == (3 + 4 + 5 + 6 + 7) / 5
     append_line(log.training, {"step": 8, "loss": math.nan, "seconds": 4.0})
-    with pytest.raises(TrainingError, match="expected a finite training loss"):
+    with pytest.raises(ModelError, match="expected a finite training loss"):
         log.training_loss()
 
 
 def test_training_without_a_line_has_no_loss(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"found \[\]"):
+    with pytest.raises(ModelError, match=r"found \[\]"):
         TrainingLog(tmp_path).training_loss()
 
 

@@ -40,8 +40,8 @@ from toolformer_ops.airflow_tasks.kubernetes.watching import (
     said_by_kubernetes,
 )
 from toolformer_ops.config import ENV_PREFIX, Settings
-from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.runs.self_check import Finding, State, UnseenError, looked
+from toolformer_ops.errors import ConfigurationError, UnseenError
+from toolformer_ops.runs.self_check import Finding, State, looked
 
 RIGHTS = (
     *(("pods", "", verb) for verb in ("create", "get", "list", "patch", "delete")),

@@ -114,7 +114,7 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
 
     Raises:
         DeviceMemoryError: a pass does not fit into a device's memory.
-        TrainingError: the loss stopped being a finite number.
+        ModelError: the loss stopped being a finite number.
         TrainingProcessError: a process ended otherwise; the log has its message.
         TerminationRequest: SIGTERM came, and the processes have ended.
     """

@@ -56,7 +56,7 @@ def train_on_release(
 
     Raises:
         ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit into memory.
-        TrainingError: the loss stopped being a finite number.
+        ModelError: the loss stopped being a finite number.
         ObjectStoreError: S3 cannot be reached when the training starts.
     """
     plan = TrainingPlan(

@@ -21,7 +21,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from toolformer_ops import termination
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import DeviceMemoryError, ModelError, TrainingError
+from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.finetuning.batches import collate_for
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots, copy_weights
 from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, FinetuningRecipe
@@ -144,9 +144,9 @@ def train(
     Resumes from the last whole checkpoint below `folder`, if any.
 
     Raises:
-        TrainingError: the loss stopped being a finite number.
+        ModelError: the loss stopped being a finite number.
         DeviceMemoryError: a pass does not fit into memory; checkpoints stay.
-        NoDeviceError: nor could it, since other processes hold much of the GPU.
+        InfrastructureError: nor could it, since other processes hold much of the GPU.
         TerminationRequest: SIGTERM came; the checkpoint of the last step is written.
     """
     checkpoints, log = training_state(recipe, development, folder, sharded=arguments.deepspeed_plugin is not None)
@@ -184,7 +184,7 @@ def train(
     directory = folder / "model"
     loss, best = log.training_loss(), log.best()
     if len(development) and best is None:
-        raise TrainingError("expected a finite development perplexity, found none. No model is published.")
+        raise ModelError("expected a finite development perplexity, found none. No model is published.")
     shutil.rmtree(directory, ignore_errors=True)  # of a training that was killed
     copy_weights(checkpoints.weights(best.step if best else None), directory)
     base.network.config.save_pretrained(directory)  # the checkpoint's says that there is no cache

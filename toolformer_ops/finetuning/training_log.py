@@ -18,7 +18,7 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from toolformer_ops.errors import TrainingError
+from toolformer_ops.errors import ModelError
 from toolformer_ops.storage.shared_files import replace_file
 
 logger = logging.getLogger(__name__)
@@ -65,12 +65,12 @@ class TrainingLog:
         """Mean loss of the last lines, nats a token.
 
         Raises:
-            TrainingError: it is not a finite number.
+            ModelError: it is not a finite number.
         """
         losses = [line["loss"] for line in read_lines(self.training)][-LAST_LOGS:]
         mean = sum(losses) / len(losses) if losses else math.nan
         if not math.isfinite(mean):
-            raise TrainingError(
+            raise ModelError(
                 f"expected a finite training loss, found {losses}. No model is published. A smaller learning rate "
                 "(finetune_learning_rate) or a longer warm-up keeps the training stable."
             )

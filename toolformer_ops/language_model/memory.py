@@ -148,7 +148,7 @@ class DeviceMemory:
 
         Raises:
             DeviceMemoryError: not even one item fits.
-            NoDeviceError: nor could it, since other processes hold much of the GPU.
+            InfrastructureError: nor could it, since other processes hold much of the GPU.
         """
         return _halving(run, items, what, self._shrink)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow.parquet as pq
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import BusyError, ConfigurationError, ModelHubError, ParameterError, ToolformerError
+from toolformer_ops.errors import BusyError, ConfigurationError, InfrastructureError, ParameterError, ToolformerError
 from toolformer_ops.language_model.models.identity import hub_failed
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import file_sha256
@@ -155,7 +155,7 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     Raises:
         ParameterError: there is no such publication; the repository's name is none; it holds something else, or is public.
         ConfigurationError: the hub refuses the token, or this deployment asks no hub.
-        ModelHubError: the hub does not answer, or refuses for another reason. What was sent stays there.
+        InfrastructureError: the hub does not answer, or refuses for another reason. What was sent stays there.
         BusyError: somebody else changed the repository in the meantime.
     """
     import httpx2
@@ -303,7 +303,7 @@ def _require_there(api: "HfApi", repo: str, repo_type: RepoType, revision: str, 
     sizes = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
     lacking = [name for name, path in sorted(files.items()) if sizes.get(name) != path.stat().st_size]
     if lacking:
-        raise ModelHubError(
+        raise InfrastructureError(
             f"{repo}: expected all {len(files)} files in the commit {revision}, found none or another {', '.join(lacking[:5])}. "
             "Remove .gitignore from the repository, where it has one, and push again."
         )
@@ -333,7 +333,7 @@ def _translated(error: Exception, api: "HfApi", page: str) -> ToolformerError:
             f"{page}: expected the repository as it was when this began, found another commit. Nothing was published: push again."
         )
     away = hub_failed(cause) or hub_failed(error)
-    return ModelHubError(
+    return InfrastructureError(
         f"{page}: expected the hub to {'answer' if away else 'take the files'}, found: {reason}. No revision is "
         "announced; what was sent stays, and the same command continues."
     )

@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import RecipeMismatchError
+from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.language_model.models.identity import S3
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
@@ -75,10 +75,10 @@ def require_identity(what: str, expected: str, found: str, address: str) -> None
     """Refuse a model that is no longer the one that something was made with; `what` begins the message: `run X was started`.
 
     Raises:
-        RecipeMismatchError: the weights or the tokenizer at `address` have another identity.
+        ConfigurationError: the weights or the tokenizer at `address` have another identity.
     """
     if found != expected:
-        raise RecipeMismatchError(
+        raise ConfigurationError(
             f"{what} with the model {expected}, found {found} at {address}. Put the first one back, or start a new run."
         )
 
@@ -111,7 +111,7 @@ def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
 
     Raises:
         ModelError: it is not there.
-        RecipeMismatchError: its weights or tokenizer are others than when the run started.
+        ConfigurationError: its weights or tokenizer are others than when the run started.
     """
     model = load_model(settings, run.choices.model)
     require_identity(f"run {run.run_id} was started", run.model_identity, model.identity, run.choices.model)

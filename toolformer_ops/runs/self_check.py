@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, ToolformerError
+from toolformer_ops.errors import ConfigurationError, ToolformerError, UnseenError
 
 State = Literal["ok", "missing", "unknown"]
 
@@ -30,10 +30,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.state:8}{self.subject}: {self.detail}"
-
-
-class UnseenError(Exception):
-    """It cannot be seen with the rights that there are."""
 
 
 def looked(subject: str, look: Callable[[], str]) -> Finding:

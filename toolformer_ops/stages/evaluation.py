@@ -63,7 +63,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         ParameterError: there is no such run or suite, or the run does not say where the data are.
         EvaluationDataError: the suite's data are not there, or of another format.
         ToolError: a tool is down; no score of the suite is written.
-        RecipeMismatchError: the language model is not the one that the run was started with.
+        ConfigurationError: the language model is not the one that the run was started with.
         ModelError, ObjectStoreError, DatabaseError: a model, S3 or Postgres fails.
     """
     # 1. The run with its models, and the suite's data, before any model is loaded.

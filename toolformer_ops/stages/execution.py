@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import RecipeMismatchError
+from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
@@ -159,7 +159,7 @@ def prepare_execution(
 
     Raises:
         ToolError, SearchIndexError: an index or model is not there.
-        RecipeMismatchError: the tool is not the one that the run was started with.
+        ConfigurationError: the tool is not the one that the run was started with.
     """
     tool = get_tool(tool_name)
     engine = database.connect(settings)
@@ -168,7 +168,7 @@ def prepare_execution(
     settings = with_index_of(settings, run.tool_version)
     found = tool.version(settings, run.model_identity)
     if found != run.tool_version:
-        raise RecipeMismatchError(
+        raise ConfigurationError(
             f"run {run_id} was started with {run.tool} version {run.tool_version}, found {found}: its code, index or "
             f"model changed meanwhile. Start a new run; what was sampled is used again."
         )

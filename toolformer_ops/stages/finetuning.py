@@ -92,7 +92,7 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
 
     Raises:
         ParameterError, NothingToReleaseError: there is no run, or nothing to train on.
-        RecipeMismatchError: the base model is not the one that the run was started with.
+        ConfigurationError: the base model is not the one that the run was started with.
         ModelError: the base model is not there.
         ObjectStoreError: the release cannot be read, or the model not be written.
         CorruptObjectError: the release or the model has another manifest than the one that Postgres registered.
@@ -144,7 +144,7 @@ def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, fo
     """Train on the run's release in `folder`; returns the files of the model by name.
 
     Raises:
-        RecipeMismatchError: the base model is not the one that the run was started with.
+        ConfigurationError: the base model is not the one that the run was started with.
         ModelError: the base model is not there.
     """
     from toolformer_ops.finetuning.release_training import train_on_release

@@ -199,7 +199,7 @@ def prepare_placebos(
 
     Raises:
         QualityError: not all documents of the run are scored.
-        RecipeMismatchError: the model is not the one that the run was started with.
+        ConfigurationError: the model is not the one that the run was started with.
     """
     tool = get_tool(tool_name)
     engine = database.connect(settings)
@@ -225,7 +225,7 @@ def placebos_of_last_shard(settings: Settings, run_id: str, tool_name: str, shar
     So it does nothing in the process of a shard that others outlast.
 
     Raises:
-        RecipeMismatchError: the model is not the one that the run was started with.
+        ConfigurationError: the model is not the one that the run was started with.
     """
     with database.transaction(database.connect(settings)) as connection:
         run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops import __version__
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, ParameterError, RecipeMismatchError
+from toolformer_ops.errors import ConfigurationError, CorpusError, ParameterError
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
@@ -64,7 +64,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
         ToolError, SearchIndexError, ModelError: a tool, index or model is not there.
         ParameterError: a keep threshold is below `prune_below`, or is for a tool that was not chosen, or the run asks for
             nats for each second, and it is not known what a call of a tool takes.
-        RecipeMismatchError: the run exists with other choices or recipes.
+        ConfigurationError: the run exists with other choices or recipes.
         ObjectStoreError: with `chains`, S3 does not answer.
     """
     from toolformer_ops.language_model.models import model_identity
@@ -160,7 +160,7 @@ def _register_tool(connection: Connection, run_id: str, choices: RunChoices, too
     """Write a tool of the run: its recipes, its row, what its calls cost, its pool of placebos, the partitions of its rows.
 
     Raises:
-        RecipeMismatchError: the run was started with other recipes.
+        ConfigurationError: the run was started with other recipes.
     """
     name, recipes = tool.spec.name, tool.recipes
     # 1. The recipes.
@@ -190,7 +190,7 @@ def _register_tool(connection: Connection, run_id: str, choices: RunChoices, too
     [row] = database.fetch_all(connection, queries.runs.tool, run_id=run_id, tool=name)
     changed = [column for column, value in ids.items() if getattr(row, column) != value]
     if changed:
-        raise RecipeMismatchError(
+        raise ConfigurationError(
             f"run {run_id}, {name}: {', '.join(changed)} are not those the run was started with, because the code, "
             f"the model or the index changed meanwhile. Start a new run."
         )
@@ -246,7 +246,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
     Raises:
         ParameterError: there is no such release, or something cannot be chosen anew or is out of its bounds.
         ModelError: the model that the release was made with is not there.
-        RecipeMismatchError: it is another one by now, or the run exists with other choices or another release.
+        ConfigurationError: it is another one by now, or the run exists with other choices or another release.
     """
     from toolformer_ops.language_model.models import model_identity
 
@@ -276,7 +276,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
         )  # fmt: skip
         before = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
         if any(row.release_id != release_id for row in before):
-            raise RecipeMismatchError(
+            raise ConfigurationError(
                 f"run {run_id} was started on another release. Take another run id, or the release that run_releases holds for it."
             )
         database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={})
@@ -319,7 +319,7 @@ def _register_run(
     [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     # Parsed, so that a run from before a choice existed is the same run with that choice's default.
     if RunChoices.parse(run.parameters) != choices:
-        raise RecipeMismatchError(
+        raise ConfigurationError(
             f"run {run_id} was started with other parameters. Take another run id, or the parameters that "
             f"annotation_runs holds for it."
         )

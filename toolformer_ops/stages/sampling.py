@@ -186,7 +186,7 @@ def sample_stage(
     `model` is the run's, if another stage of this process uses it, too; with `after_round` it works in rounds (`work_off`).
 
     Raises:
-        RecipeMismatchError: the model is not the one that the run was started with.
+        ConfigurationError: the model is not the one that the run was started with.
     """
     tool = get_tool(tool_name)
     engine = database.connect(settings)

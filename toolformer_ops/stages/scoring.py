@@ -170,7 +170,7 @@ def prepare_scoring(
     `model` is the run's, if another stage of this process uses it, too.
 
     Raises:
-        RecipeMismatchError: the model is not the one that the run was started with.
+        ConfigurationError: the model is not the one that the run was started with.
     """
     tool = get_tool(tool_name)
     engine = database.connect(settings)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from toolformer_ops.errors import NoValueError
+from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec
 
@@ -83,7 +83,7 @@ class Calculator(Tool):
         for expression in inputs:
             try:
                 outputs.append(ToolOutput.of(write_number(evaluate(expression))))
-            except NoValueError as error:
+            except RejectedInputError as error:
                 outputs.append(ToolOutput.none(error.reason))
         return outputs
 
@@ -104,22 +104,22 @@ def evaluate(expression: str) -> Fraction:
     """The exact value of an expression.
 
     Raises:
-        NoValueError: its `reason` is `empty_input`, `expression_too_long`, `nested_too_deeply`, `invalid_expression`,
+        RejectedInputError: its `reason` is `empty_input`, `expression_too_long`, `nested_too_deeply`, `invalid_expression`,
             `division_by_zero` or `result_too_large`.
     """
     if not expression.strip():
-        raise NoValueError("empty_input")
+        raise RejectedInputError("empty_input")
     if len(expression) > MAX_EXPRESSION_CHARS:
-        raise NoValueError("expression_too_long")
+        raise RejectedInputError("expression_too_long")
     if _HEXADECIMAL.search(expression):
-        raise NoValueError("invalid_expression")
+        raise RejectedInputError("invalid_expression")
     # 1. Numbers as values; operators, brackets and % as one character each, in one spelling.
     tokens: list[Fraction | str] = []
     end, text = 0, expression.rstrip()
     while end < len(text):
         match = _TOKEN.match(text, end)
         if match is None:
-            raise NoValueError("invalid_expression")
+            raise RejectedInputError("invalid_expression")
         number, sign = match["number"], match["sign"]
         tokens.append(Fraction(number.replace(",", "")) if number else _OPERATORS.get(sign, sign))
         end = match.end()
@@ -127,10 +127,10 @@ def evaluate(expression: str) -> Fraction:
     parser = _Parser(tokens)
     value = parser.sum(nesting=0)
     if not parser.at_end():
-        raise NoValueError("invalid_expression")
+        raise RejectedInputError("invalid_expression")
     # 3. Within bounds?
     if abs(value) >= (10**MAX_WHOLE_DIGITS if value.denominator == 1 else MAX_ROUNDED):
-        raise NoValueError("result_too_large")
+        raise RejectedInputError("result_too_large")
     return value
 
 
@@ -181,7 +181,7 @@ class _Parser:
             if operator == "*":
                 value *= operand
             elif operand == 0:
-                raise NoValueError("division_by_zero")
+                raise RejectedInputError("division_by_zero")
             else:
                 value /= operand
         return value
@@ -192,14 +192,14 @@ class _Parser:
             negative = not negative
         if self._take("("):
             if nesting == MAX_NESTING:
-                raise NoValueError("nested_too_deeply")
+                raise RejectedInputError("nested_too_deeply")
             value = self.sum(nesting + 1)
             if not self._take(")"):
-                raise NoValueError("invalid_expression")
+                raise RejectedInputError("invalid_expression")
         else:
             token = None if self.at_end() else self._tokens[self._next]
             if not isinstance(token, Fraction):
-                raise NoValueError("invalid_expression")
+                raise RejectedInputError("invalid_expression")
             value = token
             self._next += 1
         if self._take("%"):

@@ -29,9 +29,9 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
         ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
         ModelError: nothing is published at an address, the files are not what their stored hashes say, or the tokenizer is code of
             its own.
-        ModelHubError: the hub does not answer.
+        InfrastructureError: the hub does not answer.
         ConfigurationError, DiskFullError: the local hub cache cannot be written.
-        CorruptObjectError, ObjectStoreError, CacheFullError: a model on S3 cannot be fetched.
+        CorruptObjectError, ObjectStoreError, DiskFullError: a model on S3 cannot be fetched.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

@@ -24,9 +24,8 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import (
     ConfigurationError,
     DiskFullError,
+    InfrastructureError,
     ModelError,
-    ModelHubError,
-    NoDeviceError,
     ToolError,
     exit_code,
 )
@@ -225,13 +224,13 @@ def test_any_other_deployment_asks_the_hub(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)  # between the hub client's tries
     assert not hub_cache.exists()
-    with pytest.raises(ModelHubError, match="expected the model hub to answer"):
+    with pytest.raises(InfrastructureError, match="expected the model hub to answer"):
         model_identity("owner/model", COMMIT)
     assert set(asked_hosts) == {"huggingface.co"}
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(404, ModelError), (401, ModelError), (429, ModelHubError), (503, ModelHubError)]
+    ("status", "kind"), [(404, ModelError), (401, ModelError), (429, InfrastructureError), (503, InfrastructureError)]
 )
 def test_a_hub_that_cannot_serve_is_told_from_one_that_has_no_such_model(status: int, kind: type[Exception]) -> None:
     answer = httpx2.Response(status, request=httpx2.Request("GET", "https://huggingface.co/owner/model"))
@@ -379,7 +378,7 @@ def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_n
 def test_a_gpu_that_is_not_there_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.version.cuda", "13.0")
-    with pytest.raises(NoDeviceError, match="expected a GPU"):
+    with pytest.raises(InfrastructureError, match="expected a GPU"):
         LanguageModel.load(str(folder), device="cuda")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.errors import RejectedRecordError
+from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.retrieval.kilt_records import KiltRecord, parse_record, passages_of
 
 
@@ -42,7 +42,7 @@ def test_a_record_gives_its_title_id_and_paragraphs_on_one_line_each() -> None:
     ],
 )
 def test_a_line_without_an_article_is_rejected_with_a_reason(bad_line: bytes, reason: str) -> None:
-    with pytest.raises(RejectedRecordError) as rejection:
+    with pytest.raises(RejectedInputError) as rejection:
         parse_record(bad_line, 1)
     assert rejection.value.reason == reason
 

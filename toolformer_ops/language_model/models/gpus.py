@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from toolformer_ops.errors import ConfigurationError, NoDeviceError
+from toolformer_ops.errors import ConfigurationError, InfrastructureError
 
 GIB = 2**30
 DRIVER_BRANCHES = {"12": 525, "13": 580}
@@ -55,7 +55,7 @@ def require_gpu(device: str) -> None:
 
     Raises:
         ConfigurationError: torch was built without CUDA, or for a newer CUDA than the driver knows: no retry mends that.
-        NoDeviceError: no driver, or no GPU that it shows.
+        InfrastructureError: no driver, or no GPU that it shows.
     """
     if torch.cuda.is_available():
         return
@@ -67,7 +67,7 @@ def require_gpu(device: str) -> None:
         )
     library = _driver_library()
     if library is None:
-        raise NoDeviceError(
+        raise InfrastructureError(
             f"expected a GPU for device {device!r}, found no NVIDIA driver (libcuda.so.1). In a pod: does its template ask for a "
             "GPU, and does the cluster need a runtimeClassName for it? On a machine: install the driver, or set "
             "TOOLFORMER_DEVICE=cpu."
@@ -82,7 +82,7 @@ def require_gpu(device: str) -> None:
             f"use an image with torch for CUDA 12 (branch {DRIVER_BRANCHES['12']} or newer), built with {CUDA_12}."
         )
     version = f" for CUDA {known[0]}.{known[1]}" if known else ""
-    raise NoDeviceError(
+    raise InfrastructureError(
         f"expected a GPU for device {device!r}, found none: the driver{version} says {_why_no_device(library)}. Does the pod's "
         "template ask for a GPU, and does `nvidia-smi` on the node show a healthy one? Else set TOOLFORMER_DEVICE=cpu."
     )
@@ -99,7 +99,7 @@ def gpus() -> list[Gpu]:
     """All that this process sees; a process sees one MIG slice at most.
 
     Raises:
-        NoDeviceError: one cannot be used, such as one that another process has for itself alone.
+        InfrastructureError: one cannot be used, such as one that another process has for itself alone.
     """
     return [_gpu(number) for number in range(torch.cuda.device_count())]
 
@@ -114,7 +114,7 @@ def require_own_memory(what: str) -> None:
     """Raise where memory was short for `what`, and other processes hold much of the GPUs that this one uses: it is not to blame.
 
     Raises:
-        NoDeviceError: the message has the free and all bytes of such a GPU, and what others hold.
+        InfrastructureError: the message has the free and all bytes of such a GPU, and what others hold.
     """
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return
@@ -122,7 +122,7 @@ def require_own_memory(what: str) -> None:
         if number != torch.cuda.current_device() and not torch.cuda.memory_reserved(number):
             continue  # another process's of the same training
         if (gpu := _gpu(number)).held_by_others:
-            raise NoDeviceError(f"expected memory for {what}, found GPU {gpu}. {MAKE_ROOM}")
+            raise InfrastructureError(f"expected memory for {what}, found GPU {gpu}. {MAKE_ROOM}")
 
 
 def _gpu(number: int) -> Gpu:
@@ -131,7 +131,7 @@ def _gpu(number: int) -> Gpu:
         free, total = torch.cuda.mem_get_info(number)
         return Gpu(number, name, total, free, torch.cuda.memory_reserved(number))
     except RuntimeError as error:
-        raise NoDeviceError(
+        raise InfrastructureError(
             f"expected GPU {number}, found that it cannot be used: {str(error).splitlines()[0]}. Does another process have it for "
             "itself, or does `nvidia-smi` on the node show an error?"
         ) from error

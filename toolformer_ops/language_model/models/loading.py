@@ -37,8 +37,8 @@ def load_network(
 
     Raises:
         ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device cannot be used.
-        ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there.
-        CorruptObjectError, ObjectStoreError, CacheFullError: a model on S3 cannot be fetched.
+        InfrastructureError: the hub does not answer, or no GPU is there.
+        CorruptObjectError, ObjectStoreError, DiskFullError: a model on S3 cannot be fetched.
     """
     identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
     network = load_weights(path_or_hub_id, revision, dtype, device, threads, settings)
@@ -59,7 +59,7 @@ def load_weights(
         ModelError: there is no such model, dtype or device cannot be used, or the weights do not fit on the GPUs: that is found
             before any is read.
         ConfigurationError: torch cannot use this machine's driver.
-        ModelHubError, NoDeviceError: the hub does not answer, or no GPU is there, or other processes fill it.
+        InfrastructureError: the hub does not answer, or no GPU is there, or other processes fill it.
     """
     from safetensors import SafetensorError
 
@@ -136,7 +136,7 @@ def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, 
 
     Raises:
         ModelError: bytes needed, bytes there, and what to do.
-        NoDeviceError: other processes hold the memory.
+        InfrastructureError: other processes hold the memory.
     """
     from huggingface_hub import try_to_load_from_cache
     from safetensors import SafetensorError

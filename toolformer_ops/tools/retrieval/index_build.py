@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock
 
-from toolformer_ops.errors import RejectedRecordError, SearchIndexError
+from toolformer_ops.errors import RejectedInputError, SearchIndexError
 from toolformer_ops.tools.retrieval.bm25_index import stored_form
 from toolformer_ops.tools.retrieval.index_manifest import (
     MANIFEST,
@@ -195,9 +195,9 @@ def _batches(source: BinaryIO, tally: _Tally) -> Iterator[list[str]]:
     for number, line in enumerate(_lines(source, tally.digest), start=1):
         try:
             if line is None:
-                raise RejectedRecordError("line_too_long")  # noqa: TRY301
+                raise RejectedInputError("line_too_long")  # noqa: TRY301
             record = parse_record(line, number)
-        except RejectedRecordError as rejection:
+        except RejectedInputError as rejection:
             tally.rejected[rejection.reason] += 1
             continue
         before = len(batch)

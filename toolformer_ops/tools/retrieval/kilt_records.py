@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from toolformer_ops.errors import RejectedRecordError
+from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.retrieval.sentences import split_sentences
 
 PASSAGE_WORDS = 100
@@ -70,22 +70,22 @@ def parse_record(line: bytes, number: int) -> KiltRecord:
     """The article on one line.
 
     Raises:
-        RejectedRecordError: `invalid_utf8`, `invalid_json`, `not_an_object`, `no_title` or `no_text`.
+        RejectedInputError: `invalid_utf8`, `invalid_json`, `not_an_object`, `no_title` or `no_text`.
     """
     try:
         record = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise RejectedRecordError("invalid_utf8") from error
+        raise RejectedInputError("invalid_utf8") from error
     except (ValueError, RecursionError) as error:
-        raise RejectedRecordError("invalid_json") from error
+        raise RejectedInputError("invalid_json") from error
     if not isinstance(record, dict):
-        raise RejectedRecordError("not_an_object")
+        raise RejectedInputError("not_an_object")
     title = record.get("wikipedia_title")
     if not isinstance(title, str) or not title.strip():
-        raise RejectedRecordError("no_title")
+        raise RejectedInputError("no_title")
     paragraphs = record.get("text")
     if not isinstance(paragraphs, list) or not all(isinstance(paragraph, str) for paragraph in paragraphs):
-        raise RejectedRecordError("no_text")
+        raise RejectedInputError("no_text")
     wikipedia_id = record.get("wikipedia_id", record.get("_id", ""))
     return KiltRecord(number, _clean(str(wikipedia_id)), _clean(title), tuple(_clean(item) for item in paragraphs))
 

@@ -46,7 +46,7 @@ def index_folder(settings: Settings) -> Path:
 
     Raises:
         SearchIndexError, CorruptObjectError: as `index_version`.
-        ObjectStoreError, CacheFullError: it cannot be fetched.
+        ObjectStoreError, DiskFullError: it cannot be fetched.
     """
     from toolformer_ops.storage import artifacts
 
