@@ -1,6 +1,5 @@
 """`toolformer-ops new-tool` and `refresh-tool`: tool files of MCP servers and OpenAPI services (docs/mcp_tools.md)."""
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +11,10 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, ParameterError, ToolError
 
 if TYPE_CHECKING:
-    from toolformer_ops.on_a_file.new_tool import Trial
     from toolformer_ops.tools.servers.tool_file import ServerPart
 
 TEXTS = 10
 """On how many texts a new tool is tried."""
-SHOWN_CALLS = 10
 
 app = typer.Typer()
 
@@ -85,9 +82,9 @@ def new_tool(
             f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all", err=True
         )
         return
-    _print_trial(
-        making.try_tool(settings, chosen, texts, model_name, TEXTS, values_for(settings, model_name, parameters))
-    )
+    values = values_for(settings, model_name, parameters)
+    for line in making.try_tool(settings, chosen, texts, model_name, TEXTS, values):
+        typer.echo(line)
 
 
 def _server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> "ServerPart":
@@ -111,25 +108,6 @@ def _server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret
     except ValidationError as error:
         said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
-
-
-def _print_trial(trial: "Trial") -> None:
-    """What was sampled and answered, and the calls that save most."""
-    typer.echo(f"{trial.texts} texts, {trial.texts_asked} asked")
-    for what, counts in (("sampled", trial.sampled), ("answers", trial.answers)):
-        typer.echo(
-            f"{what}: " + (", ".join(f"{key} {count}" for key, count in counts.most_common() if count) or "none")
-        )
-    kept = [line for line in trial.lines if line["kept"]]
-    typer.echo(f"calls with a result: {len(trial.lines)}, kept: {len(kept)}")
-    for line in sorted(
-        trial.lines, key=lambda line: float("inf") if line["loss_reduction"] is None else -line["loss_reduction"]
-    )[:SHOWN_CALLS]:
-        typer.echo(
-            json.dumps(
-                {key: line[key] for key in ("before", "call", "result", "after", "loss_reduction")}, ensure_ascii=False
-            )
-        )
 
 
 @app.command("refresh-tool")

@@ -9,11 +9,12 @@ Does not choose thresholds or a filter: what is written holds the paper's number
 """
 
 import json
+import math
 import re
 import shutil
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from toolformer_ops.tools.servers.tool_file import (
 
 LEAST_EXAMPLES = 1
 DESCRIPTION_CHARACTERS = 300
+SHOWN_CALLS = 10
 _CALL = re.compile(r" ?\[([^\[\]]*)\]")
 
 
@@ -62,19 +64,6 @@ class NewTool:
     prompt_path: Path
     tool: FileTool
     examples: tuple[Example, ...]
-
-
-@dataclass
-class Trial:
-    """What a model did with the new tool in a few texts."""
-
-    texts: int = 0
-    texts_asked: int = 0
-    """Those that the filter kept."""
-    sampled: Counter[str] = field(default_factory=Counter)
-    answers: Counter[str] = field(default_factory=Counter)
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    """The calls with a result, as `annotate` prints them."""
 
 
 def write_new_tool(
@@ -152,22 +141,32 @@ def run_examples(settings: Settings, new: NewTool) -> list[tuple[str, ToolOutput
 
 def try_tool(
     settings: Settings, name: str, corpus: Path | str, model_name: str, texts: int, values: dict[str, Any]
-) -> Trial:
-    """The whole method but placebos on the first `texts` documents of a corpus, in this process.
+) -> Iterator[str]:
+    """The whole method but placebos on the first `texts` documents of a corpus, in this process, as lines to print.
+
+    They say how many texts the filter kept, what was sampled and answered, and which calls save most, as JSON.
 
     Raises:
         CorpusError, ParameterError: as `annotate_file`.
     """
     annotator = Annotator.of(settings, corpus, name, model_name, values)
-    trial = Trial()
+    read, asked = 0, 0
+    sampled, answers = Counter[str](), Counter[str]()
+    calls: list[dict[str, Any]] = []
     for paragraphs in annotator.documents(texts):
-        trial.texts += 1
-        trial.texts_asked += bool(paragraphs)
+        read, asked = read + 1, asked + bool(paragraphs)
         for annotated in annotator.annotate(paragraphs):
-            trial.sampled += annotated.counts
-            trial.answers += annotated.answers
-            trial.lines += annotated.lines
-    return trial
+            sampled += annotated.counts
+            answers += annotated.answers
+            calls += annotated.lines
+    yield f"{read} texts, {asked} asked"
+    for what, counts in (("sampled", sampled), ("answers", answers)):
+        yield f"{what}: " + (", ".join(f"{key} {count}" for key, count in counts.most_common() if count) or "none")
+    yield f"calls with a result: {len(calls)}, kept: {sum(call['kept'] for call in calls)}"
+    calls.sort(key=lambda call: math.inf if call["loss_reduction"] is None else -call["loss_reduction"])
+    for call in calls[:SHOWN_CALLS]:
+        shown = ("before", "call", "result", "after", "loss_reduction")
+        yield json.dumps({key: call[key] for key in shown}, ensure_ascii=False)
 
 
 def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:
