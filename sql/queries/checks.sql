@@ -232,7 +232,7 @@ join run_tools tool on tool.run_id = :run_id and tool.tool = :tool
 
 -- name: rates
 -- Row to check: the false-discovery rate of a tool in a run at its own threshold (placebo_rates; no row with fewer than :fewest_placebos placebos), and its bound.
-create temporary table checked_rates as
+create temporary view checked_rates as
 select rate.tool, round(cast(rate.false_discovery_rate as numeric), 3) as false_discovery_rate, round(cast(rate.rate_low as numeric), 3) as rate_low,
        round(cast(rate.rate_high as numeric), 3) as rate_high, rate.placebos_scored,
        cast(:max_false_discovery_rate as double precision) as max_false_discovery_rate
@@ -241,7 +241,7 @@ where rate.run_id = :run_id and rate.tool = :tool and rate.threshold = :keep_thr
 
 -- name: recipes
 -- Rows to check: the four recipes of one tool in one run, and whether `recipes` describes each for its stage and tool.
-create temporary table checked_recipes as
+create temporary view checked_recipes as
 select recipe.stage, recipe.recipe_id, described.recipe_id is not null as described
 from (values
     ('filter', :filter_recipe_id),
@@ -310,7 +310,7 @@ create temporary table checked_calls (
 
 -- name: released_tools
 -- Rows to check: the tools of a run, in the order in which they were chosen, with the number of their calls in the release.
-create temporary table checked_tools as
+create temporary view checked_tools as
 select chosen.tool, (select count(*) from checked_calls call where call.tool = chosen.tool) as released_calls
 from annotation_runs run
 cross join lateral unnest(run.tools) with ordinality as chosen (tool, place)
@@ -319,7 +319,7 @@ order by chosen.place
 
 -- name: registration
 -- Rows to check: what the release on S3 holds, and what is registered of it.
-create temporary table checked_registration as
+create temporary view checked_registration as
 select compared.what, compared.on_s3, compared.registered
 from run_releases made
 join dataset_releases release on release.release_id = made.release_id

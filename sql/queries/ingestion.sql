@@ -135,33 +135,32 @@ from affected_ids a
 join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id;
 analyze affected_texts;
 
--- 4. All records with these texts as they are now; `was` is what they were in the newest version.
-create temporary table contested on commit drop as
-select d.file_uri, d.line, d.document_id, d.record_id, d.url, d.document_date, d.title, d.line_hash,
-       cast(null as text) as was
-from differences d
-where d.document_id is not null
-union all
-select held.*
-from (
-    select c.file_uri, c.line, c.document_id, c.record_id, d.url, d.document_date, c.title, c.line_hash, 'document'
-    from affected_texts a
-    join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id and c.left_version is null
-    join documents d on d.document_id = coalesce(c.variant_id, c.document_id)
-    union all
-    select s.file_uri, s.line, s.document_id, s.record_id, s.url, s.document_date, s.title, s.line_hash, s.why
-    from affected_texts a
-    join corpus_spare_records s on s.corpus_id = :corpus_id and s.document_id = a.document_id
-) held
-where not exists (
-    select from differences d
-    where d.file_uri = held.file_uri and d.line = held.line and d.old_document_id is not null
-);
-analyze contested;
-
--- 5. Which of them count: of one id the last one, then of one text the first one.
+-- 4. All records with these texts as they are now (`was` is what they were in the newest version), and which of them count: of one id the
+-- last one, then of one text the first one.
 create temporary table settled on commit drop as
-with replaced as (
+with contested as materialized (
+    select d.file_uri, d.line, d.document_id, d.record_id, d.url, d.document_date, d.title, d.line_hash,
+           cast(null as text) as was
+    from differences d
+    where d.document_id is not null
+    union all
+    select held.*
+    from (
+        select c.file_uri, c.line, c.document_id, c.record_id, d.url, d.document_date, c.title, c.line_hash, 'document'
+        from affected_texts a
+        join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id and c.left_version is null
+        join documents d on d.document_id = coalesce(c.variant_id, c.document_id)
+        union all
+        select s.file_uri, s.line, s.document_id, s.record_id, s.url, s.document_date, s.title, s.line_hash, s.why
+        from affected_texts a
+        join corpus_spare_records s on s.corpus_id = :corpus_id and s.document_id = a.document_id
+    ) held
+    where not exists (
+        select from differences d
+        where d.file_uri = held.file_uri and d.line = held.line and d.old_document_id is not null
+    )
+),
+replaced as (
     select distinct on (c.record_id) c.record_id, c.file_uri, c.line
     from contested c
     join affected_ids a using (record_id)
@@ -183,7 +182,7 @@ select file_uri, line, document_id, record_id, url, document_date, title, line_h
 from judged;
 analyze settled;
 
--- 6. What that means for each text.
+-- 5. What that means for each text.
 create temporary table outcomes on commit drop as
 with held as (
     select c.document_id, c.first_version, c.ordinal, c.file_uri, c.line, c.record_id, c.variant_id, c.title, c.line_hash,
