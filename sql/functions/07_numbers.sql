@@ -127,7 +127,7 @@ as $$
 begin
     return query
         with document as (
-            select counted.document_id, counted.sign, about_tokens(sum(kept.end_char - kept.start_char)) as tokens  -- null: no kept paragraph
+            select counted.document_id, counted.sign, cast(about_tokens(sum(kept.end_char - kept.start_char)) as integer) as tokens  -- null: no kept paragraph
             from counted_documents(rt, run, base) counted
             left join filter_decisions kept
                 on kept.filter_recipe_id = rt.filter_recipe_id and kept.document_id = counted.document_id and kept.kept
@@ -219,12 +219,17 @@ begin
             ) shown (reason, is_loss)
             union all
             select case done.stage when 'sample' then 2 when 'execute' then 3 when 'score' then 4 else 5 end, done.stage, found.name,
-                   counts_a_loss(found.name), sum(counted.sign * cast(found.count as bigint)),
-                   case when found.name <> 'texts_without_position' then sum(counted.sign) end
-            from counted
-            join stage_ledger done
-                on done.document_id = counted.document_id
-               and done.recipe_id in (rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+                   counts_a_loss(found.name), sum(done.documents * cast(found.count as bigint)),
+                   case when found.name <> 'texts_without_position' then sum(done.documents) end
+            from (
+                -- Many documents have the same counts.
+                select ledger.stage, ledger.counts, sum(counted.sign) as documents
+                from counted
+                join stage_ledger ledger
+                    on ledger.document_id = counted.document_id
+                   and ledger.recipe_id in (rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+                group by ledger.stage, ledger.counts
+            ) done
             cross join lateral jsonb_each_text(
                 case
                     when done.stage = 'sample'

@@ -4,11 +4,13 @@ select run_id, tool, kept_calls, released_calls, sample_seconds, execute_seconds
        seconds / nullif(released_calls, 0) as seconds_per_released_call,
        own_seconds, start_up_seconds
 from (
-    select rt.run_id, rt.tool, work.*, yields.*,
-           (select coalesce(sum(w.seconds), 0) from run_work w where w.run_id = rt.run_id and w.tool = rt.tool) as own_seconds,
-           (select coalesce(sum(batch.start_up_seconds), 0) from micro_batches batch
-            where batch.run_id = rt.run_id and batch.tool = rt.tool) as start_up_seconds
+    select rt.run_id, rt.tool, work.*, yields.*, own.*
     from run_tools rt
+    cross join lateral (
+        select coalesce(sum(batch.seconds), 0) as own_seconds, coalesce(sum(batch.start_up_seconds), 0) as start_up_seconds
+        from micro_batches batch
+        where batch.run_id = rt.run_id and batch.tool = rt.tool
+    ) own
     cross join lateral (
         with done as (
             select stage, document_id, seconds
@@ -27,10 +29,16 @@ from (
             on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = done.document_id
     ) work
     cross join lateral (
-        select max(y.count) filter (where y.stage = 'keep' and y.reason = 'kept') as kept_calls,
-               max(y.count) filter (where y.stage = 'release' and y.reason = 'released') as released_calls
-        from yield_by_stage y
-        where y.run_id = rt.run_id and y.tool = rt.tool
+        -- As yield_by_stage counts them, which counts much more.
+        select (select counts.calls from threshold_counts counts
+                where counts.run_id = rt.run_id and counts.tool = rt.tool and counts.is_keep_threshold) as kept_calls,
+               case
+                   when exists (select from stored_runs stored where stored.run_id = rt.run_id) then (
+                       select count from finished_run_yield where run_id = rt.run_id and tool = rt.tool and stage = 'release' and reason = 'released')
+                   else (
+                       select (select count(*) from release_calls call where call.release_id = made.release_id and call.tool = rt.tool)
+                       from run_releases made where made.run_id = rt.run_id)
+               end as released_calls
     ) yields
 ) counted;
 comment on view cost_per_kept_call is 'What the kept calls of a run cost in seconds of work, by tool: over the documents of the run, whichever run did the work. Reads the ledger of these documents; give run_id.';
