@@ -47,26 +47,30 @@ create or replace function counts_a_loss(reason text)
                           'placebos');
 comment on function counts_a_loss is 'Whether a count of stage_ledger or micro_batches says that something was lost, and why; else it counts what is there.';
 
+create or replace function mean_information(recipe text, document uuid, call uuid)
+    returns double precision
+    language sql stable parallel safe
+as $$
+    select avg(placebo.information)
+    from placebo_losses placebo
+    where placebo.placebo_recipe_id = recipe and placebo.document_id = document and placebo.call_id = call
+$$;
+comment on function mean_information is 'The mean information of a call over its placebos, nats; null without placebos.';
+
+-- Postgres inlines it, so that nothing is asked of placebos if tau_information is null.
 create or replace function carries_information(recipe text, document uuid, call uuid, tau_information double precision)
     returns boolean
     language sql stable parallel safe
-as $$
-    select tau_information is null
-        or coalesce((
-               select avg(placebo.information) >= tau_information
-               from placebo_losses placebo
-               where placebo.placebo_recipe_id = recipe and placebo.document_id = document and placebo.call_id = call), false)
-$$;
+    return tau_information is null or coalesce(mean_information(recipe, document, call) >= tau_information, false);
 comment on function carries_information is 'Whether the mean information of a call over its placebos is at least tau_information, nats; true where that is null, false for a call without placebos. The same as carries_information in annotation/placebo.py.';
 
--- Postgres inlines it, so that nothing is asked of placebos if tau_information is null.
 create or replace function run_keeps(
     reason text, loss_reduction double precision, keep_threshold double precision,
     placebo_recipe text, document uuid, call uuid, tau_information double precision)
     returns boolean
     language sql stable parallel safe
     return is_kept(reason, loss_reduction, keep_threshold)
-        and (tau_information is null or carries_information(placebo_recipe, document, call, tau_information));
+        and carries_information(placebo_recipe, document, call, tau_information);
 comment on function run_keeps is 'The keep rule of a run: is_kept, and a result that carries at least tau_information, nats, if the run asks for that.';
 
 -- What happened to a candidate call before the release. `carries_information` says whether it has the information that its run asks for.
