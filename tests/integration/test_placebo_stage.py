@@ -569,7 +569,7 @@ def test_a_share_of_the_calls_is_sampled_and_stands_for_all(settings: Settings, 
             connection.execute(sql("update placebo_rates set placebos = 0, placebos_scored = :few"), {"few": few})
             database.execute(connection, queries.checks.rates, **of_tool, fewest_placebos=FEWEST_PLACEBOS)
             assert connection.execute(sql("select count(*) from checked_rates")).scalar() == checked
-            connection.execute(sql("drop table checked_rates"))
+            connection.execute(sql("drop view checked_rates"))
     # 3. The pool and the share are those of the same calls in one process.
     recipe = "select placebo_recipe_id from run_tools"
     with database.transaction(database.connect(settings)) as connection:

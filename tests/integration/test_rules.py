@@ -131,7 +131,7 @@ def test_a_run_that_asks_for_no_information_asks_nothing_of_placebos(engine: Eng
     with database.transaction(engine) as connection:
         database.ensure_partition(connection, "call_losses", RECIPE)
         plans = ["\n".join(connection.execute(text(statement), {"tau": tau}).scalars()) for tau in (None, 0.1)]
-    assert [("run_keeps(" in plan, "carries_information(" in plan) for plan in plans] == [(False, False), (False, True)]
+    assert [("run_keeps(" in plan, "mean_information(" in plan) for plan in plans] == [(False, False), (False, True)]
 
 
 # Partitions
