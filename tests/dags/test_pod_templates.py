@@ -7,11 +7,11 @@ import kubernetes_validate
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 
+from tests.kubernetes.admission import KUBERNETES_VERSION
 from toolformer_ops.airflow_tasks.kubernetes.templates import TEMPLATES, pod_manifest
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
 from toolformer_ops.errors import ConfigurationError
 
-KUBERNETES_VERSION = "1.37"
 OURS = REPOSITORY / "deploy" / "pod-templates"
 SMALLEST = """\
 apiVersion: v1

@@ -13,13 +13,13 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from kubernetes.client import ApiClient
 
+from tests.kubernetes.admission import KUBERNETES_VERSION
 from toolformer_ops.airflow_tasks.defaults import TIME_LIMITS
 from toolformer_ops.airflow_tasks.kubernetes.pods import StagePod
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
 from toolformer_ops.config import REPOSITORY
 
-KUBERNETES_VERSION = "1.37"
 SECRETS = ("secret-dsn", "secret-reader", "secret-key-id", "secret-access-key")
 
 

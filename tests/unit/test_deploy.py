@@ -14,11 +14,10 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from tests.kubernetes.admission import pod_security_violations
+from tests.kubernetes.admission import KUBERNETES_VERSION, pod_security_violations
 from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
 
-KUBERNETES_VERSION = "1.37"
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
 BASE = KUBERNETES / "base"
 OF_KUSTOMIZE = "kustomization.yaml"
