@@ -73,9 +73,8 @@ def test_a_stage_that_succeeds_leaves_its_asset_events_and_its_pod_for_a_second_
 def test_a_pods_exit_status_decides_on_the_retry(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
     for_good = {1: False, 2: True, 3: True, 75: False, 143: False}
     tasks = [
-        Task(cluster, f"exits-{code}-{way}", f"echo 'expected x, found none.'; exit {code}", deferrable=way)
+        Task(cluster, f"exits-{code}", f"echo 'expected x, found none.'; exit {code}", deferrable=True)
         for code in for_good
-        for way in (False, True)
     ]
     for task, error in zip(tasks, run_all(tasks, background), strict=True):
         code = int(task.name.split("-")[1])
@@ -166,10 +165,8 @@ def test_what_keeps_a_pod_from_starting_is_said_by_name_and_the_pod_goes(
 ) -> None:
     tasks, messages = [], []
     for spoil in SPOILED:
-        for way in (False, True):
-            task = Task(cluster, f"{spoil.__name__.replace('_', '-')}-{way}", "exit 0", deferrable=way)
-            messages.append(spoil(task))
-            tasks.append(task)
+        tasks.append(Task(cluster, spoil.__name__.replace("_", "-"), "exit 0", deferrable=True))
+        messages.append(spoil(tasks[-1]))
     for task, message, error in zip(tasks, messages, run_all(tasks, background), strict=True):
         assert isinstance(error, AirflowException)
         assert re.search(message, str(error)), error
@@ -224,13 +221,10 @@ def test_a_registry_that_has_had_too_many_requests_is_waited_for(
     assert len(waits) == len(set(waits)) > 1, "why a pod waits is said once, not at each look"
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_pod_that_was_just_made_is_not_said_to_wait(
-    cluster: TestCluster, capfd: pytest.CaptureFixture[str], deferrable: bool
-) -> None:
-    image = f"registry.example/slow-{deferrable}:1"
+def test_a_pod_that_was_just_made_is_not_said_to_wait(cluster: TestCluster, capfd: pytest.CaptureFixture[str]) -> None:
+    image = "registry.example/slow:1"
     cluster.kubelet.images[image] = cluster.kubelet.images[IMAGE]
-    task = Task(cluster, f"just-made-{deferrable}", "exit 0", deferrable=deferrable, patience_seconds=60)
+    task = Task(cluster, "just-made", "exit 0", deferrable=False, patience_seconds=60)
     task.stage["image"] = image
     cluster.kubelet.image_pull_seconds = 1.0
     try:
@@ -238,7 +232,7 @@ def test_a_pod_that_was_just_made_is_not_said_to_wait(
     finally:
         cluster.kubelet.image_pull_seconds = 0.0
     log = capfd.readouterr().out
-    assert f"just-made-{deferrable}" in log
+    assert "just-made" in log
     assert " waits: " not in log
 
 
@@ -471,11 +465,10 @@ def test_a_try_that_is_started_twice_has_one_pod_and_takes_its_exit_status(
     assert len(cluster.records_of(task.name)) == 1
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
 def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_and_a_cleared_task_does_its_work_anew(
-    cluster: TestCluster, deferrable: bool
+    cluster: TestCluster,
 ) -> None:
-    task = Task(cluster, f"succeeded-before-{deferrable}", "exit 0", deferrable=deferrable)
+    task = Task(cluster, "succeeded-before", "exit 0", deferrable=True)
     task.new_pod()
     cluster.wait_for(lambda: task.pods()[0]["status"].get("phase") == "Succeeded", "the pod of the first try succeeds")
     task.run()
@@ -486,10 +479,9 @@ def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_and_a_cleared_tas
     assert len(cluster.records_of(task.name)) == 2
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_no_pod_starts_beside_one_that_is_being_deleted(cluster: TestCluster, deferrable: bool) -> None:
+def test_no_pod_starts_beside_one_that_is_being_deleted(cluster: TestCluster) -> None:
     slow = "trap 'sleep 1; exit 143' TERM; echo ready; sleep 3600 & wait"
-    task = Task(cluster, f"being-deleted-{deferrable}", slow, deferrable=deferrable)
+    task = Task(cluster, "being-deleted", slow, deferrable=True)
     name = task.new_pod()
     cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
     cluster.delete(name)
