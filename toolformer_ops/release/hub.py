@@ -23,8 +23,13 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import BusyError, ConfigurationError, InfrastructureError, ParameterError, ToolformerError
 from toolformer_ops.language_model.models.identity import hub_failed
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.file_hashes import file_sha256
-from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, require_registered
+from toolformer_ops.storage.publication import (
+    Manifest,
+    ObjectStore,
+    registered_sha256,
+    require_registered,
+    wrong_in_folder,
+)
 from toolformer_ops.tools.languages import identify
 
 if TYPE_CHECKING:
@@ -116,16 +121,11 @@ def download(settings: Settings, name: str, folder: Path, described: "Described"
     """
     manifest = published(settings, name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        others = [
-            file.name
-            for file in manifest.files
-            if file.name != CARD
-            and (not (folder / file.name).is_file() or file_sha256(folder / file.name) != file.sha256)
-        ]
-        if others:
+        others = (name for name, _ in wrong_in_folder(manifest, folder) if name != CARD)
+        if (other := next(others, None)) is not None:
             raise ParameterError(
                 f"{folder}: expected a folder that is empty or not there, or an earlier download of {manifest.prefix}, found "
-                f"another {others[0]}, or none. Give another folder, or remove this one."
+                f"another {other}, or none. Give another folder, or remove this one."
             )
         return manifest
     part = folder.with_name(f"{folder.name}.part")

@@ -25,6 +25,7 @@ What makes a folder a model or an index is known by `language_model/models/ident
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import logging
 import os
@@ -42,7 +43,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorruptObjectError, DiskFullError
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import remember, verified_sha256
-from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, reserve, sync
+from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, reserve, sync, wrong_in_folder
 from toolformer_ops.storage.shared_files import locked
 
 Kind = Literal["model", "index"]
@@ -171,11 +172,12 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
         # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how lately.
         cache.hold(key)
         if entry.is_dir():
-            damage = _damage(settings, entry, artifact)
-            if damage is None:
+            verified = functools.partial(verified_sha256, settings)
+            wrong = next(wrong_in_folder(artifact.manifest, entry, verified), None)
+            if wrong is None:
                 os.utime(entry)
                 return entry
-            logger.warning("cache entry %s: %s: it is removed and downloaded again", entry, damage)
+            logger.warning("cache entry %s: %s: it is removed and downloaded again", entry, wrong[1])
             cache.remove(entry)
         # 2. One process downloads it; the others wait, and then find it.
         with locked(cache.root / "locks" / f"{key}.download", f"another process downloads {key}"):
@@ -183,18 +185,6 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
                 cache.download(settings, artifact, key)
                 for file in artifact.manifest.files:
                     remember(settings, entry / file.name, file.sha256)
-
-
-def _damage(settings: Settings, entry: Path, artifact: Artifact) -> str | None:
-    """Why an entry is not what the manifest names; None if it is."""
-    for file in artifact.manifest.files:
-        path = entry / file.name
-        size = path.stat().st_size if path.is_file() else None
-        if size != file.size:
-            return f"expected {file.size} bytes in {file.name}, found {'no file' if size is None else size}"
-        if (sha256 := verified_sha256(settings, path)) != file.sha256:
-            return f"expected content {file.sha256} in {file.name}, found {sha256}"
-    return None
 
 
 class _Cache:

@@ -25,7 +25,7 @@ import os
 import posixpath
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -435,6 +435,19 @@ def reserve(manifest: Manifest, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with journal.open("a", encoding="utf-8") as parts:
         parts.writelines(there)
+
+
+def wrong_in_folder(
+    manifest: Manifest, folder: Path, sha256_of: Callable[[Path], str] = file_sha256
+) -> Iterator[tuple[str, str]]:
+    """The names of a publication's files that a folder has not, or with other bytes; each with what was expected and found."""
+    for file in manifest.files:
+        path = folder / file.name
+        size = path.stat().st_size if path.is_file() else None
+        if size != file.size:
+            yield file.name, f"expected {file.size} bytes in {file.name}, found {'no file' if size is None else size}"
+        elif (sha256 := sha256_of(path)) != file.sha256:
+            yield file.name, f"expected content {file.sha256} in {file.name}, found {sha256}"
 
 
 def sync(path: Path) -> None:
