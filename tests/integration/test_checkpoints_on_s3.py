@@ -87,7 +87,7 @@ def send(settings: Settings, folder: Path, step: int) -> None:
 
 def restored(settings: Settings, place: Path, newest_here: int | None = None) -> dict[str, bytes]:
     """The files that are restored into a folder with a whole checkpoint of a step, or with none."""
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     if newest_here is not None:
         here = Checkpoints(place / "checkpoints", "key")
         here.path(newest_here).mkdir(parents=True)
@@ -103,6 +103,9 @@ def test_checkpoint_that_is_not_whole_on_s3_is_never_used(
     send(s3_settings, folder, 8)
     content = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert restored(s3_settings, tmp_path / "empty") == content
+    (left := tmp_path / "left" / "fetched" / "checkpoint-4").mkdir(parents=True)  # of a restore that was killed
+    (left / "model.safetensors").write_bytes(bytes(17))
+    assert restored(s3_settings, tmp_path / "left") == content
     assert restored(s3_settings, tmp_path / "as-new", newest_here=8).keys() == {"checkpoints/checkpoint-8/whole.json"}
     before = set(store.list("checkpoints/"))
 

@@ -214,13 +214,14 @@ class Snapshots:
                 shutil.rmtree(place, ignore_errors=True)
                 continue
             # The checkpoint itself comes last: with it there is something to resume from.
-            for source in sorted(place.iterdir(), key=lambda path: path.name == f"checkpoint-{step}"):
+            tops = {file.name.partition("/")[0] for file in manifest.files}
+            for source in (place / name for name in sorted(tops, key=lambda name: name == f"checkpoint-{step}")):
                 target = folder / source.name if source.is_file() else folder / "checkpoints" / source.name
                 if target.is_dir():
                     shutil.rmtree(target)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 source.replace(target)
-            place.rmdir()
+            shutil.rmtree(place)  # a try before this one may have left files of another snapshot
             logger.info("the training continues from step %d: fetched %s", step, self._store.uri(prefix))
             return
 
