@@ -16,7 +16,7 @@ its seven templates gives. These numbers come out exactly so (the dates counted 
 and years. In was_ago the unit is drawn for each question from those of which at least one is between the two dates; the answer
 is the current date minus so many units, which for weeks, months and years need not be the past date itself.
 
-Months and years are counted as calendars do (dateutil's relativedelta): the same day of another month, or its last day where it
+Months and years are counted as calendars do (dateutil's relativedelta): the same day of another month, or its last day if it
 has no such day, so a month before March 31 is the last of February. Between two dates only whole ones count, from the current date
 on, and so with weeks.
 Holidays are the US federal holidays of the current year (package `holidays`, on their own dates and not where they are observed),

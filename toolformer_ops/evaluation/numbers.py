@@ -4,7 +4,7 @@ A number is written in digits: with a sign right before it or before its currenc
 (`1,461`), a decimal point (`3.75`, `.5`), as a fraction (`3/4`) or a whole number and a fraction (`1 1/2`, also `1½`). A percent
 sign or a unit after it does not change it: `50%` is 50. Numbers in words are not read, nor digits inside a word (`B52`).
 
-"First" is the first of the text, except where the text holds an equation: then the first after its first `=`. (`<=`, `>=`, `!=`,
+"First" is the first of the text, except if the text holds an equation: then the first after its first `=`. (`<=`, `>=`, `!=`,
 `=>` are no equations, nor is a `=` without a number after it.)
 
 A whole right number must be met exactly. Another is met to within half a hundredth, since the calculator rounds to two decimals.

@@ -43,7 +43,7 @@ class PairedDifference:
 
 
 def wilson_interval(successes: int, trials: int) -> Interval:
-    """Wilson's 95 % interval of a share; all of [0, 1] where nothing was tried."""
+    """Wilson's 95 % interval of a share; all of [0, 1] if nothing was tried."""
     from scipy.stats import binomtest
 
     if trials == 0:
@@ -108,7 +108,7 @@ def mcnemar_power(inputs: int, difference: float, discordant: float) -> float:
     from scipy.stats import binom
 
     counts = np.arange(inputs + 1)  # of inputs that only one gets right
-    # The test rejects where the smaller side has at most so many; -1 if it never does.
+    # The test rejects if the smaller side has at most so many; -1 if it never does.
     largest = binom.ppf(SIGNIFICANCE / 2, counts, 0.5)
     largest -= binom.cdf(largest, counts, 0.5) > SIGNIFICANCE / 2
     first_alone = min(1.0, (1 + difference / discordant) / 2)  # the share of these that the first gets right

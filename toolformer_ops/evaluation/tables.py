@@ -91,7 +91,7 @@ def is_perplexity(metric: str) -> bool:
 
 
 def percent(share: float | None) -> str:
-    """`12.5` for 0.125; an en dash where there is none."""
+    """`12.5` for 0.125; an en dash if there is none."""
     return NOTHING if share is None else f"{100 * share:.1f}"
 
 

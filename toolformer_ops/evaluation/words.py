@@ -4,7 +4,7 @@ What a word is, where the first 5, 10 or 20 are counted: a run of characters wit
 as `don't`, `U.S.`, `twenty-one` or `1,461`. Scripts that are written without spaces (Chinese, Japanese, Thai, Lao, Burmese, Khmer)
 have no such runs: there each letter is a word, so that ten words of Chinese are ten characters.
 
-How words are compared: an answer is right where its pieces follow one another among the pieces of those first words. Pieces
+How words are compared: an answer is right if its pieces follow one another among the pieces of those first words. Pieces
 are what is left of a text when
 
 - compatible forms are made equal (NFKC: full-width digits, ligatures), accents are taken off Latin, Greek and Cyrillic letters,

@@ -57,7 +57,7 @@ class ToolSpec:
     samples_per_position: int = 5
     """m: calls sampled at each position."""
     keep_threshold: float = 1.0
-    """tau_f in nats: a call is kept where its loss reduction is at least this."""
+    """tau_f in nats: a call is kept if its loss reduction is at least this."""
     price: float | None = None
     """What one call costs, in `price_unit`; None: nothing that a run may ask nats for. In no recipe: it decides no answer."""
     price_unit: str = ""
@@ -160,7 +160,7 @@ class Tool:
     def effective_input(self, call_input: str, document: Document) -> str | None:
         """What is asked and cached for this call in this document; here: the call's input with single spaces.
 
-        None where the document cannot answer such a call (a Calendar call in a text without a date).
+        None if the document cannot answer such a call (a Calendar call in a text without a date).
         """
         return " ".join(call_input.split())
 
@@ -249,7 +249,7 @@ def run_tool(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: floa
 
 
 def _run_batch(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: float) -> list[ToolOutput]:
-    """The outputs of a batch; where it fails or takes longer than all its limits together, each input is run alone."""
+    """The outputs of a batch; if it fails or takes longer than all its limits together, each input is run alone."""
     if not inputs:
         return []
     answer: Future[list[ToolOutput]] = Future()

@@ -239,7 +239,7 @@ class NumberInText:
     token: int
     """Its place among the text's tokens."""
     value: int
-    """In millionths; 0 where it is too long to take part in rule (i)."""
+    """In millionths; 0 if it is too long to take part in rule (i)."""
     has_decimals: bool
 
 

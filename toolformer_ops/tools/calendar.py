@@ -48,7 +48,7 @@ class Calendar(Tool):
         return [FilterDecision(day is not None, reason, end_char=len(document.text))]
 
     def effective_input(self, call_input: str, document: Document) -> str | None:
-        """The document's day as `2023-01-30`; None where it is not known.
+        """The document's day as `2023-01-30`; None if it is not known.
 
         The tool is called with empty brackets. What a model writes between them is passed on in brackets, which no
         date has, so that `run` refuses it and a call cannot choose a day.
@@ -141,7 +141,7 @@ def date_in_url(url: str) -> FoundDate:
         2023-01-30  2023_01_30  2023.01.30  20230130  30-01-2023  30-jan-2023  january-30-2023    the date within a name
 
     Folders go before names, since a name may speak of another day. A day in a folder must fill it: `/2023/10/3-questions/` is an
-    article of October with a number in its title. Numbers in the order day-month-year or month-day-year count only where one of
+    article of October with a number in its title. Numbers in the order day-month-year or month-day-year count only if one of
     the two is above 12, or both are equal. Two different dates of one kind contradict each other and none is taken.
 
     The reason is `date_in_url`; or `no_date_in_url`, `date_incomplete_in_url`, `date_ambiguous_in_url` (day or month first?),

@@ -83,7 +83,7 @@ NLLB_CODE = {
 }  # fmt: skip
 """NLLB's name, by ISO 639-3 and script as in FLORES-200, of each fastText label that it has (Costa-jussa et al. 2022, table 1).
 
-Where a label covers several NLLB languages, the one that most of the Wikipedia edition is written in is taken: Standard Arabic,
+If a label covers several NLLB languages, the one that most of the Wikipedia edition is written in is taken: Standard Arabic,
 Western Persian, Tosk Albanian, Northern Kurdish, simplified Chinese, Croatian for Serbo-Croatian. No library has this mapping:
 fastText's labels are no standard's.
 """

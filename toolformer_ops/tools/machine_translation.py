@@ -148,7 +148,7 @@ def judge_paragraph(text: str) -> str:
 
     It is kept if it holds a chunk of ten tokens that fastText finds to be in another language than English with a confidence
     above 0.8, with English text before it and after it. English text is a chunk of ten tokens, or the whole rest between the
-    foreign chunk and the paragraph's start or end where that is shorter but has at least five words, whose likeliest language
+    foreign chunk and the paragraph's start or end if that is shorter but has at least five words, whose likeliest language
     is English with a confidence above 0.5. Chunks of only numbers or special signs are neither.
 
     The paper does not say where chunks begin. Here one begins at every token, since chunks laid at fixed multiples of ten cut

@@ -3,7 +3,7 @@
 The paper asks Atlas, a retrieval-augmented encoder-decoder finetuned on Natural Questions (appendix A.1). A checkpoint here is read
 as it is: passages and question fill the prompt `prompts/read_passages.txt`. `SequenceToSequenceReader` and `CausalReader` take what
 the model writes, greedily, up to the end of the line. `SpanReader` is extractive: a causal model chooses among the names, dates
-and numbers in the best sentences, since a small model writes sentences where a few words are asked for. Only safetensors are
+and numbers in the best sentences, since a small model writes sentences if a few words are asked for. Only safetensors are
 loaded, and no code that comes with a model is run.
 """
 
@@ -63,7 +63,7 @@ class CausalReader:
         self._prompt = load_prompt(PROMPT)
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        """One answer a question; none where the model writes nothing or the question alone is too long for it."""
+        """One answer a question; none if the model writes nothing or the question alone is too long for it."""
         prompts = [
             fill_prompt(self._prompt, question, found) for question, found in zip(questions, passages, strict=True)
         ]
@@ -107,7 +107,7 @@ class SpanReader:
 
     A span's score is the natural log probability of it, with the end of its line, after the sentences and the question; less
     `NATS_A_RANK` for each rank of the first sentence that holds it. What the question itself says is no span. Sentences without any
-    are given as they are, and so are they where the prompt does not fit into the model's window.
+    are given as they are, and so are they if the prompt does not fit into the model's window.
 
     Measured with SmolLM2-135M: docs/measurements.md, "Readers".
     """
@@ -120,7 +120,7 @@ class SpanReader:
         self._prompt = load_prompt(PROMPT)
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        """The likeliest spans of each question, best first, at most `SPAN_ANSWERS`; none where there is no sentence."""
+        """The likeliest spans of each question, best first, at most `SPAN_ANSWERS`; none if there is no sentence."""
         return [self._read_one(question, found) for question, found in zip(questions, passages, strict=True)]
 
     def _read_one(self, question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ class SequenceToSequenceReader:
         return cls(*load_checkpoint("TOOLFORMER_QA_READER_MODEL", path_or_hub_id, revision, settings, "float32"))
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        """One answer a question; none where the model writes nothing or the question alone is too long for it."""
+        """One answer a question; none if the model writes nothing or the question alone is too long for it."""
         prompts = [self.fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)]
         encoded = [self._tokenizer(prompt)["input_ids"] for prompt in prompts if prompt]
         options = {"max_new_tokens": ANSWER_TOKENS, "num_beams": 1}
@@ -185,7 +185,7 @@ class SequenceToSequenceReader:
         return [answer_of(next(written)[0]) if prompt else () for prompt in prompts]
 
     def fitting_prompt(self, question: str, passages: Sequence[FoundPassage]) -> str:
-        """The prompt with as many of the best passages as the model takes; empty where it takes not even the question."""
+        """The prompt with as many of the best passages as the model takes; empty if it takes not even the question."""
         for count in range(len(passages), -1, -1):
             prompt = fill_prompt(self._prompt, question, passages[:count])
             if len(self._tokenizer(prompt)["input_ids"]) <= self.most_tokens:
@@ -200,14 +200,14 @@ def fill_prompt(prompt: str, question: str, passages: Sequence[FoundPassage]) ->
 
 
 def answer_of(written: str) -> tuple[str, ...]:
-    """The first line that holds something, cut to the answer budget; nothing where there is none."""
+    """The first line that holds something, cut to the answer budget; nothing if there is none."""
     lines = (" ".join(line.split()) for line in written.splitlines())
     answer = cut_at_sentence_end(next((line for line in lines if line), ""), 2 * ANSWER_TOKENS)
     return (answer,) if any(character.isalnum() for character in answer) else ()
 
 
 def load_causal_model(settings: Settings, load_model: "Callable[[], LanguageModel]") -> "LanguageModel":
-    """The causal checkpoint of the settings, or the run's own language model where they name none.
+    """The causal checkpoint of the settings, or the run's own language model if they name none.
 
     Raises:
         ModelError: the checkpoint cannot be used.

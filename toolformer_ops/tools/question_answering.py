@@ -89,7 +89,7 @@ class Reader(Protocol):
         ...
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        """Answers for each question, best first; none where there is none."""
+        """Answers for each question, best first; none if there is none."""
         ...
 
 
@@ -161,7 +161,7 @@ class BestSentenceReader:
         their article's title
         the passage's BM25 score relative to the best passage's
         0.3 times the share of the article's title that the question names
-        0.2 where it holds what the question asks for: a number, a date, a name, a place
+        0.2 if it holds what the question asks for: a number, a date, a name, a place
 
     Sentences that say nothing beyond the question (fewer than two new words) are left out, and equal scores go by rank. Each
     passage gives one sentence, so that a document whose article is found gets answers from other articles too.
@@ -215,7 +215,7 @@ class BestSentenceReader:
 
 
 def holds_what_is_asked(question: str, sentence: str) -> bool:
-    """Whether a sentence holds the kind of thing that the question asks for; True where the question does not say."""
+    """Whether a sentence holds the kind of thing that the question asks for; True if the question does not say."""
     asked = question.lower()
     for asks, holds in _KINDS:
         if asks.search(asked):

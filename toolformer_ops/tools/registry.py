@@ -63,7 +63,7 @@ def tools_on_device() -> list[str]:
 
 
 def forget_tools() -> None:
-    """Look for packages and files again when the next tool is asked for, where one was written by this process."""
+    """Look for packages and files again when the next tool is asked for, if one was written by this process."""
     for cached in (tool_names, get_tool, _added_tools):
         cached.cache_clear()
 

@@ -124,7 +124,7 @@ class NllbTranslator:
     def _source_code(self, item: Translatable) -> str | None:
         """NLLB's code of the most likely language.
 
-        Where that is English, though not surely, the likeliest other language that NLLB has is taken: a single rare word such
+        If that is English, though not surely, the likeliest other language that NLLB has is taken: a single rare word such
         as `tortuga` is all but unknown to fastText, which then falls back on English.
         """
         likely = item.languages[0]

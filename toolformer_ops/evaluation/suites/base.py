@@ -129,7 +129,7 @@ class DataSet:
     first_only: bool = False
     """Of `files`, read only what the first pattern finds: they are splits, the usual one first."""
     generate: Callable[[], bytes] | None = None
-    """Makes the file where there is none."""
+    """Makes the file if there is none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folders", self.folders or (self.name,))

@@ -174,7 +174,7 @@ class Bm25Index:
         return math.log(1 + (self.manifest.passages - holding + 0.5) / (holding + 0.5))
 
     def _search_batch(self, batch: list[str], top: int) -> list[SearchAnswer]:
-        """One batch; where it fails as a whole, each question by itself, so that only the culprit goes without an answer."""
+        """One batch; if it fails as a whole, each question by itself, so that only the culprit goes without an answer."""
         list_class = java_class("java.util.ArrayList")
         queries, ids = list_class(), list_class()
         try:

@@ -1,7 +1,7 @@
 """Build a BM25 index from KILT records: streaming, aside, and made visible in one step when whole.
 
 Memory does not grow with the source: one batch of passages in Python, one in Java, and Lucene's write buffer. While
-Java indexes one batch, Python cuts the next. Where the manifest already has the fingerprint of the source, nothing is
+Java indexes one batch, Python cuts the next. If the manifest already has the fingerprint of the source, nothing is
 built; a killed build leaves a folder that no reader looks at and that the next build removes. Two builds at once take
 turns.
 
@@ -44,7 +44,7 @@ _REPORT_DOCUMENTS = 100_000
 _READ_BYTES = 1 << 20
 
 OpenSource = Callable[[], AbstractContextManager[BinaryIO]]
-"""Opens the unpacked source from its start; called a second time where an index is there to compare with."""
+"""Opens the unpacked source from its start; called a second time if an index is there to compare with."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class IndexReport:
     index_dir: Path
     manifest: IndexManifest
     built: bool
-    """False where the index was already there."""
+    """False if the index was already there."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
     index_dir.mkdir(parents=True, exist_ok=True)
     start_java(threads)
     with FileLock(index_dir / "build.lock"):  # released when this process ends, however it does
-        # 1. Nothing is built where the index is of this very source.
+        # 1. Nothing is built if the index is of this very source.
         present = _present(open_source, index_dir)
         if present is not None:
             _log.info("the index of %s is already in %s: %d passages", source_uri, index_dir, present.passages)
@@ -111,7 +111,7 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
             write_manifest(index_dir, manifest)
             _remove(index_dir, "lucene-*", keep=manifest.folder)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)  # renamed where all went well
+            shutil.rmtree(aside, ignore_errors=True)  # renamed if all went well
     _log.info(
         "indexed %d documents as %d passages from %s, rejected %d", manifest.documents, manifest.passages, source_uri,
         sum(manifest.rejected.values()),
@@ -176,7 +176,7 @@ def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
 
 
 def _passages_in(folder: Path) -> int | None:
-    """Passages that a reader finds, None where it finds no index (closing a writer reports its errors only to Java's log)."""
+    """Passages that a reader finds, None if it finds no index (closing a writer reports its errors only to Java's log)."""
     searcher_class = java_class("io.anserini.search.SimpleSearcher")
     try:
         searcher = searcher_class(str(folder))

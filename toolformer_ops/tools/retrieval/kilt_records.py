@@ -96,7 +96,7 @@ def _clean(text: str) -> str:
 
 
 def passages_of(record: KiltRecord) -> Iterator[Passage]:
-    """The passages of an article in reading order; none where it holds only its title and headings."""
+    """The passages of an article in reading order; none if it holds only its title and headings."""
     joined: list[_Piece] = []
     number = words = 0
     for piece in (*_pieces(record), None):
@@ -131,7 +131,7 @@ class _Piece:
 
 
 def _pieces(record: KiltRecord) -> Iterator[_Piece]:
-    """The sentences below each heading. The first paragraph is skipped where it is the title."""
+    """The sentences below each heading. The first paragraph is skipped if it is the title."""
     section: tuple[str, ...] = ()
     heading = 0
     for index, paragraph in enumerate(record.paragraphs):

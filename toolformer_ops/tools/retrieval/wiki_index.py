@@ -55,7 +55,7 @@ def index_folder(settings: Settings) -> Path:
 
 
 def with_index_of(settings: Settings, tool_version: str) -> Settings:
-    """Settings that name the published index of a tool's version, where they leave open which index is searched.
+    """Settings that name the published index of a tool's version, if they leave open which index is searched.
 
     So an index that is published while a run works is not taken in the middle of it.
     """
