@@ -20,7 +20,7 @@ Pink tasks (`skipped`) are not needed: tools, models and suites that nobody aske
 log of the task before them says which it is. They start no process.
 
 **When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task,
-`finish_run`, is red and lists what failed, so that a run is green only where nothing is lacking.
+`finish_run`, is red and lists what failed, so that a run is green only if nothing is lacking.
 
 A run without a single kept call is red at `release`, since there is nothing to release; its calls are in Postgres all the same.
 

@@ -7,7 +7,7 @@ expression, and `off` leaves it to people. The form may ask for calls to be comp
 **What it costs.** No GPU. Every row and every object on S3 is read once; `docs/audit.md` has the figures. It runs beside stages.
 
 **When it is red.** Something is wrong: the note of the run names it, with its remedy, and the table `audit_findings` holds all of
-it. `toolformer-ops audit --repair` says what can be derived again, and with `--yes` does it. Where the note is empty, Postgres or
+it. `toolformer-ops audit --repair` says what can be derived again, and with `--yes` does it. If the note is empty, Postgres or
 S3 did not answer: clear the task, and the audit continues behind its last page.
 """
 

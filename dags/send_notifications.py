@@ -1,6 +1,6 @@
 """Tell people of the nights that have ended, by mail and webhooks, as the schedule files say.
 
-**How to trigger.** It starts by itself: at the end of each run of a schedule, and every ten minutes where there is a schedule, for
+**How to trigger.** It starts by itself: at the end of each run of a schedule, and every ten minutes if there is a schedule, for
 what was not told then. By hand it does the same.
 
 **What it costs.** About a CPU second; no GPU.

@@ -1,6 +1,6 @@
 """Airflow's REST API (v2): health and pools for `toolformer-ops up`; DAG runs, their tasks and logs for `make demo` and `make run`.
 
-Requests are repeated where the API server does not answer or answers with 5xx; a trigger is safe to repeat, because we choose the
+Requests are repeated if the API server does not answer or answers with 5xx; a trigger is safe to repeat, because we choose the
 run's id. https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
 """
 
@@ -74,7 +74,7 @@ class _Login(httpx.Auth):
 
 
 class AirflowClient:
-    """A client of one Airflow; use it as a context manager where it serves for long."""
+    """A client of one Airflow; use it as a context manager if it serves for long."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class AirflowClient:
         return [(run["dag_id"], run["dag_run_id"], run["state"]) for run in runs]
 
     def note(self, dag_id: str, run_id: str) -> str:
-        """Return the note of a run; empty where it has none."""
+        """Return the note of a run; empty if it has none."""
         return str(self.get(_run_path(dag_id, run_id))["note"] or "")
 
     def end_run(self, dag_id: str, run_id: str) -> None:
@@ -264,7 +264,7 @@ class AirflowClient:
         empty_at: int | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
-        """The JSON of one answer; empty where its status is `empty_at`."""
+        """The JSON of one answer; empty if its status is `empty_at`."""
         try:
             answer = self._client.request(method, path, auth=self._login, **arguments)
         except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
@@ -293,7 +293,7 @@ def _run_path(dag_id: str, run_id: str) -> str:
 
 
 def _content(answer: httpx.Response) -> dict[str, Any]:
-    """The JSON of an answer; raises where it is a refusal."""
+    """The JSON of an answer; raises if it is a refusal."""
     if answer.is_success:
         return dict(answer.json())
     kind = AirflowNotReadyError if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR else AirflowError

@@ -133,7 +133,7 @@ def skip_missed_night(context: "Context") -> None:
     Airflow makes a run for the date that was due when its scheduler stopped, and one for the last date that passed meanwhile.
 
     Raises:
-        AirflowSkipException: the next run is due. Never where somebody cleared the run, nor for a retry.
+        AirflowSkipException: the next run is due. Never if somebody cleared the run, nor for a retry.
     """
     run = context["dag_run"]
     if run.run_type != SCHEDULED or run.start_date is None or run.clear_number or context["ti"].try_number > 1:
@@ -171,7 +171,7 @@ def not_needed_after_release(
 ) -> dict[str, str]:
     """The tasks without which a run is whole: it has no release, is not to be finetuned on, or not to be evaluated.
 
-    A night's finetuning is not needed where the release hardly differs from the one that was finetuned on last: by fewer than
+    A night's finetuning is not needed if the release hardly differs from the one that was finetuned on last: by fewer than
     `min_changed_examples`, which a run that somebody started by hand does not count (None: nor does any other). A release that was
     made and checked by an earlier run is not checked again.
     """

@@ -101,7 +101,7 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
 
 
 def _asked(look: Callable[[], str]) -> str:
-    """What a look at the API shows; unseen where the rights do not show it."""
+    """What a look at the API shows; unseen if the rights do not show it."""
     try:
         return look()
     except ApiException as error:
@@ -111,7 +111,7 @@ def _asked(look: Callable[[], str]) -> str:
 
 
 def _template(settings: Settings, template: str, manifests: dict[str, dict[str, Any]]) -> str:
-    """Puts the manifest into `manifests`, also where its GPUs are not used."""
+    """Puts the manifest into `manifests`, also if its GPUs are not used."""
     manifests[template] = pod_manifest(settings, template)
     stage = manifests[template]["spec"]["containers"][0]
     gpus = gpus_of(stage)
@@ -225,7 +225,7 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
     if not labelled:
         raise ConfigurationError(
             f"no node with {selector}. `kubectl get nodes --show-labels` says what there is: correct nodeSelector in the template. "
-            "Where an autoscaler adds such nodes, the pod below gets one."
+            "If an autoscaler adds such nodes, the pod below gets one."
         )
     described = f"{len(labelled)} nodes, {selector or 'no selector'}"
     untolerated = {node.metadata.name: _untolerated(node, spec.get("tolerations") or ()) for node in labelled}

@@ -177,7 +177,7 @@ def _param(name: str, schema: dict[str, Any], default: Any, *, empty_is_preset: 
 
 
 def _meaning_of_empty(name: str, usual: Any) -> str:
-    """What the field holds under each preset where it is left empty; nothing for a switch, and for a field that no preset names."""
+    """What the field holds under each preset if it is left empty; nothing for a switch, and for a field that no preset names."""
     named = {preset: values[name] for preset, values in PRESETS.items() if name in values}
     if not named or isinstance(usual, bool):
         return ""

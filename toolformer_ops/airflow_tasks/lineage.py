@@ -1,7 +1,7 @@
 """What a stage reads and writes, as OpenLineage datasets: for the events that Airflow's OpenLineage provider sends.
 
 The provider asks an operator for them when its task has ended (`StageTask.get_openlineage_facets_on_complete`), and sends them
-where its settings say (docs/lineage.md). Without a transport it is off: it asks nothing, and imports nothing, neither when a DAG
+if its settings say (docs/lineage.md). Without a transport it is off: it asks nothing, and imports nothing, neither when a DAG
 file is parsed nor when a task runs.
 
     corpus address  s3://bucket prefix, or file path
@@ -12,7 +12,7 @@ Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and 
 runs after all shards, has the rows that the run wrote in each table as `inputStatistics`, and what it found as
 `dataQualityAssertions`. A failed check is an event, too. Datasets hold names, ids, counts and outcomes of checks; no text of a
 document, and no login: addresses are put together from host, port and names. Postgres is asked once the stage has ended.
-Where it does not answer, the task does not fail: the provider logs that, and sends the event without datasets.
+If it does not answer, the task does not fail: the provider logs that, and sends the event without datasets.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """Tasks that the annotation DAG and the finetuning DAG share: train and publish the models, evaluate them suite by suite, report.
 
 A suite that cannot be evaluated (its data or a tool is not there) does not stop the others: the report is made of what there is,
-and names what is not. The models are those that there are, so the suites wait for the baseline where one was asked for.
+and names what is not. The models are those that there are, so the suites wait for the baseline if one was asked for.
 """
 
 from collections.abc import Collection, Sequence
@@ -43,7 +43,7 @@ class ReportLink(BaseOperatorLink):
 
 
 class ReportEvaluation(StageProcess):
-    """Makes the page of what was evaluated, and links it; skipped where nothing was.
+    """Makes the page of what was evaluated, and links it; skipped if nothing was.
 
     Args:
         suites: ids of the tasks that evaluate.
@@ -68,7 +68,7 @@ class ReportEvaluation(StageProcess):
 
 
 def not_asked_for(choices: RunChoices) -> dict[str, str]:
-    """What nobody asked for, by task with the reason: the baseline, suites, and the report where no suite is named."""
+    """What nobody asked for, by task with the reason: the baseline, suites, and the report if no suite is named."""
     reasons = {}
     if not choices.finetune_baseline:
         reasons[BASELINE] = "not asked for: finetune_baseline is false"
@@ -86,7 +86,7 @@ def not_needed_on_release(context: "Context", _: object) -> dict[str, str]:
 
 
 def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOperator, BaseOperator]:
-    """Train and publish the model, and then the baseline where it is asked for; the tasks that publish the two.
+    """Train and publish the model, and then the baseline if it is asked for; the tasks that publish the two.
 
     One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both.
     """

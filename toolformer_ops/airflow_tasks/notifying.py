@@ -2,7 +2,7 @@
 
 The DAG `send_notifications` does it: Airflow starts no task of a run whose time was up, and calls a DAG's callbacks in a process
 that it ends after a minute. Its task asks Postgres which runs of schedules have ended, and sends what was not sent yet: at least
-once, and twice only where it was killed between a message and its row. Owns `notifications`. Passwords, tokens and secret
+once, and twice only if it was killed between a message and its row. Owns `notifications`. Passwords, tokens and secret
 addresses come from Airflow's Connections.
 """
 
@@ -49,7 +49,7 @@ NOT_TOLD = "\n\nNot told: "
 """Begins the part of a note that says who could not be told."""
 MAIL_REMEDIES: tuple[tuple[type[Exception], str], ...] = (
     (smtplib.SMTPNotSupportedError, '"disable_tls": true, for a server without TLS'),
-    (ssl.SSLError, '"disable_ssl": true, for a server without SSL, and "disable_tls": true where it has no TLS'),
+    (ssl.SSLError, '"disable_ssl": true, for a server without SSL, and "disable_tls": true if it has no TLS'),
 )
 """By what goes wrong, what belongs into the extra of a mail server's Connection."""
 
@@ -100,7 +100,7 @@ def notification_task() -> SendNotifications:
 
 
 def sending_schedule(settings: Settings) -> CronTriggerTimetable | None:
-    """The clock of the DAG; None where there is no schedule. Most ends of runs start it at once (`stopped_runs.py`)."""
+    """The clock of the DAG; None if there is no schedule. Most ends of runs start it at once (`stopped_runs.py`)."""
     return CronTriggerTimetable(EACH_TEN_MINUTES, timezone="UTC") if schedule_files(settings.schedules_dir) else None
 
 
@@ -208,7 +208,7 @@ def send_mail(notify: Notification, message: Message) -> None:
 def send_to_webhook(connection_id: str, message: Message) -> None:
     """Post `{"text": ...}` to an address, as Slack, Mattermost and Teams take it.
 
-    The Connection holds the address in `host` (with https://). Where a token is part of the address, `host` has {password} in its
+    The Connection holds the address in `host` (with https://). If a token is part of the address, `host` has {password} in its
     place; else a password is sent as a bearer token. Airflow masks passwords in logs.
 
     Raises:
@@ -284,7 +284,7 @@ def shortened(text: str, characters: int = NOTE_CHARACTERS) -> str:
 def _say_who_was_not_told(
     airflow: "AirflowClient", dag_id: str, run_id: str, message: Message, problems: list[str]
 ) -> None:
-    """Bring the note of a run up to date: who could not be told, and the message where its last task set none."""
+    """Bring the note of a run up to date: who could not be told, and the message if its last task set none."""
     not_told = f"{NOT_TOLD}{'; '.join(problems)}."[: NOTE_CHARACTERS // 2] if problems else ""
     try:
         before = airflow.note(dag_id, run_id)
@@ -296,7 +296,7 @@ def _say_who_was_not_told(
 
 
 def _one_line(error: Exception) -> str:
-    """What went wrong, with its remedy where it is known."""
+    """What went wrong, with its remedy if it is known."""
     text = " ".join((str(error) or type(error).__name__).split())[:200].rstrip(".")
     remedies = [remedy for kind, remedy in MAIL_REMEDIES if isinstance(error, kind)]
     return f"{text}. Put into the extra of the Connection: {remedies[0]}" if remedies else text

@@ -80,14 +80,14 @@ def note_why_not_started(context: "Context") -> None:
 
 
 class GatherTools(BaseOperator):
-    """Waits for the check of every tool, and fails only where no tool came through.
+    """Waits for the check of every tool, and fails only if no tool came through.
 
     Airflow has no trigger rule for "all are done or skipped, and one has succeeded". A tool that was chosen and has no work was
     done by an earlier run.
 
     Args:
         checks: by tool, the id of its last task.
-        opened_by: id of the task that opens the run; where it did not, nothing is gathered.
+        opened_by: id of the task that opens the run; if it did not, nothing is gathered.
         chosen_by: id of the task that names the tools with work.
     """
 
@@ -139,8 +139,8 @@ class FinishRun(StageProcess):
     Sets the run's note: the summary that the stage prints, which begins with what failed.
 
     Args:
-        opened_by: id of the task that opened the run; where it did not succeed the run never started.
-        gathered_by: id of a task that fails only where others did, and so is not named as a cause; None where there is none.
+        opened_by: id of the task that opened the run; if it did not succeed the run never started.
+        gathered_by: id of a task that fails only where others did, and so is not named as a cause; None if there is none.
         made_by: id of the task after which there is what the run is for.
         product: what that is, in one word.
     """

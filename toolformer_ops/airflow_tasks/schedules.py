@@ -44,7 +44,7 @@ class Finetuning(Section):
     min_changed_examples: int = Field(
         default=1,
         ge=0,
-        description="Finetune and evaluate where so many examples differ from the release that was last finetuned on; 0 is always.",
+        description="Finetune and evaluate if so many examples differ from the release that was last finetuned on; 0 is always.",
     )
 
 
@@ -185,7 +185,7 @@ def _unknown_tools(names: object) -> dict[str, str]:
 
 
 def schedule_files(folder: Path | None) -> list[Path]:
-    """The schedule files of a folder, in the order of their names; none where there is no folder."""
+    """The schedule files of a folder, in the order of their names; none if there is no folder."""
     if folder is None or not folder.is_dir():
         return []
     return sorted(path for path in folder.glob("*.toml") if path.is_file())

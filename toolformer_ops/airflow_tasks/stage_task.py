@@ -38,7 +38,7 @@ class StageTask(BaseOperator):
         asset_extra: ids to attach to the events of the task's outlets; templated.
         returns_result: whether the task returns the stage's last line on stdout, parsed as JSON: ids or counts.
         not_needed: which tasks directly behind this one are skipped, by that line, which the task then returns, too.
-        tells: called with that line, also where the stage failed.
+        tells: called with that line, also if the stage failed.
     """
 
     arguments: Any

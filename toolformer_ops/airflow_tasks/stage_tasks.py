@@ -50,7 +50,7 @@ def stage(
 
     Args:
         name: stage of `python -m toolformer_ops stage`.
-        task_id: the task's name, where a stage is in the graph more than once; by default the stage's.
+        task_id: the task's name, if a stage is in the graph more than once; by default the stage's.
         tool: for stages that work for one tool.
         arguments: what follows the stage's name; templated.
         pool: `gpu` where the stage loads a model, `cpu` where not.
@@ -59,7 +59,7 @@ def stage(
         trigger_rule: when to run with regard to the tasks before.
         outlets: assets that the stage makes.
         asset_extra: ids for the events of `outlets`; templated.
-        before: called first; raises AirflowSkipException where the task is not needed.
+        before: called first; raises AirflowSkipException if the task is not needed.
         on_failure: called once the task has failed and is not tried again.
     """
     operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)

@@ -33,7 +33,7 @@ def on_dag_run_failed(dag_run: "DagRun", msg: str) -> None:
 
 @hookimpl
 def on_dag_run_success(dag_run: "DagRun", msg: str) -> None:
-    """A run is over; where somebody said that it is a success, it was not finished all the same."""
+    """A run is over; if somebody said that it is a success, it was not finished all the same."""
     close_in_background(dag_run.dag_id, dag_run.run_id, is_failure=False)
 
 

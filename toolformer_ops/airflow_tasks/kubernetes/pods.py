@@ -76,7 +76,7 @@ DEADLINE_MARGIN = timedelta(minutes=15)
 TASK_CHARACTERS = 50
 """Most of the task's id in the name of its pod."""
 LAST_LINES = 50
-"""Of a pod's log, among which the stage's result is: what it prints last, and its error where it has one."""
+"""Of a pod's log, among which the stage's result is: what it prints last, and its error if it has one."""
 KEEP_ENDED = timedelta(days=1)
 """How long a pod that failed is kept for a look at it."""
 STAGE_PODS = ",".join(f"{name}={value}" for name, value in LABELS.items()) + ",kubernetes_pod_operator=True"
@@ -251,7 +251,7 @@ class StagePod(StageTask, KubernetesPodOperator):
             patiently(delete_pod)(self.client, self.pod)
 
     def _succeeded(self, pod: k8s.V1Pod, event: Mapping[str, Any]) -> bool:
-        """Whether the stage did its work; else fail the task by how the pod ended, or end it where its time is up.
+        """Whether the stage did its work; else fail the task by how the pod ended, or end it if its time is up.
 
         Returns:
             False if the pod works on and there is no reason to end it: the next try takes it over.

@@ -3,7 +3,7 @@
 The folder of the setting `kubernetes_templates` holds one template for each kind of stage: `gpu.yaml` for stages with a model,
 `cpu.yaml` for the others, `finetune.yaml` for finetuning. What a template says holds: resources and GPUs, volumes, service
 account, pull secrets, node selector, tolerations, priority, labels (a queue of Kueue), runtime class, further containers, further
-variables. What a stage needs to be safe is added where a template leaves it out. Refused here is what a template must not say for
+variables. What a stage needs to be safe is added if a template leaves it out. Refused here is what a template must not say for
 reasons of ours, and what the Kubernetes client would lose; what Kubernetes itself refuses, such as a pod that is not "restricted",
 `toolformer-ops doctor --kubernetes` asks its API server.
 
@@ -33,7 +33,7 @@ CONTAINER = "stage"
 STATE_PATH = "/var/lib/toolformer"
 CACHE_PATH = "/var/cache/toolformer"
 WRITABLE = {"temporary": "/tmp", "state": STATE_PATH, "cache": CACHE_PATH}  # noqa: S108  (volumes of the pod alone)
-"""Where a stage may write, by volume; an emptyDir where the template has no volume of that name."""
+"""Where a stage may write, by volume; an emptyDir if the template has no volume of that name."""
 USER_ID = 10001
 """Not root, and no user of the node; the user of the image."""
 LABELS = {"app.kubernetes.io/part-of": "toolformer"}
@@ -212,7 +212,7 @@ def _secret_settings() -> frozenset[str]:
 
 
 def _filled(said: Mapping[str, Any] | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template says, and the defaults where it says nothing; `null` leaves a user or group to the cluster, and no more."""
+    """What the template says, and the defaults if it says nothing; `null` leaves a user or group to the cluster, and no more."""
     chosen = {name: value for name, value in (said or {}).items() if value is not None or name in LEFT_TO_THE_CLUSTER}
     return {name: value for name, value in {**copy.deepcopy(dict(defaults)), **chosen}.items() if value is not None}
 

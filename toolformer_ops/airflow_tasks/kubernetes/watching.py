@@ -1,6 +1,6 @@
 """How a pod is watched: by Airflow's triggerer while its task is deferred, or by the process of a task that waits.
 
-What the provider's own watching (cncf-kubernetes 10.25.0) lacks: it waits for the whole startup time where a Secret, an image or a
+What the provider's own watching (cncf-kubernetes 10.25.0) lacks: it waits for the whole startup time if a Secret, an image or a
 node label is missing, follows a pod for ever whose node is gone, and gives up on an API server that is away for half a minute.
 """
 
@@ -69,7 +69,7 @@ def oldest_first(events: Iterable[Any]) -> list[Any]:
 
 
 def patiently(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, called again where the API server does not answer, or answers that it cannot, for `OUTAGE_SECONDS`."""
+    """The function, called again if the API server does not answer, or answers that it cannot, for `OUTAGE_SECONDS`."""
     return tenacity.retry(
         stop=tenacity.stop_after_delay(OUTAGE_SECONDS),
         wait=tenacity.wait_exponential(min=1, max=15),
