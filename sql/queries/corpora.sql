@@ -1,13 +1,5 @@
 -- Corpora and their versions.
 
--- name: newest_version
--- The newest version of a corpus; no row before its first.
-select version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected
-from corpus_versions
-where corpus_id = :corpus_id
-order by version desc
-limit 1
-
 -- name: newest
 -- The corpora with their newest version and their runs' schedules, which say who may see them; the one that changed last first.
 select corpus.corpus_id, corpus.uri, newest.version, newest.documents, newest.made_at, runs.runs, runs.schedules
@@ -42,8 +34,8 @@ order by run.started_at desc, run.run_id
 limit :at_most
 
 -- name: versions
--- The newest versions of a corpus.
-select version, documents, added, removed, corrected, changed, files, duplicates, rejected, made_at
+-- The newest versions of a corpus; no row before its first.
+select version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected, made_at
 from corpus_versions
 where corpus_id = :corpus_id
 order by version desc

@@ -5,13 +5,6 @@
 select exists (select from run_tools where run_id = :run_id)
    and not exists (select from kept_calls where run_id = :run_id and releasable) as kept_nothing
 
--- name: progress
--- How far each tool of a run is; no rows before the run is registered.
-select tool, stage, done, total, tokens_done, tokens
-from annotation_progress
-where run_id = :run_id
-order by tool, step
-
 -- name: calls_so_far
 -- Distinct calls that were sampled so far for a run's documents.
 select coalesce(sum((l.counts ->> 'candidates')::bigint), 0)::bigint as calls
@@ -32,13 +25,6 @@ join stage_ledger l on l.recipe_id = rt.scoring_recipe_id and l.stage = 'score' 
 where r.run_id = :run_id
 group by rt.tool
 order by rt.tool
-
--- name: threshold_counts
--- The paper's Table 2 for a run: calls and texts by tool and threshold.
-select tool, threshold, is_keep_threshold, calls, texts, placebos_scored, false_discovery_rate, rate_low, rate_high
-from threshold_counts
-where run_id = :run_id
-order by tool, threshold
 
 -- name: scored_by_tool
 -- Calls of a run that were sampled and scored, by tool.

@@ -111,7 +111,7 @@ class _Stage:
             case "ingest":
                 uri = normal_uri(self.options["--corpus"])
                 read = [self.read(_at(uri))]
-                for newest in self.rows(queries.corpora.newest_version, corpus_id=corpus_id_of(uri)):
+                for newest in self.rows(queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1):
                     corpus = self.table(CORPUS_TABLE, f"corpus version {newest.version}")
                     written.append(self.written(corpus, rows=newest.documents))
             case "check":

@@ -348,7 +348,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         DatabaseError: the tables do not add up.
     """
     corpus_id = reading.corpus_id
-    versions = database.fetch_all(connection, queries.corpora.newest_version, corpus_id=corpus_id)
+    versions = database.fetch_all(connection, queries.corpora.versions, corpus_id=corpus_id, at_most=1)
     newest = versions[0] if versions else None
     version = 1 if newest is None else newest.version + 1
     changes = {"added": 0, "removed": 0, "corrected": 0, "changed": 0}

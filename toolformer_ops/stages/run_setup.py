@@ -152,7 +152,7 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
         raise CorpusError(
             f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
         )
-    [newest] = database.fetch_all(connection, queries.corpora.newest_version, corpus_id=corpus_id_of(uri))
+    [newest] = database.fetch_all(connection, queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1)
     return newest
 
 

@@ -73,13 +73,13 @@ class Snapshot:
 
 def read_progress(connection: Connection, run_id: str) -> Snapshot:
     """Return the run's progress as the ledger has it; no tools before the run is registered."""
-    tools = by_tool(database.fetch_all(connection, queries.demo.progress, run_id=run_id))
+    tools = by_tool(database.fetch_all(connection, queries.page.progress, run_id=run_id))
     [counted] = database.fetch_all(connection, queries.demo.calls_so_far, run_id=run_id)
     return Snapshot(tools, counted.calls if tools else None)
 
 
 def by_tool(rows: Sequence[Any]) -> tuple[ToolProgress, ...]:
-    """Return the progress of each tool from the rows of its stages, as `demo.progress` gives them, in their order.
+    """Return the progress of each tool from the rows of its stages, as `page.progress` gives them, in their order.
 
     The totals of later stages are known only when the filter is done; until then the filter alone counts.
     """

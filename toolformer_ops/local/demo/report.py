@@ -53,7 +53,7 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
         say(console, f"Annotated {annotated} of {documents} pairs of a document and a tool; the rest was done before.")
 
     # 2. the paper's Table 2: calls (texts) that save at least a threshold
-    counts = rows(queries.demo.threshold_counts)
+    counts = rows(queries.page.thresholds)
     thresholds = sorted({row.threshold for row in counts})
     table = Table("tool")
     for name in ("sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds), "by chance*"):
