@@ -24,7 +24,7 @@ from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import lifecycle
 from toolformer_ops.local.lifecycle import delete_state, down, status, up
 from toolformer_ops.local.object_store import ObjectStoreAddress
-from toolformer_ops.local.ports import is_free, recalled_ports
+from toolformer_ops.local.ports import choose_ports, is_free, recalled_ports
 from toolformer_ops.local.postgres import READER, cluster_of
 from toolformer_ops.local.state_folder import StatePaths, load_or_make_secrets
 from toolformer_ops.local.supervision import ProcessReport
@@ -126,7 +126,7 @@ def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths, mo
     assert again == settings, "addresses and passwords changed"
     assert remembered(again) == ["0123456789abcdef"]
     down(again)
-    monkeypatch.setenv("TOOLFORMER_S3_PORT", str(free_port()))
+    monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_ports("s3")["s3"]))  # one whose other ports are free, too
     moved = up(load_settings(), ["object_store"])
     assert moved.s3_endpoint_url != settings.s3_endpoint_url
     kept = object_store(moved).client(timeout_seconds=30).get_object(Bucket=moved.s3_bucket, Key="kept")
