@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks.engine import disagreements, measure_jobs
 from benchmarks.launches import measure_launches
-from benchmarks.measuring import disagreements, measure_jobs
 from benchmarks.random_models import gpt2_config, saved_model
-from benchmarks.report import machine, markdown, write_report
+from benchmarks.report import write_report
 from benchmarks.roofline import predict
 from benchmarks.works import random_text_job, real_text_jobs
 from toolformer_ops.config import Settings, load_settings
@@ -23,15 +23,24 @@ from toolformer_ops.tools.registry import PAPER_TOOLS
 
 logger = logging.getLogger("benchmarks")
 
-WORKS = ("A", "B", "launches", "roofline")
-
+TITLES = {
+    "A": "Work A: GPT-2 shape, random weights",
+    "B": "Work B: SmolLM2 on real text",
+    "launches": "Operations and device reads of a decode step on a device twin",
+    "roofline": "Predicted, not measured: milliseconds a text on GPUs and what limits each phase, texts an hour, hours",
+}
+TABLES = {
+    "times": "CPU seconds of one thread a text",
+    "floors": "the floor, and how far the engine without pruning is from it",
+    "agreement": "against the reference, given the same calls",
+}
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command()
 def bench(
-    work: Annotated[str, typer.Option(help=f"One of {', '.join(WORKS)}, or all.")] = "all",
+    work: Annotated[str, typer.Option(help=f"One of {', '.join(TITLES)}, or all.")] = "all",
     texts: Annotated[int, typer.Option(help="Texts of work A, and of each tool of work B.", min=1)] = 1,
     plain_texts: Annotated[int, typer.Option(help="Texts that the reference takes; 0: all.", min=0)] = 0,
     runs: Annotated[int, typer.Option(help="Runs of the engine, of which the median counts.", min=1)] = 2,
@@ -40,21 +49,23 @@ def bench(
     model: Annotated[str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")] = "",
     tools: Annotated[str, typer.Option(help="Tools of work B.")] = ",".join(PAPER_TOOLS),
 ) -> None:
-    """Measure the engine against the reference and against the floor; exit 3 where they keep other calls."""
-    wanted = WORKS if work == "all" else tuple(work.split(","))
+    """Measure the engine against the reference and against the floor; exit 3 if they keep other calls."""
+    wanted = tuple(TITLES) if work == "all" else tuple(work.split(","))
     formats = tuple(dtype.split(","))
     asked = tuple(tools.split(","))
-    checked = ((wanted, WORKS, "--work"), (formats, tuple(DTYPES), "--dtype"), (asked, PAPER_TOOLS, "--tools"))
+    checked = ((wanted, tuple(TITLES), "--work"), (formats, tuple(DTYPES), "--dtype"), (asked, PAPER_TOOLS, "--tools"))
     for found, known, option in checked:
         if unknown := set(found) - set(known):
             raise ParameterError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
     settings = load_settings()
     torch.set_num_threads(1)
-    results: dict[str, Any] = {}
+    sections: dict[str, list[dict[str, Any]]] = {}
+    lines: list[str] = []
+    text = ""
     for name in wanted:
         logger.info("work %s", name)
         if name in ("launches", "roofline"):  # nothing is timed
-            results[name] = measure_launches() if name == "launches" else predict()
+            sections[TITLES[name]] = measure_launches() if name == "launches" else predict()
         else:
             with tempfile.TemporaryDirectory() as folder:
                 if name == "A":
@@ -62,12 +73,12 @@ def bench(
                 else:
                     jobs = [job for job in real_text_jobs(texts) if job.tool in asked]
                     network = _smollm2(settings, model)
-                results[name] = measure_jobs(settings, network, jobs, formats, runs, plain_texts or None)
-        results["machine"] = machine()
-        paths = write_report(out, results)  # after each work: what is measured is not lost when the next fails
-    typer.echo(markdown(results))
-    typer.echo(f"{paths[0]}\n{paths[1]}", err=True)
-    lines = [line for name in ("A", "B") if name in results for line in disagreements(results[name])]
+                measured = measure_jobs(settings, network, jobs, formats, runs, plain_texts or None)
+            sections |= {f"{TITLES[name]}: {title}": measured[kind] for kind, title in TABLES.items()}
+            lines += [f"work {name}, {line}" for line in disagreements(measured["agreement"])]
+        text = write_report(out, "bench", sections)  # after each work: what is measured is not lost when the next fails
+    typer.echo(text)
+    typer.echo(f"{out / 'bench.json'}\n{out / 'bench.md'}", err=True)
     for line in lines:
         typer.echo(f"DIFFERENT: {line}", err=True)
     if lines:

@@ -32,7 +32,7 @@ import typer
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
-from benchmarks.report import machine, table
+from benchmarks.report import heading, table
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.audit import checking
 from toolformer_ops.config import Settings
@@ -606,12 +606,7 @@ def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
         | {f"{size:,} documents": f"{figure(found):,.2f}" for size, found in zip(sizes, figures, strict=True)}
         for name, aim, figure in aims
     ]
-    about = machine()
-    head = (
-        f"Measured on {about['date']}, {about['processor']}, {about['cores']} cores, load {about['load_a_minute']}: CPU seconds of "
-        "client and Postgres."
-    )
-    return f"{head}\n\n{table(rows)}"
+    return f"CPU seconds of client and Postgres, measured on {heading()}\n\n{table(rows)}"
 
 
 @app.command()

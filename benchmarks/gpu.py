@@ -5,23 +5,21 @@ the GPU reaches with the same weight matrices, the most memory, and the decode s
 rows over the same prompt. Then the demo on this GPU, if the time allows. A shape that does not fit is left out with the reason.
 """
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
+from benchmarks.engine import TEXTS_TOGETHER, sample_job, score_job
 from benchmarks.floor import Shape, matrix_rate, needs
 from benchmarks.random_models import llama_config, prompt_tokenizer, random_network
-from benchmarks.report import machine, table
-from benchmarks.variants import NO_PRUNING, TEXTS_TOGETHER, sample_job, score_job
+from benchmarks.report import write_report
 from benchmarks.works import Job, place_calls, random_text_job
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import InfrastructureError
@@ -43,23 +41,21 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 def bench(
     texts: Annotated[int, typer.Option(help="Texts of 200 tokens.", min=1)] = 64,
     minutes: Annotated[float, typer.Option(help="In all; the demo is ended after that.", min=0)] = 10.0,
-    out: Annotated[Path, typer.Option(help="Folder for gpu.json.")] = Path(".toolformer/bench"),
+    out: Annotated[Path, typer.Option(help="Folder for gpu.json and gpu.md.")] = Path(".toolformer/bench"),
 ) -> None:
     """Measure the engine, transformers' generate and the demo on the first GPU."""
     if not torch.cuda.is_available():
         raise InfrastructureError("expected a GPU, found none. Run it on a machine with one.")
     started = time.monotonic()
-    found: dict[str, Any] = {"machine": machine(), "device": torch.cuda.get_device_name(), "engine": []}
+    device, rows = torch.cuda.get_device_name(), []
     for name, shape in SHAPES.items():
         try:
-            found["engine"].append({"shape": name, **measure_engine(load_settings(), shape, texts, "cuda")})
+            rows.append({"shape": name, **measure_engine(load_settings(), shape, texts, "cuda")})
         except torch.OutOfMemoryError as error:
             typer.echo(f"{name} is left out: {str(error).splitlines()[0]}", err=True)
         torch.cuda.empty_cache()
-    found["demo"] = measure_demo(minutes * 60 - (time.monotonic() - started))
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "gpu.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    typer.echo(f"{found['device']}, {texts} texts\n\n{table(found['engine'])}\n\nDemo: {found['demo']}")
+    demo = measure_demo(minutes * 60 - (time.monotonic() - started))
+    typer.echo(write_report(out, "gpu", {f"{device}, {texts} texts": rows, "Demo": [{"device": device, "demo": demo}]}))
 
 
 def measure_engine(settings: Settings, shape: dict[str, int], texts: int, device: str) -> dict[str, Any]:
@@ -78,17 +74,22 @@ def measure_engine(settings: Settings, shape: dict[str, int], texts: int, device
     # 2. The engine, phase by phase.
     def annotated(job: Job) -> tuple[dict[str, float], float]:
         """Seconds a text by phase, and the operations of all."""
-        outcome = sample_job(model, job, NO_PRUNING, clock)
+        outcome = sample_job(model, job, 0.0, clock)
         calls = [
             place_calls(settings, job, text, found, [])
             for text, found in zip(job.texts, outcome.positions, strict=True)
         ]
-        score_job(model, job, NO_PRUNING, outcome, calls, clock)
+        score_job(model, job, 0.0, outcome, calls, clock)
         needed = needs(words, job, outcome.positions, outcome.sampled, calls)
         a_text = {f"ms a text, {phase}": 1000 * s / len(job.texts) for phase, s in outcome.seconds.items()}
         return a_text, sum(need.operations(matrices) for need in needed.values())
 
-    clock = _clock(device)
+    def clock() -> float:
+        """Seconds of wall clock, once all that was launched is done."""
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
     annotated(random_text_job(FIRST_TEXTS))
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
@@ -135,17 +136,6 @@ def measure_demo(seconds: float) -> str:
             return f"not done after {seconds:.0f} s"
         finally:
             subprocess.run([*operations, "down"], env=environment, check=False)
-
-
-def _clock(device: str) -> Callable[[], float]:
-    """Seconds of wall clock, once all that was launched is done."""
-
-    def seconds() -> float:
-        if device != "cpu":
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
-    return seconds
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
-from toolformer_ops.local.demo.corpus import DemoDocument, own_documents, wikipedia_documents, write_kilt_records
+from toolformer_ops.local.demo.corpus import own_documents, wikipedia_documents, write_kilt_records
 from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
 from toolformer_ops.runs.choices import RunChoices, SamplingChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -55,8 +55,6 @@ class Job:
     call_start: str
     injects_calls: bool
     """Whether made calls replace the sampled ones before scoring."""
-    temperature: float = 1.0
-    top_p: float = 1.0
 
 
 def random_text_job(texts: int, tokens: int = WORK_A_TOKENS) -> Job:
@@ -65,7 +63,7 @@ def random_text_job(texts: int, tokens: int = WORK_A_TOKENS) -> Job:
     made = [text_of_tokens(tokenizer, tokens, number) for number in range(texts)]
     return Job(
         tool="Calculator",
-        prompt=_prompt("Calculator"),
+        prompt=AnnotationPrompt("Calculator", get_tool("Calculator").prompt),
         texts=tuple(Text(text, Document.of(text), str(number)) for number, text in enumerate(made)),
         at_most=5,
         threshold=0.0,
@@ -81,14 +79,6 @@ def real_text_jobs(texts: int) -> list[Job]:
     return [_real_text_job(name, texts) for name in tool_names() if name in RunChoices.model_fields["tools"].default]
 
 
-def _summaries(count: int) -> list[DemoDocument]:
-    """Of Wikipedia, of the demo's length, in an order that their titles decide."""
-    with tempfile.TemporaryDirectory() as folder:
-        records = Path(folder) / "kilt.jsonl"
-        write_kilt_records(records)
-        return wikipedia_documents(records, count)
-
-
 def place_calls(
     settings: Settings,
     job: Job,
@@ -98,7 +88,11 @@ def place_calls(
 ) -> list[PlacedCall]:
     """The calls of one text that are scored, with their results."""
     if job.injects_calls:
-        return [_injected(position, number) for position in positions for number in range(INJECTED_CALLS)]
+        return [
+            PlacedCall(position.token, Call("Calculator", f"{left} - {right}"), str(left - right))
+            for position in positions
+            for left, right in ((1400 + position.token, 7 + number) for number in range(INJECTED_CALLS))
+        ]
     tool = get_tool(job.tool)
     found = [
         candidate
@@ -124,21 +118,12 @@ def _no_model() -> LanguageModel:
     raise ModelError("expected a tool that asks no language model. Give it a fixed result in benchmarks/works.py.")
 
 
-def _injected(position: CallPosition, number: int) -> PlacedCall:
-    left, right = 1400 + position.token, 7 + number
-    return PlacedCall(position.token, Call("Calculator", f"{left} - {right}"), str(left - right))
-
-
-def _prompt(tool: str) -> AnnotationPrompt:
-    return AnnotationPrompt(tool, get_tool(tool).prompt)
-
-
 def _real_text_job(name: str, texts: int) -> Job:
     tool = get_tool(name)
     choices = SamplingChoices(call_prefix="tool_name").for_tool(tool.spec, tool.prompt)
     return Job(
         tool=name,
-        prompt=_prompt(name),
+        prompt=AnnotationPrompt(name, tool.prompt),
         texts=tuple(_kept_texts(name, texts)),
         at_most=choices.max_positions,
         threshold=choices.sampling_threshold,
@@ -152,7 +137,12 @@ def _real_text_job(name: str, texts: int) -> Job:
 def _kept_texts(name: str, texts: int) -> list[Text]:
     own = {"Calculator": "sums_in_prose", "Calendar": "dated_posts", "MT": "foreign_phrases"}
     # Filters of the two others need more words than a short summary has in a few cases: some more are looked at.
-    documents = own_documents(own[name]) if name in own else _summaries(texts + 50)
+    if name in own:
+        documents = own_documents(own[name])
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            write_kilt_records(Path(folder) / "kilt.jsonl")
+            documents = wikipedia_documents(Path(folder) / "kilt.jsonl", texts + 50)
     found: list[Text] = []
     for item in documents:
         document = Document.of(item.text, item.url)

@@ -1,31 +1,40 @@
 """The benchmarks' reference and the engine annotate alike; the comparisons and the tables say what they should."""
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
+import benchmarks.__main__
 from benchmarks import gpu, roofline
-from benchmarks.agreement import compare_kept, compare_samples, loss_error
+from benchmarks.engine import (
+    NO_PRUNING,
+    STAGES,
+    VARIANTS,
+    added_up,
+    agreement,
+    annotate_plainly,
+    compare_kept,
+    compare_samples,
+    disagreements,
+    measure_jobs,
+    sample_job,
+    score_job,
+)
 from benchmarks.floor import Need, Shape, needs
-from benchmarks.measuring import agreement, disagreements, measure_jobs, run_reference
 from benchmarks.random_models import prompt_tokenizer, text_of_tokens
-from benchmarks.reference import DrawnStep, Reference, ReferenceSample, border_distances
-from benchmarks.report import markdown, write_report
-from benchmarks.variants import EXACT_PRUNING, NO_PRUNING, STAGES, WINDOW_16, sample_job, score_job
+from benchmarks.reference import DrawnSample, DrawnStep, PlainReference, border_distance
+from benchmarks.report import table, write_report
 from benchmarks.works import Job, Text, random_text_job
 from tests.unit.language_model.conftest import PROMPT, TEXT
-from tests.unit.language_model.plain_reference import PlainReference
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import CallLosses, Document, PlacedCall, SampledContinuation
-
-MACHINE = {
-    "date": "2026-11-21T12:00+00:00", "processor": "an abacus", "cores": 2, "load_a_minute": 0.5, "python": "3.11", "torch": "2",
-    "transformers": "5",
-}  # fmt: skip
 
 
 def small_job() -> Job:
@@ -44,97 +53,109 @@ def small_job() -> Job:
 
 
 @pytest.fixture(scope="module")
-def reference(tiny_gpt2_dir: Path) -> Reference:
-    return Reference.load(str(tiny_gpt2_dir))
+def reference(tiny_gpt2_dir: Path) -> PlainReference:
+    return PlainReference(tiny_gpt2_dir, [0])
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_gpt2_dir: Path) -> LanguageModel:
-    return LanguageModel.load(str(tiny_gpt2_dir))
+def words(reference: PlainReference) -> Tokenization:
+    return Tokenization(reference.tokenizer)
 
 
-def test_the_reference_agrees_with_one_plain_pass_a_token(reference: Reference, tiny_gpt2_dir: Path) -> None:
-    plain = PlainReference(tiny_gpt2_dir, [0])
-    [position, *_] = reference.find_positions(PROMPT, TEXT, at_most=1, threshold=0.0)
-    assert position.probability == pytest.approx(plain.probability(PROMPT.template, TEXT, position.token), rel=1e-4)
-    numbers = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 0.8, "seed_key": "5"}
-    sampled = reference.sample_position(PROMPT, TEXT, position, samples=2, top_p=1.0, **numbers)
-    for number, sample in enumerate(sampled):
-        assert sample.continuation == plain.sample(PROMPT.template, TEXT, position, number, **numbers)
-    call = PlacedCall(position.token, Call("Calculator", "1 + 1"), "2")
-    found, expected = reference.losses(TEXT, call), plain.losses(TEXT, call)
-    assert found.with_result == pytest.approx(expected.with_result, abs=1e-4)
-    assert found.without_call == pytest.approx(expected.without_call, abs=1e-4)
+def test_positions_in_one_pass_and_samples_in_a_batch_are_those_of_a_pass_a_token(reference: PlainReference) -> None:
+    positions = reference.find_positions(PROMPT.template, TEXT, [3, 5, 8], at_most=2, threshold=0.0)
+    expected = {token: reference.probability(PROMPT.template, TEXT, token) for token in (3, 5, 8)}
+    assert {item.token for item in positions} == set(sorted(expected, key=expected.__getitem__)[1:])
+    for item in positions:
+        assert item.probability == pytest.approx(expected[item.token], rel=1e-4)
+        assert reference.encode(TEXT[: item.char]) == reference.encode(TEXT)[: item.token]
+    for call_start in (" [", " [Calculator("):
+        numbers = {"call_start": call_start, "max_new_tokens": 6, "seed_key": "5"}
+        sampled = reference.sample_position(PROMPT.template, TEXT, positions[0], samples=3, **numbers)
+        for number, sample in enumerate(sampled):
+            plain = reference.sample(PROMPT.template, TEXT, positions[0], number, temperature=1.0, **numbers)
+            assert sample.continuation == plain
+            assert sample.steps[-1].text.partition("]")[0] == plain.text
 
 
-@pytest.mark.parametrize("variant", [NO_PRUNING, EXACT_PRUNING], ids=["no-pruning", "exact-pruning"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_reference_and_engine_sample_and_keep_the_same_calls(
-    reference: Reference, engine: LanguageModel, variant: object
+    reference: PlainReference, words: Tokenization, tiny_gpt2_dir: Path, variant: str
 ) -> None:
-    job = small_job()
-    plain = run_reference(Settings(), reference, job)
-    outcome = sample_job(engine, job, variant)
-    score_job(engine, job, variant, outcome, plain.calls)
-    found = agreement("float32", variant, plain, outcome)
+    job, engine = small_job(), LanguageModel.load(str(tiny_gpt2_dir))
+    plain, calls = annotate_plainly(Settings(), reference, words, job)
+    outcome = sample_job(engine, job, VARIANTS[variant])
+    score_job(engine, job, VARIANTS[variant], outcome, calls)
+    found = agreement(plain, outcome)
     assert found["positions"] == 8
-    assert found["positions_differing"] == 0
-    assert found["samples"]["samples"] == 3 * (8 - found["positions_pruned"])
-    assert found["samples"]["not_explained"] == 0
-    assert [kept["calls"] for kept in found["kept"]] == [40, 40]
-    assert [kept["differing"] for kept in found["kept"]] == [0, 0]
-    assert found["kept"][0]["kept"] > 0
-    assert disagreements({"agreement": [{"tool": "Calculator", **found}]}) == []
+    assert found["positions differing"] == 0
+    assert found["samples"] == 3 * (8 - found["positions pruned"])
+    assert found["not at a border"] == 0
+    assert (found["calls"], found["differing at 0.5"], found["differing at 1.0"]) == (40, 0, 0)
+    assert found["kept at 0.5"] > 0
+    row = {"tool": "Calculator", "variant": variant, "format": "float32", **found}
+    assert disagreements([row]) == []
+    assert disagreements([row | {"differing at 1.0": 2, "not at a border": 1}]) == [
+        f"Calculator, {variant}, float32: 2 of 40 calls are kept by one alone at 1.0 nats",
+        f"Calculator, {variant}, float32: 1 of {found['samples']} sampled calls differ away from a border",
+    ]
 
 
 def test_a_whole_measurement_has_a_row_a_variant_and_a_report(tiny_gpt2_dir: Path, tmp_path: Path) -> None:
-    found = measure_jobs(Settings(), tiny_gpt2_dir, [small_job()], ["float32"], runs=1)
-    names = ["reference", NO_PRUNING.name, EXACT_PRUNING.name, WINDOW_16.name]
-    assert [row["variant"] for row in found["rows"]] == names
-    assert all(row["seconds"]["total"] > 0 for row in found["rows"])
-    as_json, as_markdown = write_report(tmp_path / "out", {"machine": MACHINE, "A": found})
-    assert '"rows"' in as_json.read_text()
-    assert "ours, window of 16" in as_markdown.read_text()
+    found = measure_jobs(Settings(), tiny_gpt2_dir, [small_job()], ["float32"], runs=1, plain_texts=1)
+    assert [(row["variant"], row["texts"]) for row in found["times"]] == [
+        ("reference", 1),
+        *((name, 2) for name in VARIANTS),
+    ]
+    assert all(row["total"] > 0 for row in found["times"])
+    [floor] = found["floors"]
+    assert floor["scoring, times the floor"] > 0
+    text = write_report(tmp_path / "out", "bench", found)
+    assert (tmp_path / "out" / "bench.md").read_text() == text
+    assert re.search(
+        rf"\d{{4}}-\d\d-\d\dT.* cores, load .* torch {re.escape(torch.__version__.partition('+')[0])}", text
+    )
+    assert f"| Calculator | {NO_PRUNING} | float32 | 2 | 20 |" in text
+    assert '"times"' in (tmp_path / "out" / "bench.json").read_text()
+
+
+@pytest.mark.parametrize("differing", [0, 1])
+def test_the_command_fails_if_engine_and_reference_keep_other_calls(
+    differing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"tool": "QA", "variant": NO_PRUNING, "format": "bfloat16", "calls": 4, "not at a border": 0}
+    found = {"times": [], "floors": [], "agreement": [row | {"differing at 0.5": differing, "differing at 1.0": 0}]}
+    monkeypatch.setattr(benchmarks.__main__, "saved_model", lambda *_: tmp_path)
+    monkeypatch.setattr(benchmarks.__main__, "measure_jobs", lambda *_: found)
+    ended = CliRunner().invoke(benchmarks.__main__.app, ["--work=A", f"--out={tmp_path}"])
+    assert ended.exit_code == 3 * differing
+    assert ("work A, QA, ours, no pruning, bfloat16: 1 of 4 calls are kept" in ended.output) == bool(differing)
 
 
 def test_a_draw_is_as_far_from_a_border_as_its_number_is() -> None:
-    cumulative = torch.tensor([[0.2, 0.7, 1.0]] * 3, dtype=torch.float64)
-    drawn, uniforms = torch.tensor([0, 1, 2]), torch.tensor([0.05, 0.69, 0.999], dtype=torch.float64)
+    cumulative = torch.tensor([0.2, 0.7, 1.0], dtype=torch.float64)
+    found = [border_distance(cumulative, at, drawn) for drawn, at in enumerate((0.05, 0.69, 0.999))]
     # 0.05 is 0.15 below 0.2; 0.69 is 0.01 below 0.7; behind 1.0 lies no other token, so 0.999 is 0.299 above 0.7.
-    assert border_distances(cumulative, uniforms, drawn) == pytest.approx([0.15, 0.01, 0.299])
+    assert found == pytest.approx([0.15, 0.01, 0.299])
 
 
-def sample(text: str, *steps: tuple[str, float]) -> ReferenceSample:
-    return ReferenceSample(SampledContinuation(text, True), tuple(DrawnStep(*step) for step in steps))
+def sample(text: str, *steps: tuple[str, float]) -> DrawnSample:
+    return DrawnSample(SampledContinuation(text, True), tuple(DrawnStep(*step) for step in steps))
 
 
 def test_a_sample_that_parts_at_a_border_is_explained_and_one_that_parts_elsewhere_is_not() -> None:
     expected = sample("a(1)", ("a", 0.3), ("a(1", 1e-5), ("a(1)]", 0.2))
     same, at_border, elsewhere = (SampledContinuation(text, True) for text in ("a(1)", "a(2)", "b(1)"))
     found = compare_samples([(expected, same), (expected, at_border), (expected, elsewhere)])
-    assert (found.samples, found.differing, found.not_explained) == (3, 2, 1)
-    assert (found.draws, found.draws_at_border) == (9, 3)
+    assert list(found.values()) == [3, 2, 1, 9, 3]
 
 
 def test_kept_calls_are_compared_call_by_call() -> None:
     expected = [CallLosses(2.0, 2.5, 1.0), CallLosses(2.0, 2.5, 1.9), CallLosses(3.0, 1.2, 0.6)]
     found = [CallLosses(2.0, 2.5, 1.0), CallLosses(0.4, None, None), CallLosses(3.0, 1.0, 0.6)]
     # At 0.5: the reference keeps the first (1.0) and the third (0.6), the other the first alone (the third: 0.4).
-    compared = compare_kept(expected, found, 0.5)
-    assert (compared.kept, compared.kept_by_both, compared.differing) == (2, 1, 1)
-    assert compare_kept(expected, [None, None, None], 1.0).differing == 1
-
-
-def test_the_error_of_losses_is_taken_over_calls_with_all_losses_in_that_format() -> None:
-    expected = [CallLosses(2.0, 2.5, 1.0)] * 3
-    found = [
-        CallLosses(2.0, 2.5, 0.9, number_format="bfloat16"),
-        CallLosses(2.0, None, None, number_format="bfloat16"),
-        CallLosses(2.0, 2.5, 1.0),
-    ]
-    error = loss_error(expected, found, "bfloat16")
-    assert error is not None
-    assert (error.calls, error.largest) == (1, pytest.approx(0.1))
-    assert loss_error(expected, expected, "bfloat16") is None
+    assert compare_kept(expected, found, 0.5) == (2, 1)
+    assert compare_kept(expected, [None, None, None], 1.0) == (1, 1)
 
 
 def test_needed_operations_are_those_of_matrices_attention_and_vocabulary_rows() -> None:
@@ -162,11 +183,10 @@ class _OneLayer(nn.Module):
         return self.head
 
 
-def test_equal_prefixes_of_a_text_are_needed_once(reference: Reference) -> None:
+def test_equal_prefixes_of_a_text_are_needed_once(words: Tokenization) -> None:
     job = small_job()
     calls = [[PlacedCall(token, Call("Calendar", ""), "x") for token in (3, 6)], []]
-    needed = needs(reference.tokenization, job, [[], []], [{}, {}], calls)["scoring"]
-    words = reference.tokenization
+    needed = needs(words, job, [[], []], [{}, {}], calls)["scoring"]
     prefixes = sum(
         len(words.ids(z)) + len(words.newline_ids) for z in (calls[0][0].with_result, calls[0][0].without_result)
     )
@@ -184,15 +204,14 @@ def test_texts_of_work_a_have_exactly_their_tokens_and_differ() -> None:
 
 
 def test_rows_of_several_tools_are_added_up_and_set_against_the_reference() -> None:
-    def row(tool: str, variant: str, total: float, reference: float) -> dict[str, object]:
-        seconds = {"positions": 1.0, "sampling": 1.0, "scoring": total - 2.0, "total": total}
-        counts = {"texts": 1, "calls": 4.0, "seconds": seconds, "reference_seconds": reference}
-        return {"tool": tool, "number_format": "float32", "variant": variant, **counts}
-
-    rows = [row("QA", "ours, no pruning", 4.0, 40.0), row("MT", "ours, no pruning", 6.0, 160.0)]
-    found = markdown({"machine": MACHINE, "B": {"rows": rows, "floors": [], "agreement": []}})
-    # (40 + 160) / (4 + 6) = 20
-    assert "| all | ours, no pruning | float32 | 2 | 4 | 1 | 1 | 3 | 5 | 20 |" in found
+    head = {"variant": NO_PRUNING, "format": "float32", "calls a text": 4.0, "positions": 1.0, "sampling": 1.0}
+    one = head | {"tool": "QA", "texts": 1, "scoring": 2.0, "total": 4.0, "times the reference": 10.0}
+    three = head | {"tool": "MT", "texts": 3, "scoring": 4.0, "total": 6.0, "times the reference": 20.0}
+    [row] = added_up([one, three])
+    # (40 + 3 * 120) / (4 + 3 * 6) = 400 / 22
+    assert (row["tool"], row["texts"], row["total"], row["scoring"]) == ("all", 4, 5.5, 3.5)
+    assert row["times the reference"] == pytest.approx(400 / 22)
+    assert added_up([one]) == []
 
 
 def test_the_arithmetic_of_a_predicted_layer_is_that_of_its_weights() -> None:
@@ -229,7 +248,8 @@ def test_every_predicted_figure_says_that_it_is_predicted(monkeypatch: pytest.Mo
     assert len(rows) == 5  # tools
     assert {name for name in rows[0] if not name.startswith("predicted")} == {"device", "shape", "tool"}
     assert all(row[name].endswith("launches") for row in rows for name in row if "ms, pos" in name)  # a tiny model
-    assert "Predicted, not measured" in markdown({"machine": MACHINE, "roofline": rows})
+    assert benchmarks.__main__.TITLES["roofline"].startswith("Predicted, not measured")
+    assert "predicted texts an hour" in table(rows)
 
 
 def test_a_predicted_model_is_on_as_many_gpus_as_hold_it_and_verified_if_float32_weights_fit_too() -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from benchmarks.reference import ContinuedReference, PlainReference
 from tests.tiny_models import SHAPES, save_tiny_gpt2
-from tests.unit.language_model.plain_reference import ContinuedReference, PlainReference
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel

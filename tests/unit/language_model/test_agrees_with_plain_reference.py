@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.reference import PlainReference
 from tests.unit.language_model.conftest import (
     PROMPT,
     TEXT,
@@ -13,7 +14,6 @@ from tests.unit.language_model.conftest import (
     sample_calls,
     score_calls,
 )
-from tests.unit.language_model.plain_reference import PlainReference
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
