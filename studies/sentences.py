@@ -41,7 +41,7 @@ class Sentence:
     held_out: bool
     """Whether its template is kept from training."""
     date: datetime.date | None = None
-    """The day on which it was written; None where it does not matter."""
+    """The day on which it was written; None if it does not matter."""
 
     @property
     def prompt(self) -> str:

@@ -175,7 +175,7 @@ def annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> lis
 
 
 def inform(settings: Settings, model: str, plan: StudyPlan, annotated: Sequence[Record], file: Path) -> list[Record]:
-    """Return the records with `information`, nats, in each kept call (None where no other call has another result)."""
+    """Return the records with `information`, nats, in each kept call (None if no other call has another result)."""
     from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
     from toolformer_ops.on_a_file.annotator import judged_call_of
     from toolformer_ops.runs.models import load_scoring_model

@@ -36,5 +36,5 @@ select format('ordinals of version %s of corpus %s', version, corpus_id) as plac
 from sums
 join added using (corpus_id, version)
 where example is not null
-   -- Where a text was forgotten, or a member is lost, its place is empty.
+   -- If a text was forgotten, or a member is lost, its place is empty.
    or members = added and (lowest <> until - added or highest <> until - 1)

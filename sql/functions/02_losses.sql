@@ -7,10 +7,10 @@ create or replace function loss_reduction(
     language sql immutable parallel safe
     return case
         when loss_without_call is not null and loss_without_result is not null
-        -- least() skips nulls: loss_without_call_full_context is null where the call was scored without a context window.
+        -- least() skips nulls: loss_without_call_full_context is null if the call was scored without a context window.
         then least(loss_without_call, loss_without_result, loss_without_call_full_context) - loss_with_result
     end;
-comment on function loss_reduction is 'L- - L+, nats: the smallest loss without the result minus the loss with it. Null where one of the three losses is missing, as for a pruned call.';
+comment on function loss_reduction is 'L- - L+, nats: the smallest loss without the result minus the loss with it. Null if one of the three losses is missing, as for a pruned call.';
 
 create or replace function is_kept(reason text, loss_reduction double precision, keep_threshold double precision)
     returns boolean
@@ -62,7 +62,7 @@ create or replace function carries_information(recipe text, document uuid, call 
     returns boolean
     language sql stable parallel safe
     return tau_information is null or coalesce(mean_information(recipe, document, call) >= tau_information, false);
-comment on function carries_information is 'Whether the mean information of a call over its placebos is at least tau_information, nats; true where that is null, false for a call without placebos. The same as carries_information in annotation/placebo.py.';
+comment on function carries_information is 'Whether the mean information of a call over its placebos is at least tau_information, nats; true if that is null, false for a call without placebos. The same as carries_information in annotation/placebo.py.';
 
 create or replace function run_keeps(
     reason text, loss_reduction double precision, keep_threshold double precision,

@@ -57,7 +57,7 @@ begin
           and (chosen.tau_information is null or s.information >= chosen.tau_information);
 end
 $$;
-comment on function kept_calls_at is 'The calls of one tool in one run that save at least this many nats, as in the view kept_calls. Refuses a threshold below the run''s prune_below, where the answer would not be exact.';
+comment on function kept_calls_at is 'The calls of one tool in one run that save at least this many nats, as in the view kept_calls. Refuses a threshold below the run''s prune_below, if the answer would not be exact.';
 
 create or replace function best_kept_calls(run text, tool_name text, how_many integer)
     returns table (

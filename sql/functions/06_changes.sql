@@ -19,7 +19,7 @@ begin
     end if;
 end
 $$;
-comment on function calls_to_compare is 'The calls of a run that are compared with those of another run: those of its release. Where neither has a release, those that a release would take: of the kept ones that may be released the best at each place. None where only the other one has a release, and of a run without a release that is compared with none.';
+comment on function calls_to_compare is 'The calls of a run that are compared with those of another run: those of its release. Where neither has a release, those that a release would take: of the kept ones that may be released the best at each place. None if only the other one has a release, and of a run without a release that is compared with none.';
 
 create or replace function release_changes_between(later_run text, earlier_run text)
     returns table (

@@ -102,7 +102,7 @@ from (
 
 -- name: ledger
 -- The documents in checked_members: what the filter decided, the rows that exist, and what the ledger says of each stage; its columns are null
--- where the stage has not finished the document.
+-- if the stage has not finished the document.
 create temporary table checked_documents as
 with decided as (
     select decision.document_id, count(*) as decisions, bool_or(decision.kept) as is_kept
@@ -175,7 +175,7 @@ left join stage_ledger placed
     on placed.document_id = member.variant_id and placed.recipe_id = :placebo_recipe_id and placed.stage = 'placebo';
 
 -- Rows to check: one for each document and stage of a tool that it passes; the ledger, and the rows that exist.
---   ledger_rows                      1 where the stage has finished the document
+--   ledger_rows                      1 if the stage has finished the document
 --   rows_written, rows_found         rows by the ledger (execute: calls with a result or a reason), and rows that exist
 --   rows_expected                    rows that the stage before asks for
 create temporary view checked_ledger as

@@ -18,7 +18,7 @@ values (:tool, :tool_version, :seconds, :calls, :measured_version)
 on conflict do nothing
 
 -- name: rounding_margin
--- What is allowed for rounding in a model's number format; no row where it was not measured.
+-- What is allowed for rounding in a model's number format; no row if it was not measured.
 select margin
 from rounding_margins
 where model_identity = :model_identity and device = :device and number_format = :number_format

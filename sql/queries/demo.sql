@@ -63,7 +63,7 @@ order by keep_threshold - loss_reduction, document_id
 limit :at_most
 
 -- name: lower_thresholds
--- By tool, the thresholds that would keep one, ten and a hundred calls; null where so many do not save anything.
+-- By tool, the thresholds that would keep one, ten and a hundred calls; null if so many do not save anything.
 with ranked as (
     select tool, loss_reduction, row_number() over (partition by tool order by loss_reduction desc) as place
     from scored_calls
@@ -80,7 +80,7 @@ group by rt.tool, rt.keep_threshold, rt.prune_below
 order by rt.tool
 
 -- name: outputs
--- The release and the finetuned model of a run; null where it has none.
+-- The release and the finetuned model of a run; null if it has none.
 select r.state, release.uri as release_uri, release.documents as released_texts, release.calls as released_calls,
        release.lacking_tools, model.uri as model_uri, model.training_loss
 from annotation_runs r

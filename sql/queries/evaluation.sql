@@ -23,7 +23,7 @@ from (
 order by suite, array_position(array['base', 'without_calls', 'disabled', 'with_tools'], variant), call_start_rank, subset, metric desc
 
 -- name: models_of_run
--- The finetuned models of a run: that which uses tools, then the baseline, where there are any.
+-- The finetuned models of a run: that which uses tools, then the baseline, if there are any.
 select model.model_id, model.uri, model.manifest_sha256, model.withdrawn_at, model.definition, trained.without_calls
 from run_models trained
 join finetuned_models model on model.model_id = trained.model_id
@@ -31,7 +31,7 @@ where trained.run_id = :run_id
 order by trained.without_calls
 
 -- name: rates
--- The false-discovery rate of each tool of a run at the tool's own threshold, where it is known.
+-- The false-discovery rate of each tool of a run at the tool's own threshold, if it is known.
 select rate.tool, rate.threshold, rate.calls, rate.false_discovery_rate, rate.rate_low, rate.rate_high, rate.placebos_scored
 from run_tools rt
 join placebo_rates rate on rate.run_id = rt.run_id and rate.tool = rt.tool and rate.threshold = rt.keep_threshold

@@ -18,7 +18,7 @@ cross join lateral (
     select loss.document_id, loss.call_id, candidate.call_text, candidate.position_char, candidate.position_token,
            loss.result, loss.reason, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
            loss.loss_without_call_full_context, loss.loss_reduction, loss.reduction_bound, loss.token_log_probabilities, loss.scored_tokens,
-           -- Those that the call's information is measured against; the result is null where its text was forgotten.
+           -- Those that the call's information is measured against; the result is null if its text was forgotten.
            (select coalesce(jsonb_agg(jsonb_build_object(
                        'result', source.result, 'loss_with_result', placebo.loss_with_result, 'information', placebo.information)
                        order by placebo.number), '[]')

@@ -18,7 +18,7 @@ order by md5(cast(:seed as text) || ' ' || member.document_id), member.document_
 limit :documents
 
 -- name: register
--- Register a finetuned model; one that is registered already stays as it is, but for its manifest and what its training gave where it
+-- Register a finetuned model; one that is registered already stays as it is, but for its manifest and what its training gave if it
 -- was trained anew, and is no longer withdrawn.
 insert into finetuned_models
     (model_id, release_id, run_id, uri, manifest_sha256, definition, training_loss, without_calls, best_step,

@@ -234,7 +234,7 @@ inputs as (
 select 'call_results' as table_name, count(*) as rows from results
 
 -- name: memberships
--- A forgotten corpus holds nothing any more, not even the texts that other corpora hold too. Where it is ingested again, its files are read again.
+-- A forgotten corpus holds nothing any more, not even the texts that other corpora hold too. If it is ingested again, its files are read again.
 with files as (
     update corpus_files set read_as = -1 where corpus_id = :corpus_id
 ),

@@ -21,7 +21,7 @@ where starts_with(run_id, :prefix)
 order by ended_at, run_id
 
 -- name: told
--- Nothing where it is known already; another process that tells the same waits for this transaction.
+-- Nothing if it is known already; another process that tells the same waits for this transaction.
 insert into notifications (run_id, ended_at, connection_id)
 values (:run_id, :ended_at, :connection_id)
 on conflict do nothing

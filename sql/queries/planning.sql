@@ -69,7 +69,7 @@ where run.run_id = :run_id
         and checks.passed)
 
 -- name: filter_seconds
--- The seconds of a document in the filter of this recipe lately, over the newest 50 micro-batches; null where it has filtered none yet.
+-- The seconds of a document in the filter of this recipe lately, over the newest 50 micro-batches; null if it has filtered none yet.
 select sum(seconds) / nullif(sum(documents), 0) as seconds_per_document
 from (
     select documents, seconds from micro_batches
@@ -78,7 +78,7 @@ from (
 ) newest
 
 -- name: start_up_seconds
--- The median of what the newest 20 processes took to start: those that filtered, or those that loaded the model; null where there is none.
+-- The median of what the newest 20 processes took to start: those that filtered, or those that loaded the model; null if there is none.
 select percentile_cont(0.5) within group (order by start_up_seconds) as seconds
 from (
     select b.start_up_seconds

@@ -25,8 +25,8 @@ on conflict (run_id) do update
 set release_id = excluded.release_id, released_at = excluded.released_at, left_out = excluded.left_out
 
 -- name: register
--- Register a release; one that is registered already stays as it is, but for its manifest where its files were made anew, and is no
--- longer withdrawn. :rates is null where its card is one that somebody else wrote.
+-- Register a release; one that is registered already stays as it is, but for its manifest if its files were made anew, and is no
+-- longer withdrawn. :rates is null if its card is one that somebody else wrote.
 insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools, definition, rates)
 values (:release_id, :run_id, :uri, :manifest_sha256, :documents, :calls, cast(:lacking_tools as text[]), cast(:definition as jsonb),
         cast(:rates as jsonb))
@@ -37,7 +37,7 @@ set manifest_sha256 = excluded.manifest_sha256,
     withdrawn_at = null
 
 -- name: unchanged
--- The release of the run before, where the corpus is at the same version and no row was written since of which a release is made.
+-- The release of the run before, if the corpus is at the same version and no row was written since of which a release is made.
 select earlier.run_id, made.left_out, release.release_id, release.uri, release.manifest_sha256, release.definition
 from annotation_runs run
 join annotation_runs earlier

@@ -90,8 +90,8 @@ cross join lateral (
 where release.release_id = :release_id
 
 -- name: placebo
--- Another call's result for a call's place: the first placebo that the run scored there; where it scored none, the result of another call of
--- the tool in the release, drawn by the seed. No row where there is no other result.
+-- Another call's result for a call's place: the first placebo that the run scored there; if it scored none, the result of another call of
+-- the tool in the release, drawn by the seed. No row if there is no other result.
 select source_call_id, result
 from (
     select 1 as choice, source.call_id as source_call_id, source.result, '' as place

@@ -31,7 +31,7 @@ on conflict do nothing
 
 -- name: finished_base
 -- The version and ordinal up to which all these recipes have finished a corpus, of those that leave the fewest members of the given version:
--- an ordinal limit as high as the run's first, then the newest. No row where there is none. Rows that were dropped since do not count, nor
+-- an ordinal limit as high as the run's first, then the newest. No row if there is none. Rows that were dropped since do not count, nor
 -- what one run, which checks its work again, has finished itself.
 select finished.version, finished.ordinal_limit
 from finished_work finished
@@ -47,7 +47,7 @@ order by least(finished.ordinal_limit, :below_ordinal) desc, finished.version de
 limit 1
 
 -- name: ordinal_limit
--- The ordinal below which a corpus at a version holds the first so many documents; no row where it holds no more than these.
+-- The ordinal below which a corpus at a version holds the first so many documents; no row if it holds no more than these.
 select ordinal
 from members_beyond(:corpus_id, :version, 2147483647, 0, 0, false)
 order by ordinal
@@ -104,7 +104,7 @@ where not exists (select from annotation_runs where run_id = :run_id)
 on conflict (run_id) do update set problem = excluded.problem, ended_at = excluded.ended_at
 
 -- name: finish
--- Where the clock was set back meanwhile, the run took no time.
+-- If the clock was set back meanwhile, the run took no time.
 update annotation_runs
 set state = :state, finished_at = greatest(now(), started_at), problem = nullif(:problem, '')
 where run_id = :run_id

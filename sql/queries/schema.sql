@@ -28,7 +28,7 @@ order by is_view, c.oid
 select name, sha256 from schema_files order by name
 
 -- name: partition_exists
--- A row where the partition is there and attached.
+-- A row if the partition is there and attached.
 select 1
 from pg_inherits
 where inhrelid = to_regclass(quote_ident(cast(:partition as text)))

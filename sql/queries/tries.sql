@@ -31,7 +31,7 @@ returning try_id
 delete from micro_batch_tries where try_id = :try_id
 
 -- name: recipe_has_done
--- A row where the stage has done any document under the recipe, rather than given it up.
+-- A row if the stage has done any document under the recipe, rather than given it up.
 select 1
 from stage_ledger done
 where done.recipe_id = :recipe_id

@@ -12,7 +12,7 @@ order by d.document_id
 
 -- name: unfinished
 -- How many documents of the run, beyond what is finished, a tool has not filtered, how many it kept and has not scored, and of how many the
--- placebos are not scored (0 where the run has no recipe of placebos).
+-- placebos are not scored (0 if the run has no recipe of placebos).
 select count(*) filter (where not is_filtered) as unfiltered,
        count(*) filter (where is_kept and not is_scored) as unscored,
        count(*) filter (where is_kept and cast(:placebo_recipe_id as text) is not null and not has_placebos) as without_placebos
@@ -73,7 +73,7 @@ where sampling_recipe_id = :sampling_recipe_id
 order by document_id, position_char, call_id
 
 -- name: known_results
--- Which of these inputs are answered already, and the reason where the answer is that there is none.
+-- Which of these inputs are answered already, and the reason if the answer is that there is none.
 select input_key, results, reason
 from call_results
 where tool = :tool and tool_version = :tool_version and input_key = any(cast(:input_keys as uuid[]))
@@ -98,7 +98,7 @@ where filter_recipe_id = :filter_recipe_id
 order by document_id, paragraph
 
 -- name: executed_calls
--- The candidate calls of these documents with their paragraph's bounds and the tool's results (nulls where it was not run).
+-- The candidate calls of these documents with their paragraph's bounds and the tool's results (nulls if it was not run).
 select c.document_id, c.call_id, c.paragraph, f.start_char, f.end_char, c.position_token, c.position_char, c.call_input, c.call_text,
        c.input_key, c.effective_input, c.input_only_after, r.results, r.reason
 from candidate_calls c

@@ -68,7 +68,7 @@ cross join lateral (
        and candidate.call_id = scored.call_id
     join run_tool_documents member
         on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
-    join documents document on document.document_id = scored.document_id  -- the variant, where the tool reads url and date
+    join documents document on document.document_id = scored.document_id  -- the variant, if the tool reads url and date
 ) call;
 comment on view scored_calls is 'Every scored call of every run, kept or not, with the text around it and its losses. Below the run''s prune_below calls are missing: they are in call_losses, with their bound and the reason pruned_below.';
 comment on column scored_calls.text_before is 'At most 120 characters of the text before the call.';
@@ -77,7 +77,7 @@ comment on column scored_calls.text_after is 'At most 120 characters of the text
 comment on column scored_calls.placebo_reduction is 'The mean placebo reduction, nats: what results of other calls save in its place (docs/placebo.md). Null without placebos.';
 comment on column scored_calls.information is 'The mean over its placebos of L(e(c, r'')) - L(e(c, r)), nats: what this result saves beyond any other of its kind. Null without placebos.';
 comment on column scored_calls.placebos is 'Number of placebos that the two means are of.';
-comment on column scored_calls.cost_threshold is 'What the run asks for, for the cost of a call of the tool, nats (call_costs); null where it asks for nothing.';
+comment on column scored_calls.cost_threshold is 'What the run asks for, for the cost of a call of the tool, nats (call_costs); null if it asks for nothing.';
 comment on column scored_calls.paragraph is 'The paragraph''s number in the document, from 0.';
 comment on column scored_calls.url is 'The address of the record: for a tool that reads the record, at the run''s version of the corpus; for others that of the first record with this text.';
 comment on column scored_calls.document_date is 'The date of the record, likewise.';

@@ -17,7 +17,7 @@ cross join lateral (
         on source.placebo_recipe_id = rt.placebo_recipe_id and source.source = placebo.source
 ) call;
 comment on view call_placebos is 'The placebos of every call of every run that has some: which result of which other call was scored in its place, and what it saves.';
-comment on column call_placebos.source_call_id is 'The call that the result is of; null where its text was forgotten.';
+comment on column call_placebos.source_call_id is 'The call that the result is of; null if its text was forgotten.';
 comment on column call_placebos.source_document_id is 'That call''s document.';
 comment on column call_placebos.result is 'The result that was scored in the call''s place.';
 call inherit_comments('call_placebos', 'run_tool_documents', 'placebo_losses');

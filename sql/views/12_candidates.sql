@@ -85,7 +85,7 @@ cross join lateral (
     join run_documents member
         on member.run_id = rt.run_id
        and case when rt.reads_record then member.variant_id else member.document_id end = sampled.document_id
-    join documents document on document.document_id = sampled.document_id  -- the variant, where the tool reads url and date
+    join documents document on document.document_id = sampled.document_id  -- the variant, if the tool reads url and date
     left join call_losses loss
         on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = sampled.document_id and loss.call_id = sampled.call_id
 ) call
@@ -100,7 +100,7 @@ cross join lateral (
 ) judged;
 comment on view candidates is 'Every candidate call of every run, with what became of it. Give run_id and tool: only their partitions are read; with document_id only the calls of that text.';
 comment on column candidates.outcome is 'What happened to the call before the release, in the order of the stages. sampled: not scored, yet or because its text was given up. no_result: the tool gave none, or none that does not repeat the text; or the run does not score the call, since its input stands only after it. not_finite: a loss is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: saves less than keep_threshold. below_tau_information: its result carries less information than the run asks for, or it has no placebo. kept: kept by the run''s keep rule; these are the calls of kept_calls.';
-comment on column candidates.reason is 'Why it has no losses that count. sampled: process_killed or out_of_memory where its text was given up. no_result, not_finite, pruned: as in call_losses.reason. Else null.';
+comment on column candidates.reason is 'Why it has no losses that count. sampled: process_killed or out_of_memory if its text was given up. no_result, not_finite, pruned: as in call_losses.reason. Else null.';
 comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';
-comment on column candidates.result is 'What the tool answered: the result that was taken; null where there is none.';
+comment on column candidates.result is 'What the tool answered: the result that was taken; null if there is none.';
 call inherit_comments('candidates', 'scored_calls', 'run_tool_documents', 'call_losses', 'candidate_calls');

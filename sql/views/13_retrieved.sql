@@ -23,9 +23,9 @@ join call_results answer
     on answer.tool = rt.tool and answer.tool_version = rt.tool_version and answer.input_key = used.input_key;
 comment on view retrieved is 'What the tool of a run answered to each query, and which of it the calls used: one row for each result that was used, and one where none was. For WikiSearch the answers are passages. Give run_id and tool.';
 comment on column retrieved.query is 'The effective input of the calls: what the tool received.';
-comment on column retrieved.passages is 'What the tool answered, best first; empty where it had no answer.';
-comment on column retrieved.reason is 'Why there is no answer; null where there is one.';
-comment on column retrieved.result is 'The one that the calls took: the first that does not repeat their text. Null where they took none, or are not scored yet.';
+comment on column retrieved.passages is 'What the tool answered, best first; empty if it had no answer.';
+comment on column retrieved.reason is 'Why there is no answer; null if there is one.';
+comment on column retrieved.result is 'The one that the calls took: the first that does not repeat their text. Null if they took none, or are not scored yet.';
 comment on column retrieved.calls is 'Candidate calls of the run with this query and result.';
 comment on column retrieved.texts is 'Texts that hold them.';
 comment on column retrieved.kept_calls is 'Of calls those that are kept at the run''s threshold.';

@@ -18,7 +18,7 @@ comment on column release_changes.is_previous_run is 'Whether the earlier run is
 comment on column release_changes.is_added is 'Whether the later run''s release holds the call; else the earlier one''s does.';
 comment on column release_changes.document_id is 'The text.';
 comment on column release_changes.call_id is 'The call.';
-comment on column release_changes.position_char is 'The character of documents.text before which it stands, from 0. Null, as the three that follow, where the recipe''s rows were dropped.';
+comment on column release_changes.position_char is 'The character of documents.text before which it stands, from 0. Null, as the three that follow, if the recipe''s rows were dropped.';
 comment on column release_changes.result is 'Its result.';
 comment on column release_changes.loss_reduction is 'Its loss reduction, nats.';
 comment on column release_changes.reason is 'The first reason, in the order in which a run decides, for which the run without the call does not release it (docs/database.md has the list).';

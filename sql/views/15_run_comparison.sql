@@ -21,9 +21,9 @@ group by run_id, before_run_id, is_previous_run, document_id, position_char,
 comment on view run_comparison is 'Two runs place by place: one row for each place of a text at which their releases differ. Give run_id, and before_run_id or is_previous_run: each pair of runs is compared anew.';
 comment on column run_comparison.before_run_id is 'The earlier run; null for the comparison with no run, in which every call is new.';
 comment on column run_comparison.change is 'new: only the later release has a call here. gone: only the earlier one has. changed: both have, another call or the same with another result.';
-comment on column run_comparison.position_char is 'The character of documents.text before which the calls stand, from 0; null where the recipe''s rows were dropped.';
-comment on column run_comparison.tool is 'The tool of the later release''s call; null where the call is gone. So are the four that follow.';
-comment on column run_comparison.tool_before is 'The tool of the earlier release''s call; null where the call is new. So are the four that follow.';
+comment on column run_comparison.position_char is 'The character of documents.text before which the calls stand, from 0; null if the recipe''s rows were dropped.';
+comment on column run_comparison.tool is 'The tool of the later release''s call; null if the call is gone. So are the four that follow.';
+comment on column run_comparison.tool_before is 'The tool of the earlier release''s call; null if the call is new. So are the four that follow.';
 comment on column run_comparison.call_text_before is 'The earlier release''s call.';
 comment on column run_comparison.result_before is 'Its result.';
 comment on column run_comparison.loss_reduction_before is 'Its loss reduction, nats.';

@@ -43,7 +43,7 @@ from (
 ) counted;
 comment on view cost_per_kept_call is 'What the kept calls of a run cost in seconds of work, by tool: over the documents of the run, whichever run did the work. Reads the ledger of these documents; give run_id.';
 comment on column cost_per_kept_call.kept_calls is 'Kept calls; null before the run has scored.';
-comment on column cost_per_kept_call.released_calls is 'Calls of the tool in the run''s release; null where there is none.';
+comment on column cost_per_kept_call.released_calls is 'Calls of the tool in the run''s release; null if there is none.';
 comment on column cost_per_kept_call.sample_seconds is 'Seconds of sampling, on the device.';
 comment on column cost_per_kept_call.execute_seconds is 'Seconds of execution; on the device for tools that use one.';
 comment on column cost_per_kept_call.score_seconds is 'Seconds of scoring, on the device.';

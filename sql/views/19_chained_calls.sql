@@ -40,4 +40,4 @@ comment on column chained_calls.call_id is 'The call.';
 comment on column chained_calls.release_id is 'The release that holds the parent.';
 comment on column chained_calls.source_document_id is 'The text without calls.';
 comment on column chained_calls.parent_tool is 'The parent''s tool.';
-comment on column chained_calls.parent_call_id is 'The parent. Null where the release was withdrawn and its calls are forgotten.';
+comment on column chained_calls.parent_call_id is 'The parent. Null if the release was withdrawn and its calls are forgotten.';

@@ -74,7 +74,7 @@ def run_corpus(
         typer.Option(metavar="RUN", help="Start nothing: watch this run of annotate_corpus to its end, and report it."),
     ] = "",
 ) -> None:
-    """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 where no call is kept.
+    """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 if no call is kept.
 
     Example: toolformer-ops run posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds Calculator=0.7
     Example: toolformer-ops run --attach run-20261123-081500

@@ -62,7 +62,7 @@ def down_command() -> None:
 
 @app.command("status")
 def status_command() -> None:
-    """Show what runs, where it listens, since when, and how much memory it takes. Ends with 1 where nothing runs.
+    """Show what runs, where it listens, since when, and how much memory it takes. Ends with 1 if nothing runs.
 
     Example: toolformer-ops status
     """
@@ -82,7 +82,7 @@ def status_command() -> None:
         memory = f"{report.memory_bytes / _BYTES_PER_MB:.0f} MB"
         running = (address, str(report.process_id), _duration(report.uptime_seconds), memory)
         table.add_row(report.name, report.state.lower(), *(running if report.process_id else ()))
-    # As wide as its content, also where the terminal is narrower: an address that is cut off cannot be used.
+    # As wide as its content, even if the terminal is narrower: an address that is cut off cannot be used.
     console = Console()
     console.width = max(console.width, console.measure(table, options=console.options.update(width=1000)).maximum)
     console.print(table, soft_wrap=True)

@@ -45,7 +45,7 @@ def new_tool(
         ),
     ] = None,
     allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Also where the server marks the tool as not read-only.")
+        bool, typer.Option("--allow-writes", help="Even if the server marks the tool as not read-only.")
     ] = False,
     texts: Annotated[
         str | None, typer.Option("--texts", help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")

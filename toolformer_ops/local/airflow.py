@@ -93,7 +93,7 @@ def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
 
 
 def _schema_version(dsn: str) -> str | None:
-    """Return the version of the tables in Airflow's database; None where there are none."""
+    """Return the version of the tables in Airflow's database; None if there are none."""
     with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
         try:
             cursor.execute("select version_num from alembic_version")

@@ -81,7 +81,7 @@ def recalled_ports(paths: StatePaths) -> dict[str, int]:
 def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
     """Return a port for every name, and keep them in `ports.json`; call it while no service runs.
 
-    A service gets the port that `asked` names, else the one of the last time, else the usual one; a free one where that is taken.
+    A service gets the port that `asked` names, else the one of the last time, else the usual one; a free one if that is taken.
     """
     recalled = recalled_ports(paths)
     settled: dict[str, int] = {}

@@ -135,7 +135,7 @@ def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
             f"--pwfile={password_file}",
             "--auth=scram-sha-256",
             "--encoding=UTF8",
-            # The same order of texts on every machine, also where it has other locales.
+            # The same order of texts on every machine, even if it has other locales.
             "--locale=C",
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",

@@ -90,7 +90,7 @@ def find(settings: Settings, address: str, kind: Kind) -> Artifact:
 def publish(
     settings: Settings, kind: Kind, identity: str, prefix: str, files: Mapping[str, Path], *, source: str
 ) -> Artifact:
-    """Publish files (names to local paths) under a prefix of the bucket, and register them where a database is set.
+    """Publish files (names to local paths) under a prefix of the bucket, and register them if a database is set.
 
     Publishing the same again is no new publication. `identity`: what recipes call it; `source`: what it was made from, for people.
 
@@ -140,7 +140,7 @@ def register(settings: Settings, artifact: Artifact, source: str) -> None:
 def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | None:
     """The address of the artifact that was published last, of those made from `source` where it is given.
 
-    None where there is none, or no database is set.
+    None if there is none, or no database is set.
     """
     if not settings.database_dsn.get_secret_value():
         return None
@@ -254,7 +254,7 @@ class _Cache:
     # Room
 
     def _make_room(self, artifact: Artifact, partial: Path) -> None:
-        """Reserve the room of a download, by files of their full length; remove what nobody uses where it is needed.
+        """Reserve the room of a download, by files of their full length; remove what nobody uses if it is needed.
 
         Raises:
             DiskFullError: that is not enough.

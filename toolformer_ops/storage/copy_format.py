@@ -79,7 +79,7 @@ def _field(value: Any) -> str:
 
 
 def _array(items: Sequence[Any]) -> str:
-    """An array literal, of several dimensions where its items are arrays.
+    """An array literal, of several dimensions if its items are arrays.
 
     Numbers are those of a real[], which nine digits give back; Python's own way of writing them takes five times as long.
     """

@@ -94,9 +94,9 @@ class CorpusFile:
     open: Callable[[], IO[bytes]]
     """Opens its bytes as they are stored."""
     size: int | None = None
-    """Number of these bytes; None where it is not known."""
+    """Number of these bytes; None if it is not known."""
     stamp: str | None = None
-    """What the source says of these bytes: as long as it is the same, so are they. None where it proves nothing."""
+    """What the source says of these bytes: as long as it is the same, so are they. None if it proves nothing."""
     refusal: tuple[str, str] | None = None
     """Reason and detail of a file that is not read."""
 
@@ -105,9 +105,9 @@ class Line(NamedTuple):
     """A line that is not blank, or the reason why it, or the rest of the file, cannot be read."""
 
     number: int
-    """From 1; 0 where the reason concerns the file as a whole."""
+    """From 1; 0 if the reason concerns the file as a whole."""
     content: bytes = b""
-    """Without its line end; empty where there is a reason."""
+    """Without its line end; empty if there is a reason."""
     reason: str | None = None
     """line_too_long, empty_file, expands_too_far or unreadable_file."""
     detail: str = ""
@@ -249,7 +249,7 @@ class OpenedFile:
         return self._source.peek(4)[:4] == _PARQUET_MAGIC or self.uri.lower().endswith(PARQUET)
 
     def lines(self, max_line_bytes: int) -> Iterator[Line]:
-        """Its lines that are not blank, in order; one with number 0 last where it is empty, breaks off or holds too much.
+        """Its lines that are not blank, in order; one with number 0 last if it is empty, breaks off or holds too much.
 
         Of a packed file that breaks off or holds too much, the whole lines before that place are read.
         """

@@ -43,7 +43,7 @@ SQL_DIR = SHIPPED / "sql"
 APPLIED_ONCE = ("schema/", "migrations/")
 """Folders of the files that make and change the tables, as `schema_files` names them."""
 RUN_DEFAULT = "\\if :{?run} \\else \\set run '' \\endif\n"
-"""The line of psql in `sql/examples` by which the newest run is asked about where no variable `run` is set."""
+"""The line of psql in `sql/examples` by which the newest run is asked about if no variable `run` is set."""
 DSN_SETTING = "TOOLFORMER_DATABASE_DSN"
 
 ROWS_PER_COPY = 10_000
@@ -167,7 +167,7 @@ def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[s
         engine.dispose()
         place = f"{url.username or ''}@{url.host or 'local socket'}:{url.port or 5432}/{url.database or ''}"
         reason = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
-        # psycopg2 gives no error code where a connection is refused: the server's sentence is all there is.
+        # psycopg2 gives no error code if a connection is refused: the server's sentence is all there is.
         if "FATAL:" in reason and _WRONG_LOGIN.search(reason):
             raise DatabaseLoginError(
                 f"expected to sign in to Postgres at {place} ({setting}), found: {reason}. Correct {setting}."
@@ -195,7 +195,7 @@ def session(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def transaction(on: Engine | Connection) -> Iterator[Connection]:
-    """A connection whose statements are committed together, or not at all where the block raises.
+    """A connection whose statements are committed together, or not at all if the block raises.
 
     On an engine the connection is another each time, on a `session` it is that of the session.
 
@@ -496,7 +496,7 @@ def _translated(what: str, error: BaseException) -> DatabaseError:
 
 
 def _remedy(code: str | None) -> str:
-    """What to do where Postgres cannot serve, by SQLSTATE; None where the connection broke."""
+    """What to do where Postgres cannot serve, by SQLSTATE; None if the connection broke."""
     if code == psycopg2.errorcodes.DISK_FULL:
         cause = "Free space on the disk of Postgres"
     elif code == psycopg2.errorcodes.TOO_MANY_CONNECTIONS:
@@ -507,6 +507,6 @@ def _remedy(code: str | None) -> str:
 
 
 def _full_disk() -> str:
-    """A sentence where the state folder, in which `toolformer-ops up` keeps its Postgres, is on a disk without space."""
+    """A sentence if the state folder, in which `toolformer-ops up` keeps its Postgres, is on a disk without space."""
     folder = next(path for path in (state_dir(), *state_dir().parents) if path.exists())
     return f"The disk of {folder} is full: free space there. " if shutil.disk_usage(folder).free < _FULL_BYTES else ""

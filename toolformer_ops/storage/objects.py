@@ -1,4 +1,4 @@
-"""Objects on S3 through boto3: written only if absent or whole, read again where a connection breaks, listed by address.
+"""Objects on S3 through boto3: written only if absent or whole, read again if a connection breaks, listed by address.
 
 boto3 tries requests again that are not answered, sends large files in parts, and compares checksums. Here is what it does not do:
 a write that met another one (409) is tried again, a read whose connection broke continues at that byte, and every error of boto3
@@ -135,7 +135,7 @@ class Objects:
         self._request("head_bucket", self.bucket)
 
     def ensure_bucket(self) -> bool:
-        """Make the bucket where it is missing; whether it was made now."""
+        """Make the bucket if it is missing; whether it was made now."""
         try:
             self.require_bucket()
         except ObjectNotFoundError:
@@ -153,7 +153,7 @@ class Objects:
     def put_if_absent(self, key: str, content: bytes | Path) -> bool:
         """Write an object unless one of that key is there; whether this call wrote it.
 
-        A file above `PART_BYTES` goes in parts, and appears whole or not at all. Asks again, a few times, where the store
+        A file above `PART_BYTES` goes in parts, and appears whole or not at all. Asks again, a few times, if the store
         says that another write of the same key is under way.
 
         Raises:
@@ -267,7 +267,7 @@ class Objects:
         return self._open(*self._place(uri))
 
     def list_uri(self, uri: str) -> Sequence[str]:
-        """Addresses of the files at an address: itself where it is a file, all below it where it is a folder; sorted.
+        """Addresses of the files at an address: itself if it is a file, all below it if it is a folder; sorted.
 
         Raises:
             CorpusError: there is no such file or folder.
@@ -290,7 +290,7 @@ class Objects:
         """Whether there is a file at an s3:// address or below it; asks for no more of the listing than its first file.
 
         Raises:
-            ObjectStoreError: S3 does not say. Not where there is no such bucket.
+            ObjectStoreError: S3 does not say. Not if there is no such bucket.
         """
         try:
             return next(self._list_below(*self._place(uri)), None) is not None
@@ -401,7 +401,7 @@ class _ObjectBytes(io.RawIOBase):
     """The bytes of an object, or those from `start` to before `end`.
 
     If the connection breaks, it is opened again at the same place of the same object. A body that ends early is a broken connection
-    too, also where the answer announced no length or a shorter one, as behind a proxy. So at the end HEAD says how long the object
+    too, even if the answer announced no length or a shorter one, as behind a proxy. So at the end HEAD says how long the object
     is, unless the bytes have the hash that was stored with them.
 
     Reading raises:

@@ -274,9 +274,9 @@ class ObjectStore(Objects):
             self.delete(key)
 
     def read_manifest(self, prefix: str, name: str = MANIFEST) -> Manifest | None:
-        """The manifest of a publication; None where nothing is published under this prefix.
+        """The manifest of a publication; None if nothing is published under this prefix.
 
-        `name`: of the object, where it is a draft.
+        `name`: of the object, if it is a draft.
 
         Raises:
             ObjectNotFoundError: the bucket itself is not there.
@@ -308,7 +308,7 @@ class ObjectStore(Objects):
         return manifest
 
     def read_file(self, manifest: Manifest, name: str) -> bytes | None:
-        """The content of a small file of a publication, checked against its hash; None where the manifest names no such file.
+        """The content of a small file of a publication, checked against its hash; None if the manifest names no such file.
 
         Raises:
             ObjectNotFoundError: its object is not there.
@@ -460,7 +460,7 @@ def sync(path: Path) -> None:
 
 
 def registered_sha256(settings: Settings, uri: str) -> str | None:
-    """The hash of the manifest that Postgres registered for a publication; None where it knows none, or no database is set.
+    """The hash of the manifest that Postgres registered for a publication; None if it knows none, or no database is set.
 
     Raises:
         DatabaseError: a database is set and does not answer.

@@ -53,7 +53,7 @@ class Uses:
     older_than_days: int = 0
     """Runs that ended within so many days."""
     schedules: Sequence[str] | None = None
-    """Names of the schedules that there are; None where that is not known, and every schedule counts."""
+    """Names of the schedules that there are; None if that is not known, and every schedule counts."""
 
 
 def unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
@@ -112,7 +112,7 @@ def _runs_in_use(connection: Connection, uses: Uses) -> list[str]:
 
 
 def _unused_recipes(connection: Connection, uses: Uses, recipe_id: str | None = None) -> list[UnusedRecipe]:
-    """All unused recipes, or this one where it is unused."""
+    """All unused recipes, or this one if it is unused."""
     run_ids = _runs_in_use(connection, uses)
     rows = database.fetch_all(connection, queries.retention.unused_recipes, run_ids=run_ids, recipe_id=recipe_id)
     return [UnusedRecipe(**row._mapping) for row in rows]

@@ -41,7 +41,7 @@ TRAINING_STEP = re.compile(r"step \d+ of \d+: .*")
 CONSEQUENT_TASKS = frozenset({"gather_tools", "finish_run"})
 """Red only because another task is."""
 RELEASE_TASK = "release"
-"""Red where no call was kept."""
+"""Red if no call was kept."""
 SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
 """Looking takes at most this share of the time: the progress of a million documents is not counted every three seconds."""
@@ -88,7 +88,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
     started = time.monotonic()
     settings = start_all(console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir)))
     if choices.corpus.startswith("s3://"):
-        ObjectStore(settings).list_uri(choices.corpus)  # raises where nothing is there
+        ObjectStore(settings).list_uri(choices.corpus)  # raises if nothing is there
     run_dags(console, settings, choices, "run", started, str(wikipedia(settings.state_dir)))
 
 
@@ -101,7 +101,7 @@ def attach(console: Console, settings: Settings, run_id: str) -> None:
     started = time.monotonic()
     settings = start_all(console, settings, with_model=False)
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
-        client.run_state(ANNOTATE, run_id)  # raises where there is no such run
+        client.run_state(ANNOTATE, run_id)  # raises if there is no such run
         kept = _watch(console, client, settings, ANNOTATE, run_id)
     _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
 
@@ -141,7 +141,7 @@ def wikipedia(state: Path) -> Path:
 def run_dags(
     console: Console, settings: Settings, choices: RunChoices, name: str, started: float, records_uri: str
 ) -> None:
-    """Build the index of the KILT records where a tool needs it, annotate, and report.
+    """Build the index of the KILT records if a tool needs it, annotate, and report.
 
     Raises:
         RunFailedError: a DAG run failed, and what failed was printed.
@@ -152,7 +152,7 @@ def run_dags(
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
         # 1. the search index
         if any(get_tool(tool).spec.needs_index for tool in choices.tools):
-            say(console, "Building the search index (a second's work where it is there) ...")
+            say(console, "Building the search index (a second's work if it is there) ...")
             _watch(console, client, settings, INDEX_DAG, run_id, {"source": records_uri})
         # 2. annotation, release, finetuning
         kept = _watch(console, client, settings, ANNOTATE, run_id, choices.model_dump(mode="json"))

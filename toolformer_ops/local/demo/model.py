@@ -29,7 +29,7 @@ def demo_model_path(state: Path) -> Path:
 
 
 def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
-    """Return the folder with the model as safetensors; converted now where it is not there yet (20 s).
+    """Return the folder with the model as safetensors; converted now if it is not there yet (20 s).
 
     Two that prepare at once: the second waits and finds the model there.
 

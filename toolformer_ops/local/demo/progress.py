@@ -1,4 +1,4 @@
-"""Show how far a run is: a bar a tool where there is a terminal, else a line every few seconds.
+"""Show how far a run is: a bar a tool if there is a terminal, else a line every few seconds.
 
 Reads the view `annotation_progress` and the ledger's counts. Knows nothing of Airflow: the names of the tasks that run now are
 handed to it.
@@ -53,7 +53,7 @@ class Snapshot:
 
     tools: tuple[ToolProgress, ...]
     calls: int | None
-    """Distinct calls sampled so far; None where there is no run yet that samples any."""
+    """Distinct calls sampled so far; None if there is no run yet that samples any."""
     running: tuple[str, ...] = ()
     """Airflow's tasks that run now."""
 

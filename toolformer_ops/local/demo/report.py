@@ -160,7 +160,7 @@ def call_in_sentence(row: Row[Any]) -> Text:
 
 
 def last_sentence(before: str) -> str:
-    """Return the text after the last end of a sentence; all of it, with an ellipsis if it was cut, where there is none."""
+    """Return the text after the last end of a sentence; all of it, with an ellipsis if it was cut, if there is none."""
     end = max(before.rfind(end) for end in SENTENCE_ENDS)
     if end >= 0:
         return before[end + 1 :].lstrip()
@@ -168,7 +168,7 @@ def last_sentence(before: str) -> str:
 
 
 def first_sentence(after: str) -> str:
-    """Return the text up to the first end of a sentence; all of it, with an ellipsis if it was cut, where there is none."""
+    """Return the text up to the first end of a sentence; all of it, with an ellipsis if it was cut, if there is none."""
     ends = [place + 1 for end in SENTENCE_ENDS if (place := after.find(end)) > 0]
     if ends:
         return after[: min(ends)]
