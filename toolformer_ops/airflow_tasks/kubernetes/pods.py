@@ -276,7 +276,10 @@ class StagePod(StageTask, KubernetesPodOperator):
         if works and why and phase == PodPhase.RUNNING:
             ending = PodEnding("stage", f"{why.rstrip('.')}; {STARTS_AGAIN}.")
         if phase == PodPhase.FAILED:
-            self.patch_already_checked(newest, reraise=False)  # kept for a look at it; no retry takes it for its own
+            try:  # kept for a look at it; no retry takes it for its own
+                self.patch_already_checked(newest)
+            except (ApiException, *TRANSIENT_CONNECTION_ERRORS) as error:  # it may be gone by now
+                self.log.warning("the pod %s cannot be marked as told: %s", name, said_by_kubernetes(error))
         else:
             delete_pod(self.client, newest, grace_seconds=0 if lost else None)
         raise self._failure(ending)
