@@ -39,10 +39,10 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 	@$(OPS) run $${TOOLS:+--tools="$$TOOLS"} $${LIMIT:+--limit="$$LIMIT"} \
 	  $${THRESHOLDS:+--thresholds="$$THRESHOLDS"} $${PARAMETERS:+--parameters="$$PARAMETERS"} -- "$$CORPUS"
 
-# Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Three workers
-# keep two cores busy: the two with the system tests wait now and then.
+# Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Four workers
+# keep two cores busy: the two with the system tests wait most of the time.
 # Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
-PYTEST = pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder
+PYTEST = pytest -n "$${WORKERS:-4}" --dist loadscope --no-loadscope-reorder
 test: $(STAMP) ## Run all tests but the slow ones. TESTS=tests/unit runs a part, ORDER=7 the files in the seventh other order.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
 

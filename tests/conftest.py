@@ -3,7 +3,7 @@
 Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template (tens of
 milliseconds in memory), so no test sees another's rows. The `TOOLFORMER_` variables of the caller are hidden from all tests.
 
-`make test` and `make test-slow` run three workers of pytest-xdist, each with servers of its own; two of them begin with an
+`make test` and `make test-slow` run four workers of pytest-xdist, each with servers of its own; two of them begin with an
 Airflow each. What may share a worker is decided below; pytest alone (`pytest tests/unit/test_losses.py -x`) runs everything in
 one process.
 """
