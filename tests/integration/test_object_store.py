@@ -105,12 +105,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 # Writing
 
 
-def test_a_bucket_is_made_once(s3_settings: Settings) -> None:
-    store = ObjectStore(s3_settings.model_copy(update={"s3_bucket": f"{s3_settings.s3_bucket}-new"}))
-    assert [store.ensure_bucket() for _ in range(2)] == [True, False]
-    store._client.delete_bucket(Bucket=store.bucket)
-
-
 def test_second_conditional_put_loses_and_changes_nothing(store: ObjectStore) -> None:
     assert store.put_if_absent("a", b"first") is True
     assert store.put_if_absent("a", b"second") is False

@@ -134,19 +134,6 @@ class Objects:
         """
         self._request("head_bucket", self.bucket)
 
-    def ensure_bucket(self) -> bool:
-        """Make the bucket if it is missing; whether it was made now."""
-        try:
-            self.require_bucket()
-        except ObjectNotFoundError:
-            try:
-                self._request("create_bucket", self.bucket)
-            except WriteConflictError:  # another process made it just now
-                self.require_bucket()
-                return False
-            return True
-        return False
-
     # Single objects
 
     @_ask_again

@@ -191,17 +191,6 @@ def _require_on_gpus(network: Any, source: str) -> None:
         )
 
 
-def load_config(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:
-    """The configuration alone.
-
-    Raises:
-        ModelError: there is no such model.
-    """
-    from transformers import AutoConfig
-
-    return _from_pretrained(AutoConfig, path_or_hub_id, revision, settings)
-
-
 def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings | None = None) -> Any:
     """The tokenizer alone.
 
