@@ -80,8 +80,8 @@ bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=fl
 	  --dtype="$${DTYPE:-float32,bfloat16}" --model="$${MODEL:-}" \
 	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
-bench-gpu: $(STAMP) ## Measure engine and demo on the first GPU, beside transformers' generate: make bench-gpu TEXTS=64 MINUTES=10 OUT=folder
-	@$(BIN)/python -m benchmarks.gpu --texts="$${TEXTS:-64}" --minutes="$${MINUTES:-10}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
+bench-gpu: $(STAMP) ## Measure the engine on the first GPU, beside transformers' generate: make bench-gpu TEXTS=64 OUT=folder
+	@$(BIN)/python -m benchmarks.gpu --texts="$${TEXTS:-64}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
 bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=5000 for a quick look (default: 5000,100000,1000000)
 	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-5000,100000,1000000}"

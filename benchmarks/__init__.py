@@ -1,11 +1,10 @@
-"""How fast the engine is, against the paper's method written plainly and against what the arithmetic needs.
+"""How fast the engine is, against the paper's method written plainly, and what its arithmetic would take on GPUs.
 
-    engine.py         works A and B: the engine's settings, the reference and the floor side by side in one process
+    engine.py         works A and B: the engine's settings and the reference side by side in one process
     reference.py      the method with transformers alone: no cache between calls, no shortcut; the tests judge by it, too
     random_models.py  models with random weights and a tokenizer made in code
     works.py          which model, which texts, which numbers: works A and B
-    floor.py          what the arithmetic needs at the matrix rate of this machine
-    gpu.py            `make bench-gpu`: large models on a GPU, transformers' generate, and the demo
+    gpu.py            `make bench-gpu`: large models on a GPU, beside transformers' generate
     roofline.py       texts an hour predicted for GPUs
     launches.py       operations and device reads of a decode step, counted
     database.py       `make bench-database`: queries and stages over up to a million documents

@@ -31,7 +31,6 @@ TITLES = {
 }
 TABLES = {
     "times": "CPU seconds of one thread a text",
-    "floors": "the floor, and how far the engine without pruning is from it",
     "agreement": "against the reference, given the same calls",
 }
 
@@ -49,7 +48,7 @@ def bench(
     model: Annotated[str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")] = "",
     tools: Annotated[str, typer.Option(help="Tools of work B.")] = ",".join(PAPER_TOOLS),
 ) -> None:
-    """Measure the engine against the reference and against the floor; exit 3 if they keep other calls."""
+    """Measure the engine against the reference; exit 3 if they keep other calls."""
     wanted = tuple(TITLES) if work == "all" else tuple(work.split(","))
     formats = tuple(dtype.split(","))
     asked = tuple(tools.split(","))

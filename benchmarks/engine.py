@@ -19,17 +19,14 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.floor import Shape, matrix_rate, needs
 from benchmarks.reference import DrawnSample, PlainReference
 from benchmarks.works import Job, place_calls
 from toolformer_ops.annotation.candidates import sample_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
-from toolformer_ops.runs.choices import ToolSamplingChoices
 
 logger = logging.getLogger(__name__)
 
@@ -71,19 +68,21 @@ def annotate_plainly(
     settings: Settings, reference: PlainReference, words: Tokenization, job: Job, at_most: int | None = None
 ) -> tuple[Annotated, list[list[PlacedCall]]]:
     """What the reference finds in all texts of a job, or in the first `at_most`, and the calls; `words` says where words start."""
-    found, calls, template = Annotated(), [], job.prompt.template
+    found, calls, template, numbers = Annotated(), [], job.prompt.template, job.choices
     for number, text in enumerate(job.texts[:at_most], start=1):
         tokens = [token for token in words.tokenize(text.text).word_starts if token >= 1]
         clock = [time.process_time()]
-        positions = reference.find_positions(template, text.text, tokens, at_most=job.at_most, threshold=job.threshold)
+        positions = reference.find_positions(
+            template, text.text, tokens, at_most=numbers.max_positions, threshold=numbers.sampling_threshold
+        )
         clock.append(time.process_time())
         drawn = {
             position.token: reference.sample_position(
                 template,
                 text.text,
                 position,
-                samples=job.samples,
-                max_new_tokens=job.max_new_tokens,
+                samples=numbers.samples_per_position,
+                max_new_tokens=numbers.max_call_tokens,
                 call_start=job.call_start,
                 seed_key=text.seed_key,
             )
@@ -108,15 +107,7 @@ def annotate_plainly(
 def sample_job(model: LanguageModel, job: Job, prune_below: float, clock: Clock = time.process_time) -> Annotated:
     """Positions and samples of all texts of a job: what the stages do, without Postgres and tools."""
     found = Annotated()
-    choices = ToolSamplingChoices(
-        max_positions=job.at_most,
-        samples_per_position=job.samples,
-        sampling_threshold=job.threshold,
-        max_call_tokens=job.max_new_tokens,
-        temperature=1.0,
-        top_p=1.0,
-        prune_below=prune_below,
-    )
+    choices = job.choices.model_copy(update={"prune_below": prune_below})
     for first in range(0, len(job.texts), TEXTS_TOGETHER):
         texts = [(text.text, text.seed_key) for text in job.texts[first : first + TEXTS_TOGETHER]]
         for of_text in sample_texts(model, job.prompt, job.call_start, choices, texts, clock=clock):
@@ -159,16 +150,13 @@ def measure_jobs(
     runs: int,
     plain_texts: int | None = None,
 ) -> dict[str, list[Row]]:
-    """The tables of all jobs: CPU seconds a text, agreement, floors. The reference takes the first `plain_texts`, or all."""
+    """The tables of all jobs: CPU seconds a text, agreement. The reference takes the first `plain_texts`, or all."""
     torch.set_num_threads(1)
     models = {name: LanguageModel.load(str(folder), dtype=name) for name in number_formats}
     words = Tokenization(AutoTokenizer.from_pretrained(folder))
     reference = PlainReference(folder, words.start_ids)
-    shape = Shape.of(reference.network)
-    rates = {name: matrix_rate(shape, DTYPES[name]) for name in number_formats}
     times: list[Row] = []
     agreements: list[Row] = []
-    floors: list[Row] = []
     for job in jobs:
         if not job.texts:
             logger.warning("%s: no text passes its filter, so it is left out", job.tool)
@@ -205,19 +193,7 @@ def measure_jobs(
             counts = {"texts": len(job.texts), "calls a text": scored}
             times.append(head | counts | seconds | {"times the reference": faster})
             agreements.append(head | agreement(plain, repeated[0]))
-        # 4. The floor, and how far the engine without pruning is from it.
-        unpruned = outcomes[number_formats[0], NO_PRUNING][0]
-        needed = needs(words, job, unpruned.positions, unpruned.sampled, calls)
-        for form, rate in rates.items():
-            rates[form] = max(rate, matrix_rate(shape, DTYPES[form]))
-            least = {stage: need.operations(shape) / rates[form] / len(job.texts) for stage, need in needed.items()}
-            spent = _seconds_a_text(outcomes[form, NO_PRUNING], len(job.texts))
-            over = {
-                f"{stage}, times the floor": spent[stage] / least[stage] if least[stage] else None
-                for stage in ("positions", "scoring")
-            }
-            floors.append({"tool": job.tool, "format": form, "GFLOP/s": rates[form] / 1e9, **least, **over})
-    return {"times": times + added_up(times), "agreement": agreements, "floors": floors}
+    return {"times": times + added_up(times), "agreement": agreements}
 
 
 def _seconds_a_text(repeated: Sequence[Annotated], texts: int) -> dict[str, float]:

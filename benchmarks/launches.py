@@ -6,11 +6,10 @@ device twin (`device_twin.py`), so the engine takes its path on a GPU. Views and
 Counted are the steps of sampling and of writing with tools, with 1, 8, 32 and 64 texts; nothing is timed.
 """
 
-import collections
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,26 +39,8 @@ class StepCount:
     """What one pass through the network and what follows it dispatched."""
 
     tokens: int
-    operations: collections.Counter[str] = field(default_factory=collections.Counter)
+    operations: int = 0
     reads: int = 0
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The median step of one architecture and number of texts."""
-
-    architecture: str
-    dtype: str
-    work: str
-    texts: int
-    rows: int
-    """Most rows of a pass."""
-    a_layer: float
-    """Operations that one layer more adds to a step."""
-    outside: float
-    """Operations of a step that do not depend on the number of layers: embeddings, masks, the choice of the next tokens."""
-    reads: int
-    """Most reads of a step."""
 
 
 @contextmanager
@@ -69,7 +50,7 @@ def counting(network: Any, counts: Counts) -> Iterator[list[StepCount]]:
 
     def end() -> None:
         if steps:
-            steps[-1].operations, steps[-1].reads = counts.launches.copy(), counts.reads
+            steps[-1].operations, steps[-1].reads = counts.launches.total(), counts.reads
         counts.clear()
 
     def begin(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
@@ -110,21 +91,22 @@ def count_writing(counts: Counts, model: CausalModel, tokenizer: Any, texts: Seq
 
 def tiny_model(architecture: str, layers: int, dtype: str) -> tuple[CausalModel, Any]:
     """A random model on the twin, and its tokenizer."""
-    from transformers import Gemma2Config, GPT2Config, GPTJConfig, LlamaConfig, Qwen2Config
+    from transformers import AutoConfig
 
     tokenizer = prompt_tokenizer()
     end = tokenizer.eos_token_id
-    ids = {"vocab_size": len(tokenizer), "bos_token_id": end, "eos_token_id": end}
     llama = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": layers, "num_attention_heads": 4}
-    llama |= {"num_key_value_heads": 2, "max_position_embeddings": 1024, **ids}
-    gpt = {"n_embd": 32, "n_layer": layers, "n_head": 4, "n_positions": 1024, **ids}
-    config = {
-        "llama": lambda: LlamaConfig(**llama),
-        "qwen2": lambda: Qwen2Config(**llama),
-        "gpt2": lambda: GPT2Config(**gpt),
-        "gptj": lambda: GPTJConfig(rotary_dim=4, **gpt),
-        "gemma2": lambda: Gemma2Config(head_dim=8, query_pre_attn_scalar=8, sliding_window=24, **llama),
-    }[architecture]()
+    llama |= {"num_key_value_heads": 2, "max_position_embeddings": 1024}
+    gpt = {"n_embd": 32, "n_layer": layers, "n_head": 4, "n_positions": 1024}
+    numbers: dict[str, Any] = {
+        "llama": llama,
+        "qwen2": llama,
+        "gpt2": gpt,
+        "gptj": gpt | {"rotary_dim": 4},
+        "gemma2": llama | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 24},
+    }[architecture]
+    ids = {"vocab_size": len(tokenizer), "bos_token_id": end, "eos_token_id": end}
+    config = AutoConfig.for_model(architecture, **numbers, **ids)
     network = random_network(config)
     with torch.no_grad():  # no text ends before it is as long as it may be
         network.get_output_embeddings().weight[end] = 0.0
@@ -134,32 +116,34 @@ def tiny_model(architecture: str, layers: int, dtype: str) -> tuple[CausalModel,
 def measure_launches(
     architectures: Sequence[str] = ARCHITECTURES, numbers: Sequence[int] = TEXTS, dtype: str = "bfloat16"
 ) -> list[dict[str, Any]]:
-    """One entry for each architecture, work and number of texts."""
+    """The median step of each architecture, work and number of texts; `rows` and `reads` are the most of a step.
+
+    `a_layer` are the operations that one layer more adds to a step, `outside` those of a step that do not depend on the number of
+    layers: embeddings, masks, the choice of the next tokens.
+    """
+    found = []
     with device_twin(free_bytes=64 * GIBIBYTE) as counts:
-        return [
-            asdict(counted)
-            for architecture in architectures
-            for counted in _measure_architecture(counts, architecture, numbers, dtype)
-        ]
-
-
-def _measure_architecture(counts: Counts, architecture: str, numbers: Sequence[int], dtype: str) -> Iterator[Counted]:
-    models = [tiny_model(architecture, layers, dtype) for layers in LAYERS]
-    for number in numbers:
-        shortest, longest = TEXT_TOKENS
-        tokenizer = models[0][1]
-        texts = [text_of_tokens(tokenizer, shortest + one % (longest - shortest + 1), one) for one in range(number)]
-        for work, counted in (("sampling", count_sampling), ("writing with tools", count_writing)):
-            by_depth = [counted(counts, model, tokenizer, texts) for model, _ in models]
-            totals = [statistics.median(step.operations.total() for step in steps) for steps in by_depth]
-            a_layer = (totals[1] - totals[0]) / (LAYERS[1] - LAYERS[0])
-            yield Counted(
-                architecture=architecture,
-                dtype=dtype,
-                work=work,
-                texts=number,
-                rows=max(step.tokens for steps in by_depth for step in steps),
-                a_layer=a_layer,
-                outside=totals[0] - LAYERS[0] * a_layer,
-                reads=max(step.reads for steps in by_depth for step in steps),
-            )
+        for architecture in architectures:
+            models = [tiny_model(architecture, layers, dtype) for layers in LAYERS]
+            for number in numbers:
+                shortest, longest = TEXT_TOKENS
+                tokenizer = models[0][1]
+                lengths = [shortest + nth % (longest - shortest + 1) for nth in range(number)]
+                texts = [text_of_tokens(tokenizer, length, nth) for nth, length in enumerate(lengths)]
+                for work, counted in (("sampling", count_sampling), ("writing with tools", count_writing)):
+                    by_depth = [counted(counts, model, tokenizer, texts) for model, _ in models]
+                    totals = [statistics.median(step.operations for step in steps) for steps in by_depth]
+                    a_layer = (totals[1] - totals[0]) / (LAYERS[1] - LAYERS[0])
+                    found.append(
+                        {
+                            "architecture": architecture,
+                            "dtype": dtype,
+                            "work": work,
+                            "texts": number,
+                            "rows": max(step.tokens for steps in by_depth for step in steps),
+                            "a_layer": a_layer,
+                            "outside": totals[0] - LAYERS[0] * a_layer,
+                            "reads": max(step.reads for steps in by_depth for step in steps),
+                        }
+                    )
+    return found

@@ -6,7 +6,7 @@ full length.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,25 +39,21 @@ def prompt_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=END_OF_TEXT)
 
 
-def words_of_one_token(tokenizer: Any) -> list[str]:
-    """Words of the vocabulary that are one token with the space before them, in the order of their ids."""
-    by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    return [
-        word[1:]
-        for word, _ in by_id
-        if word.startswith("Ġ") and len(word) > 3 and word[1:].isalpha() and word[1:].isascii()
-    ]
-
-
 def text_of_tokens(tokenizer: Any, tokens: int, number: int) -> str:
     """A text of exactly `tokens` tokens; another for each `number`, the same in every run.
 
     Raises:
         ValueError: the vocabulary does not allow it.
     """
-    words = words_of_one_token(tokenizer)
-    chosen = [words[_number(f"{number}|{place}") % len(words)] for place in range(tokens)]
-    text = " ".join(chosen)
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    # Words that are one token with the space before them.
+    words = [
+        word[1:]
+        for word, _ in vocabulary
+        if word.startswith("Ġ") and len(word) > 3 and word[1:].isalpha() and word[1:].isascii()
+    ]
+    digests = [hashlib.sha256(f"{number}|{place}".encode()).digest() for place in range(tokens)]
+    text = " ".join(words[int.from_bytes(digest[:8], "big") % len(words)] for digest in digests)
     offsets = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).offsets
     cut = text[: offsets[tokens][0]] if len(offsets) > tokens else text
     found = len(tokenizer.backend_tokenizer.encode(cut, add_special_tokens=False).ids)
@@ -74,22 +70,12 @@ def gpt2_config(tokenizer: Any) -> Any:
     return GPT2Config(bos_token_id=end, eos_token_id=end)
 
 
-def llama_config(tokenizer: Any, *, layers: int, width: int, inner: int, heads: int, key_heads: int) -> Any:
-    """A Llama shape with 32,000 entries and a window of 4,096."""
+def llama_config(tokenizer: Any, shape: Mapping[str, int]) -> Any:
+    """A Llama shape, with a window of 4,096 unless the shape says another."""
     from transformers import LlamaConfig
 
     end = tokenizer.eos_token_id
-    return LlamaConfig(
-        vocab_size=32_000,
-        hidden_size=width,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=key_heads,
-        max_position_embeddings=4096,
-        bos_token_id=end,
-        eos_token_id=end,
-    )
+    return LlamaConfig(bos_token_id=end, eos_token_id=end, **{"max_position_embeddings": 4096, **shape})
 
 
 def random_network(config: Any, seed: int = 0) -> Any:
@@ -110,7 +96,3 @@ def saved_model(folder: Path, config_of: Callable[[Any], Any]) -> Path:
         tokenizer.save_pretrained(folder)
         random_network(config_of(tokenizer)).save_pretrained(folder)
     return folder
-
-
-def _number(key: str) -> int:
-    return int.from_bytes(hashlib.sha256(key.encode("utf-8")).digest()[:8], "big")

@@ -16,17 +16,22 @@ A model that is too large for one GPU has its layers on several, which work one 
 each of them.
 """
 
-import dataclasses
 import math
 import re
 import statistics
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from benchmarks.engine import STAGES
 from benchmarks.works import FIXED_RESULTS
 from toolformer_ops.language_model.losses import SCORED_TOKENS
 from toolformer_ops.language_model.memory import DeviceMemory
@@ -114,68 +119,38 @@ class ToolWork:
         return self.positions * self.samples
 
 
-@dataclass
-class Kernels:
-    """What was dispatched: arithmetic and bytes of each kernel."""
-
-    operations: list[float] = field(default_factory=list)
-    moved: list[float] = field(default_factory=list)
-
-    def add(self, operations: float, moved: float) -> None:
-        """One launch."""
-        self.operations.append(operations)
-        self.moved.append(moved)
+Kernels = list[tuple[float, float]]
+"""Arithmetic and bytes of each kernel that was dispatched."""
+Cost = NDArray[np.float64]
+"""Of a part of the work on one device: seconds of kernels that arithmetic limits, of those that bytes limit, and launches."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a part of the work takes on one device."""
+def seconds_of(cost: Cost) -> float:
+    """The kernels one after the other, or their launches if these take longer."""
+    return float(max(cost[0] + cost[1], cost[2] * LAUNCH_SECONDS))
 
-    arithmetic: float = 0.0
-    """Seconds of kernels that arithmetic limits."""
-    moving: float = 0.0
-    """Seconds of those that bytes limit."""
-    launches: float = 0.0
-    operations: float = 0.0
 
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            *(one + more for one, more in zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True))
-        )
-
-    def __mul__(self, times: float) -> "Cost":
-        return Cost(*(times * one for one in dataclasses.astuple(self)))
-
-    @property
-    def seconds(self) -> float:
-        """The kernels one after the other, or their launches where these take longer."""
-        return max(self.arithmetic + self.moving, self.launches * LAUNCH_SECONDS)
-
-    @property
-    def limit(self) -> str:
-        """Which of the three limits it."""
-        if self.launches * LAUNCH_SECONDS >= self.arithmetic + self.moving:
-            return "launches"
-        return "operations" if self.arithmetic >= self.moving else "bytes"
+def limit_of(cost: Cost) -> str:
+    """Which of the three limits it."""
+    if cost[2] * LAUNCH_SECONDS >= cost[0] + cost[1]:
+        return "launches"
+    return "operations" if cost[0] >= cost[1] else "bytes"
 
 
 def cost_of(kernels: Kernels, device: Device, dtype: torch.dtype, share: float = MATRIX_SHARE) -> Cost:
     """Each kernel takes the longer of its arithmetic and its bytes."""
-    found = Cost()
-    for operations, moved in zip(kernels.operations, kernels.moved, strict=True):
-        computing = operations / (share * device.peak[dtype])
-        moving = moved / (BANDWIDTH_SHARE * device.bandwidth)
-        longer = {"arithmetic": computing} if computing > moving else {"moving": moving}
-        found += Cost(launches=1, operations=operations, **longer)
-    return found
+    operations, moved = np.array(kernels).T  # (kernels,) each
+    computing = operations / (share * device.peak[dtype])
+    moving = moved / (BANDWIDTH_SHARE * device.bandwidth)
+    return np.array([computing[computing > moving].sum(), moving[computing <= moving].sum(), len(kernels)])
 
 
 class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Collects kernels; views launch nothing."""
 
-    def __init__(self, kernels: Kernels) -> None:
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._kernels = kernels
+        self.kernels: Kernels = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with self:
@@ -185,19 +160,15 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         if not func.is_view and name not in ("empty", "empty_like", "new_empty", "detach", "_unsafe_view"):
-            tensors = [one for one in (*_flat(args), *_flat([found])) if isinstance(one, Tensor)]
+            tensors = [one for one in tree_leaves((args, found)) if isinstance(one, Tensor)]
             operations = 0.0
             if name in ("mm", "addmm", "bmm"):
                 left = args[1] if name == "addmm" else args[0]
                 operations = 2.0 * left.numel() * found.shape[-1]
             if name == "embedding":  # reads the rows that are asked for
                 tensors = [found, found]
-            self._kernels.add(operations, float(sum(one.numel() * one.itemsize for one in tensors)))
+            self.kernels.append((operations, float(sum(one.numel() * one.itemsize for one in tensors))))
         return found
-
-
-def _flat(values: Any) -> list[Any]:
-    return [item for value in values for item in (_flat(value) if isinstance(value, list | tuple) else [value])]
 
 
 def layer_and_rest(shape: dict[str, int], tokens: int, dtype: torch.dtype) -> tuple[Kernels, Kernels]:
@@ -212,32 +183,16 @@ def layer_and_rest(shape: dict[str, int], tokens: int, dtype: torch.dtype) -> tu
     by_depth = []
     for depth in (1, 2):
         config = LlamaConfig(**{**shape, "num_hidden_layers": depth}, attn_implementation="left_out", dtype=dtype)
-        with torch.device("meta"):
-            network = LlamaModel(config).to(dtype)
-            ids, places = torch.zeros(1, tokens, dtype=torch.long), torch.zeros(1, tokens, dtype=torch.long)
-            kernels = Kernels()
-            with torch.inference_mode(), _Counting(kernels):
-                network(input_ids=ids, position_ids=places, use_cache=False)
-        by_depth.append(kernels)
+        with torch.device("meta"), torch.inference_mode():
+            network, ids = LlamaModel(config).to(dtype), torch.zeros(1, tokens, dtype=torch.long)
+            with _Counting() as counting:
+                network(input_ids=ids, position_ids=ids, use_cache=False)
+        by_depth.append(Counter(counting.kernels))
     one, two = by_depth
-    # The kernels come in order: those of the first layer are what two layers have more, from where they begin to differ.
-    more = len(two.operations) - len(one.operations)
-    rest = sorted(zip(two.operations, two.moved, strict=True))
-    for kernel in zip(one.operations, one.moved, strict=True):
-        rest.remove(kernel)
-    if len(rest) != more:
-        raise ValueError(
-            f"expected the kernels of one layer to be among those of two, found {len(rest)} of {more} more"
-        )
-    layer, outside = Kernels(), Kernels()
-    for operations, moved in rest:
-        layer.add(operations, moved)
-    left = sorted(zip(one.operations, one.moved, strict=True))
-    for kernel in rest:
-        left.remove(kernel)
-    for operations, moved in left:
-        outside.add(operations, moved)
-    return layer, outside
+    layer = two - one
+    if others := layer - one:
+        raise ValueError(f"expected the kernels of a second layer to be among those of one, found others: {others}")
+    return list(layer.elements()), list((one - layer).elements())
 
 
 class Prediction:
@@ -262,35 +217,30 @@ class Prediction:
         from transformers import LlamaConfig
 
         free = self.devices * self.device.memory_bytes - self.weights * dtype.itemsize
-        return DeviceMemory(_Network(LlamaConfig(**self.shape), dtype), free_bytes=int(free), like="cuda")
+        network = SimpleNamespace(config=LlamaConfig(**self.shape), dtype=dtype, parameters=list)  # no weights
+        return DeviceMemory(network, free_bytes=int(free), like="cuda")
 
     def through(self, tokens: int, dtype: torch.dtype, attention: Kernels) -> Cost:
         """One pass of tokens through all layers; `attention` is that of one layer."""
         layer, outside = layer_and_rest(self.shape, tokens, dtype)
-        cost = cost_of(layer, self.device, dtype) + cost_of(attention, self.device, dtype, ATTENTION_SHARE)
+        cost: Cost = cost_of(layer, self.device, dtype) + cost_of(attention, self.device, dtype, ATTENTION_SHARE)
         return cost * self.layers + cost_of(outside, self.device, dtype)
 
     def vocabulary(self, rows: int, dtype: torch.dtype) -> Cost:
         """Log probabilities of rows: the projection, then float32, the maximum's and the sum's passes, and a choice."""
         size = self.shape["vocab_size"]
-        kernels = Kernels()
-        kernels.add(2.0 * rows * self.width * size, dtype.itemsize * (self.width * size + rows * (size + self.width)))
-        kernels.add(0, rows * size * (dtype.itemsize + 4.0))
-        kernels.add(0, rows * size * 12.0)
-        kernels.add(0, rows * 8.0)
-        return cost_of(kernels, self.device, dtype)
+        matrix = dtype.itemsize * (self.width * size + rows * (size + self.width))
+        kernels = [(2.0 * rows * self.width * size, matrix), (0, rows * size * (dtype.itemsize + 4.0))]
+        return cost_of([*kernels, (0, rows * size * 12.0), (0, rows * 8.0)], self.device, dtype)
 
     def attention(self, queries: int, seen: float, columns: float, dtype: torch.dtype, parts: int = 1) -> Kernels:
         """Of a layer: queries that see so many columns in the mean, and `columns` are read; merged, if it is in several parts."""
-        kernels = Kernels()
-        for _ in range(parts):
-            moved = dtype.itemsize * (2.0 * queries * self.width + 2.0 * columns / parts * self.kept_width)
-            kernels.add(4.0 * queries * seen / parts * self.width, moved)
-        for _ in range(3):  # queries, keys and values are laid out one after the other
-            kernels.add(0, 2.0 * dtype.itemsize * queries * self.width)
+        moved = dtype.itemsize * (2.0 * queries * self.width + 2.0 * columns / parts * self.kept_width)
+        kernels: Kernels = [(4.0 * queries * seen / parts * self.width, moved)] * parts
+        kernels += [(0, 2.0 * dtype.itemsize * queries * self.width)] * 3  # queries, keys and values are laid out
         if parts > 1:  # the parts in float32, weighed and added
-            kernels.add(0, parts * queries * self.width * (dtype.itemsize + 4.0))
-            kernels.add(0, (parts + 1) * queries * self.width * 4.0)
+            kernels.append((0, parts * queries * self.width * (dtype.itemsize + 4.0)))
+            kernels.append((0, (parts + 1) * queries * self.width * 4.0))
         return kernels
 
     def texts_together(self, work: ToolWork) -> int:
@@ -314,7 +264,7 @@ class Prediction:
         attention = self.attention(rows, work.prompt + 1.5 * TEXT_TOKENS + work.call / 2, columns, dtype, parts=3)
         step = self.through(rows, dtype, attention) + self.vocabulary(rows, dtype)
         launches = self.layers * STEP_LAUNCHES_A_LAYER + STEP_LAUNCHES_OUTSIDE
-        return dataclasses.replace(step, launches=launches) * (work.call / texts)
+        return np.array([*step[:2], launches]) * (work.call / texts)
 
     def scoring(self, work: ToolWork, dtype: torch.dtype = torch.bfloat16, share: float = 1.0) -> Cost:
         """Seconds a text, for a share of its calls: prefix and text up to the last token that is scored."""
@@ -327,18 +277,6 @@ class Prediction:
         return one * (tokens / batch) + self.vocabulary(rows, dtype) * (1 / TEXTS_TOGETHER)
 
 
-@dataclass(frozen=True)
-class _Network:
-    """As much of a network as its budgets need."""
-
-    config: Any
-    dtype: torch.dtype
-
-    def parameters(self) -> list[Tensor]:
-        """None: the free memory is given."""
-        return []
-
-
 def predict() -> list[dict[str, Any]]:
     """One entry for each device, shape and tool; milliseconds a text."""
     found: list[dict[str, Any]] = []
@@ -347,8 +285,8 @@ def predict() -> list[dict[str, Any]]:
             prediction = Prediction(shape, device)
             for work in map(ToolWork.of, PAPER_TOOLS):
                 phases = [prediction.positions(work), prediction.sampling(work), prediction.scoring(work)]
-                seconds = sum(cost.seconds for cost in phases)
-                verifying = prediction.scoring(work, torch.float32, FLOAT32_SHARE).seconds
+                seconds = sum(map(seconds_of, phases))
+                verifying = seconds_of(prediction.scoring(work, torch.float32, FLOAT32_SHARE))
                 verified = seconds + verifying if prediction.has_room_for_float32 else None
                 found.append(
                     {
@@ -357,8 +295,8 @@ def predict() -> list[dict[str, Any]]:
                         "predicted GPUs": prediction.devices,
                         "tool": f"{work.tool}, {work.positions} x {work.samples}",
                         **{
-                            f"predicted ms, {phase}": f"{cost.seconds * 1000:.3g}, {cost.limit}"
-                            for phase, cost in zip(("positions", "sampling", "scoring"), phases, strict=True)
+                            f"predicted ms, {phase}": f"{seconds_of(cost) * 1000:.3g}, {limit_of(cost)}"
+                            for phase, cost in zip(STAGES, phases, strict=True)
                         },
                         "predicted ms, verifying": verifying * 1000 if verified else "no room",
                         "predicted texts an hour": round(3600 / seconds),

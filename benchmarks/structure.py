@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
@@ -112,19 +113,11 @@ def traced(package: Path) -> Iterator[Trace]:
     """What of the package runs inside, in all threads."""
     trace = Trace()
 
-    def own(frame: FrameType) -> bool:
-        return frame.f_code.co_filename.startswith(f"{package}/")
-
     def on_event(frame: FrameType, event: str, _argument: Any) -> None:
-        if event != "call" or not own(frame) or frame.f_code.co_name == "<module>":
-            return
-        trace.files.add(str(Path(frame.f_code.co_filename).relative_to(package)))
-        depth = 0
-        above: FrameType | None = frame
-        while above is not None:
-            depth += own(above)
-            above = above.f_back
-        trace.deepest = max(trace.deepest, depth)
+        files = [one.f_code.co_filename for one, _ in walk_stack(frame)]
+        if event == "call" and files[0].startswith(f"{package}/") and frame.f_code.co_name != "<module>":
+            trace.files.add(str(Path(files[0]).relative_to(package)))
+            trace.deepest = max(trace.deepest, sum(file.startswith(f"{package}/") for file in files))
 
     threading.setprofile(on_event)
     sys.setprofile(on_event)
@@ -150,7 +143,10 @@ def trace_document(package: Path) -> dict[str, Trace]:
     with tempfile.TemporaryDirectory() as folder:
         model_folder = saved_model(
             Path(folder) / "model",
-            lambda tokenizer: llama_config(tokenizer, layers=2, width=64, inner=128, heads=4, key_heads=2),
+            lambda tokenizer: llama_config(
+                tokenizer,
+                {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
+            ),
         )
         # 1. Annotate a file.
         corpus = Path(folder) / "corpus.jsonl"

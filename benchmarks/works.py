@@ -19,7 +19,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.local.demo.corpus import own_documents, wikipedia_documents, write_kilt_records
 from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
-from toolformer_ops.runs.choices import RunChoices, SamplingChoices
+from toolformer_ops.runs.choices import RunChoices, SamplingChoices, ToolSamplingChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 FIXED_RESULTS = {
@@ -48,10 +48,7 @@ class Job:
     tool: str
     prompt: AnnotationPrompt
     texts: tuple[Text, ...]
-    at_most: int
-    threshold: float
-    samples: int
-    max_new_tokens: int
+    choices: ToolSamplingChoices
     call_start: str
     injects_calls: bool
     """Whether made calls replace the sampled ones before scoring."""
@@ -65,12 +62,21 @@ def random_text_job(texts: int, tokens: int = WORK_A_TOKENS) -> Job:
         tool="Calculator",
         prompt=AnnotationPrompt("Calculator", get_tool("Calculator").prompt),
         texts=tuple(Text(text, Document.of(text), str(number)) for number, text in enumerate(made)),
-        at_most=5,
-        threshold=0.0,
-        samples=5,
-        max_new_tokens=20,
+        choices=sampling_choices(positions=5, samples=5, tokens=20),
         call_start=" [",
         injects_calls=True,
+    )
+
+
+def sampling_choices(positions: int, samples: int, tokens: int) -> ToolSamplingChoices:
+    """Numbers of made texts, which are sampled at all their best positions."""
+    return ToolSamplingChoices(
+        max_positions=positions,
+        samples_per_position=samples,
+        max_call_tokens=tokens,
+        sampling_threshold=0.0,
+        temperature=1.0,
+        top_p=1.0,
     )
 
 
@@ -120,15 +126,12 @@ def _no_model() -> LanguageModel:
 
 def _real_text_job(name: str, texts: int) -> Job:
     tool = get_tool(name)
-    choices = SamplingChoices(call_prefix="tool_name").for_tool(tool.spec, tool.prompt)
+    choices = SamplingChoices(call_prefix="tool_name", temperature=1.0, top_p=1.0).for_tool(tool.spec, tool.prompt)
     return Job(
         tool=name,
         prompt=AnnotationPrompt(name, tool.prompt),
         texts=tuple(_kept_texts(name, texts)),
-        at_most=choices.max_positions,
-        threshold=choices.sampling_threshold,
-        samples=choices.samples_per_position,
-        max_new_tokens=choices.max_call_tokens,
+        choices=choices,
         call_start=given_call_start(tool, choices.call_prefix),
         injects_calls=False,
     )

@@ -55,7 +55,7 @@ def options(*names: str) -> list[str]:
 
 
 OF_A_RUN = ("TOOLS", "LIMIT", "THRESHOLDS", "PARAMETERS")
-OF_BENCH, OF_BENCH_GPU = ("WORK", "TEXTS", "RUNS", "DTYPE", "MODEL", "OUT"), ("TEXTS", "MINUTES", "OUT")
+OF_BENCH, OF_BENCH_GPU = ("WORK", "TEXTS", "RUNS", "DTYPE", "MODEL", "OUT"), ("TEXTS", "OUT")
 TYPED: list[tuple[str, dict[str, str], list[str]]] = [
     ("run", dict.fromkeys(("CORPUS", *OF_A_RUN), "{}"), ["run", *options(*OF_A_RUN), "--", "{}"]),
     ("run", {"CORPUS": "x", "PARAMETERS": '{{"seed": 1}}'}, ["run", '--parameters={{"seed": 1}}', "--", "x"]),
