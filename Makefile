@@ -94,7 +94,8 @@ sbom: $(STAMP) $(LOCK_TOOLS) ## List every part that is installed, or those of a
 	    $(BIN)/python requirements/image_sbom.py "$$IMAGE" > "$${OUT:-sbom.json}" && echo "wrote $${OUT:-sbom.json}"; exit; fi; \
 	  $(LOCK_TOOLS)/bin/cyclonedx-py environment --output-reproducible --of JSON -o "$${OUT:-sbom.json}" $(BIN)/python && echo "wrote $${OUT:-sbom.json}"
 
-site: $(LOCK_TOOLS) ## Write the documentation as a site into site/, and fail where a link leads to nothing.
+site: $(STAMP) $(LOCK_TOOLS) ## Write the documentation as a site into site/, with the pages that are made from the code; fails if a link leads to nothing.
+	@$(BIN)/python -m docs.reference_pages
 	@NO_MKDOCS_2_WARNING=1 $(LOCK_TOOLS)/bin/mkdocs build --clean
 
 audit-dependencies: $(LOCK_TOOLS) ## Look for known weaknesses of what the lock files name; says loudly where no advisory database answers.

@@ -1,6 +1,7 @@
 """What the site needs beside Markdown: pages from the repository's root, links out of `docs/`, formulas. MkDocs calls this."""
 
 import html
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     Raises:
         FileNotFoundError: a link leads to nothing in the repository.
     """
-    folder = ROOT if page.file.src_path in ROOT_PAGES.values() else ROOT / "docs"
+    here = (ROOT / "docs" / page.file.src_path).parent
+    folder = ROOT if page.file.src_path in ROOT_PAGES.values() else here
 
     def lead(found: re.Match[str]) -> str:
         is_picture, text, target = found.groups()
@@ -39,10 +41,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         if not path.exists():
             raise FileNotFoundError(f"{page.file.src_path}: {target} leads to nothing")
         if path.is_relative_to(ROOT / "docs") and path.suffix in (".md", ".png", ".toml"):
-            return f"{is_picture}[{text}]({path.relative_to(ROOT / 'docs')}{hash_mark}{anchor})"
+            return f"{is_picture}[{text}]({os.path.relpath(path, here)}{hash_mark}{anchor})"
         name = str(path.relative_to(ROOT))
         if name in ROOT_PAGES:
-            return f"[{text}]({ROOT_PAGES[name]}{hash_mark}{anchor})"
+            return f"[{text}]({os.path.relpath(ROOT / 'docs' / ROOT_PAGES[name], here)}{hash_mark}{anchor})"
         return text if name in text else f"{text} (`{name}`)"
 
     with_formulas = FORMULA.sub(lambda found: f"<p>{convert(html.unescape(found[1]), display='block')}</p>", markdown)
