@@ -49,7 +49,11 @@ TESTS = {
     "stages/scoring.py": (_STAGES, "tests/integration/test_exact_pruning.py"),
     "storage/forgetting.py": ("tests/integration/test_forgetting.py",),
     "storage/publication.py": ("tests/integration/test_object_store.py", "tests/integration/test_checkpoints_on_s3.py"),
-    "run_page/rights.py": ("tests/dags/test_run_page_calls.py", "tests/dags/test_review_page.py"),
+    "run_page/rights.py": (
+        "tests/dags/test_run_page.py",
+        "tests/dags/test_run_page_calls.py",
+        "tests/dags/test_review_page.py",
+    ),
 }
 """The modules, and the tests that have to find a mistake in each: the quickest first."""
 KINDS = (
