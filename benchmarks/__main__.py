@@ -16,7 +16,7 @@ from benchmarks.report import write_report
 from benchmarks.roofline import predict
 from benchmarks.works import random_text_job, real_text_jobs
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError, ToolformerError, exit_code
+from toolformer_ops.errors import EXIT_NO_RESULT, ToolformerError, UsageError, exit_code
 from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.local.demo.model import prepare_demo_model
 from toolformer_ops.tools.registry import PAPER_TOOLS
@@ -55,7 +55,7 @@ def bench(
     checked = ((wanted, tuple(TITLES), "--work"), (formats, tuple(DTYPES), "--dtype"), (asked, PAPER_TOOLS, "--tools"))
     for found, known, option in checked:
         if unknown := set(found) - set(known):
-            raise ParameterError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
+            raise UsageError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
     settings = load_settings()
     torch.set_num_threads(1)
     sections: dict[str, list[dict[str, Any]]] = {}
@@ -88,7 +88,7 @@ def _smollm2(settings: Settings, model: str) -> Path:
     if not model:
         return prepare_demo_model(settings.state_dir)
     if not (Path(model) / "config.json").is_file():
-        raise ParameterError(
+        raise UsageError(
             f"--model: expected a folder with SmolLM2 as safetensors, found none at {model}. Without it the demo's is converted."
         )
     return Path(model)

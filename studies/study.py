@@ -36,7 +36,7 @@ from studies.sentences import DATES, SUMS, Sentence, SentenceSource
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.errors import NothingToReleaseError, ParameterError
+from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.evaluation.statistics import paired_difference, wilson_interval
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.runs.choices import FinetuningChoices, PlaceboChoices, RunChoices
@@ -82,7 +82,7 @@ class StudyPlan:
     def __post_init__(self) -> None:
         for name, found, known in (("tool", (self.tool,), tuple(SOURCES)), ("arms", self.arms, ARMS)):
             if unknown := set(found) - set(known):
-                raise ParameterError(f"{name}: expected {', '.join(known)}, found {', '.join(sorted(unknown))}.")
+                raise UsageError(f"{name}: expected {', '.join(known)}, found {', '.join(sorted(unknown))}.")
 
     @property
     def source(self) -> SentenceSource:
@@ -113,7 +113,7 @@ def run_study(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> 
     """Do what is not done yet, and return what was measured; it is also written to `study.json`.
 
     Raises:
-        NothingToReleaseError: an arm has no text.
+        NoResultError: an arm has no text.
         ModelError: the model is not there.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -243,13 +243,13 @@ def chosen_texts(plan: StudyPlan, informed: Sequence[Record]) -> dict[str, list[
     """The texts of each arm: equally many, the first in the order of their ids.
 
     Raises:
-        NothingToReleaseError: an arm has none.
+        NoResultError: an arm has none.
     """
     eligible = eligible_texts(plan, informed)
     examples = min(map(len, eligible.values()))
     if not examples:
         none = ", ".join(arm for arm, texts in eligible.items() if not texts)
-        raise NothingToReleaseError(f"expected texts with calls for each arm, found none for {none}. Raise --texts.")
+        raise NoResultError(f"expected texts with calls for each arm, found none for {none}. Raise --texts.")
     return {arm: sorted(texts, key=lambda text: str(text.document_id))[:examples] for arm, texts in eligible.items()}
 
 

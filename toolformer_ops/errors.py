@@ -4,29 +4,21 @@
     +-- ToolformerError
     |   +-- UsageError
     |   |   +-- ConfigurationError
-    |   |   +-- ParameterError
     |   |   +-- CorpusError
     |   |   |   +-- ExpandsTooFarError
     |   |   +-- ModelError
-    |   |   +-- PromptError
     |   |   +-- CallSyntaxError
     |   |   +-- ToolError
-    |   |   +-- SearchIndexError
     |   |   +-- EvaluationDataError
     |   |       +-- MissingDataSetError
-    |   +-- QualityError
-    |   +-- NothingToReleaseError
+    |   +-- NoResultError
     |   |   +-- NoKeptCallError
     |   +-- InfrastructureError
     |   |   +-- DatabaseUnreachableError, a DatabaseError too
     |   |   +-- ObjectStoreUnreachableError, an ObjectStoreError too
     |   |   |   +-- BrokenConnectionError
-    |   |   +-- ToolServerError
-    |   |   +-- DiskFullError
     |   +-- DatabaseError
-    |   |   +-- DatabaseLoginError, a ConfigurationError too
     |   +-- ObjectStoreError
-    |   |   +-- ObjectStoreAccessError, a ConfigurationError too
     |   |   +-- ObjectNotFoundError
     |   |   |   +-- BucketNotFoundError, a ConfigurationError too
     |   |   +-- CorruptObjectError
@@ -34,11 +26,9 @@
     |   |   +-- PreconditionFailedError
     |   |   +-- WriteConflictError
     |   +-- DeviceMemoryError
-    |   +-- TrainingProcessError
     |   +-- ServiceError
     |   +-- AirflowError
     |   |   +-- AirflowNotReadyError
-    |   +-- RunFailedError
     |   +-- NoSuchRunError
     |   +-- BusyError
     +-- RejectedInputError
@@ -72,10 +62,6 @@ class ConfigurationError(UsageError):
     """A setting is missing or has a value that cannot be used."""
 
 
-class ParameterError(UsageError):
-    """A run parameter is unknown or out of its bounds."""
-
-
 class CorpusError(UsageError):
     """The corpus cannot be found or read as a whole (single bad records are counted, not raised)."""
 
@@ -88,20 +74,12 @@ class ModelError(UsageError):
     """The language model cannot be found or used."""
 
 
-class PromptError(UsageError):
-    """A prompt file does not have exactly one slot for the text."""
-
-
 class CallSyntaxError(UsageError):
     """A text does not parse as a tool call."""
 
 
 class ToolError(UsageError):
     """A tool is unknown or cannot be opened as configured."""
-
-
-class SearchIndexError(UsageError):
-    """The search index cannot be found or used."""
 
 
 class EvaluationDataError(UsageError):
@@ -115,15 +93,11 @@ class MissingDataSetError(EvaluationDataError):
 # The request was carried out, and there is no result
 
 
-class QualityError(ToolformerError):
-    """A quality check with severity `fail` did not pass."""
+class NoResultError(ToolformerError):
+    """A quality check with severity `fail` did not pass, or a run has nothing to release or to train on."""
 
 
-class NothingToReleaseError(ToolformerError):
-    """The run has nothing to release or to train on."""
-
-
-class NoKeptCallError(NothingToReleaseError):
+class NoKeptCallError(NoResultError):
     """All tools did their work, and none of their calls was kept."""
 
 
@@ -134,16 +108,8 @@ class DatabaseError(ToolformerError):
     """Postgres cannot be reached, or a statement cannot be carried out."""
 
 
-class DatabaseLoginError(DatabaseError, ConfigurationError):
-    """Postgres refuses the login, or has no such database."""
-
-
 class ObjectStoreError(ToolformerError):
     """The object store cannot be reached, or refuses."""
-
-
-class ObjectStoreAccessError(ObjectStoreError, ConfigurationError):
-    """The object store refuses the keys, or what they may do (S3's 403)."""
 
 
 class ObjectNotFoundError(ObjectStoreError):
@@ -186,20 +152,8 @@ class BrokenConnectionError(ObjectStoreUnreachableError):
     """The connection broke while an object was read."""
 
 
-class ToolServerError(InfrastructureError):
-    """The server of a tool does not answer, or ends again and again."""
-
-
-class DiskFullError(InfrastructureError):
-    """No space is left on a disk of this machine."""
-
-
 class DeviceMemoryError(ToolformerError):
     """A forward or backward pass does not fit into the device's memory."""
-
-
-class TrainingProcessError(ToolformerError):
-    """The processes of a training ended without a result."""
 
 
 class ServiceError(ToolformerError):
@@ -212,10 +166,6 @@ class AirflowError(ToolformerError):
 
 class AirflowNotReadyError(AirflowError):
     """Worth another try: no answer, or a 5xx."""
-
-
-class RunFailedError(ToolformerError):
-    """A DAG run did not end in success; the message names the task, the last line of its log, and where to look."""
 
 
 class NoSuchRunError(ToolformerError):
@@ -285,20 +235,20 @@ def exit_code(error: BaseException) -> int:
     """
     if isinstance(error, UsageError):
         return EXIT_USAGE
-    if isinstance(error, (QualityError, NothingToReleaseError)):
+    if isinstance(error, NoResultError):
         return EXIT_NO_RESULT
     if isinstance(error, InfrastructureError):
         return EXIT_INFRASTRUCTURE
     return EXIT_FAILED
 
 
-def disk_full(error: BaseException) -> DiskFullError | None:
+def disk_full(error: BaseException) -> InfrastructureError | None:
     """The error to show if `error`, or what it was raised from, is the system's "no space left"; None if it is not."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
             place = f" at {cause.filename}" if cause.filename else ""
-            return DiskFullError(
+            return InfrastructureError(
                 f"expected space on the disk{place}, found none left ({cause.strerror}). Free some, or give the state folder "
                 "(TOOLFORMER_STATE_DIR) and /tmp more; the next try starts after the last committed micro-batch."
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.records import normal_uri
 
 SYSTEM_FOLDERS = ("dev", "etc", "proc", "run", "sys", "var")
@@ -29,11 +29,11 @@ def local_path(settings: Settings, address: str, name: str, *, within: Path | No
 
     Raises:
         CorpusError: it is no address of a file.
-        ParameterError: this deployment lets nobody read there.
+        UsageError: this deployment lets nobody read there.
     """
     path = Path(normal_uri(address).removeprefix("file://"))
     if reason := refusal(settings, path, *([within.resolve()] if within else [])):
-        raise ParameterError(
+        raise UsageError(
             f"{name}: expected files that may be read, found {address}, which {reason}. Put them on S3, or into a folder that "
             f"{ENV_PREFIX}CORPUS_ROOTS allows ({settings.corpus_roots or 'all but system, hidden and state folders'})."
         )
@@ -83,7 +83,7 @@ def read_beside(folder: Path, name: str) -> bytes:
     """The content of a file that is in an administrator's folder, or that one of its files names relative to it.
 
     Raises:
-        CorpusError, ParameterError: as `local_path`.
+        CorpusError, UsageError: as `local_path`.
         OSError: it cannot be read.
     """
     with open_local(local_path(load_settings(), str(folder / name), name, within=folder)) as file:

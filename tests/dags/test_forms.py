@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 from jinja2.sandbox import SandboxedEnvironment
 
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import PRESETS, RunChoices
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
@@ -140,7 +140,7 @@ def test_the_form_and_the_choices_take(local_dags: dict[str, DAG], change: dict[
 def test_the_form_and_the_choices_refuse(local_dags: dict[str, DAG], change: dict[str, Any]) -> None:
     with pytest.raises(ParamValidationError):
         validated(local_dags["annotate_corpus"], **(GIVEN | change))
-    with pytest.raises(ParameterError):
+    with pytest.raises(UsageError):
         RunChoices.parse(GIVEN | change)
 
 
@@ -152,7 +152,7 @@ def test_what_airflows_form_holds_nobody_to_is_left_to_the_first_task(local_dags
             )
     for change in ({"sampling_threshold": 1.0}, {"temperature": 0}, {"finetune_learning_rate": 0}):
         values = validated(local_dags["annotate_corpus"], **(GIVEN | change))
-        with pytest.raises(ParameterError):
+        with pytest.raises(UsageError):
             as_a_stage_reads(values)
 
 

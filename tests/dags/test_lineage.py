@@ -20,7 +20,7 @@ from tests.lineage_events import read_events, validate
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import QualityError
+from toolformer_ops.errors import NoResultError
 from toolformer_ops.stages.release import release
 from toolformer_ops.storage import database
 
@@ -80,7 +80,7 @@ def test_a_shard_names_its_tables_and_the_corpus_at_the_version_of_the_run(
 def test_a_check_has_the_rows_of_all_shards_and_what_it_found_also_where_it_fails(
     settings: Settings, run: AnnotatedRun, tmp_path: Path
 ) -> None:
-    with pytest.raises(QualityError, match="recipes_are_described"):  # nobody described them here
+    with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
         check_tool(settings, "run-1", "Calculator")
     sent = told(tmp_path / "e", "check", "--run", "run-1", "--tool", "Calculator")["inputs"]
     assert set(sent) == {"filter_decisions", "candidate_calls", "call_results", "call_losses"}

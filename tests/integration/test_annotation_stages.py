@@ -23,7 +23,7 @@ from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.annotation.candidates import Candidate, LostSample
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, CorpusError, ParameterError, ToolError
+from toolformer_ops.errors import ConfigurationError, CorpusError, ToolError, UsageError
 from toolformer_ops.language_model.losses import weighted_loss
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import RunChoices
@@ -291,7 +291,7 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
             ({"call_id": "c1"}, "--call-id: expected a UUID, found 'c1'"),
             ({"document_id": document_id, "at": 1}, "expected such a call in the run r, found none"),
         ):
-            with pytest.raises(ParameterError, match=said):
+            with pytest.raises(UsageError, match=said):
                 explain_stored(connection, "r", **wrong)
     assert (helps["call"], helps["result"], helps["loss_reduction"], helps["kept"]) == (
         "Calculator(2 + 3)",
@@ -698,7 +698,7 @@ def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_o
 ) -> None:
     use_model(FakeLanguageModel(SCRIPT))
     ingest_corpus(settings, str(corpus))
-    with pytest.raises(ParameterError, match="expected executed calls of Calculator to measure, found none"):
+    with pytest.raises(UsageError, match="expected executed calls of Calculator to measure, found none"):
         start_run(settings, "dear", parameters(corpus, nats_per_second=2.0))
     start_run(settings, "free", parameters(corpus))
     annotate(settings, "free")
@@ -997,13 +997,13 @@ def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model:
     ingest_corpus(settings, str(corpus))
     with pytest.raises(ToolError, match="Calculato"):
         start_run(settings, "r", parameters(corpus, tools=["Calculato"]))
-    with pytest.raises(ParameterError, match="'other'"):
+    with pytest.raises(UsageError, match="'other'"):
         sample_stage(settings, "other", "Calculator", "0/1")
     start_run(settings, "r", parameters(corpus))
     with pytest.raises(ToolError, match="QA"):
         sample_stage(settings, "r", "QA", "0/1")
     for shard in ("1/1", "0", "-1/2", "0/65", "a/b"):
-        with pytest.raises(ParameterError, match="--shard"):
+        with pytest.raises(UsageError, match="--shard"):
             sample_stage(settings, "r", "Calculator", shard)
 
 

@@ -16,7 +16,7 @@ from toolformer_ops.errors import (
     BrokenConnectionError,
     ConfigurationError,
     CorruptObjectError,
-    DiskFullError,
+    InfrastructureError,
     ObjectNotFoundError,
 )
 from toolformer_ops.storage import artifacts, database, file_hashes, publication, queries
@@ -270,7 +270,7 @@ def test_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(cached:
     assert ready.wait(60)
     artifacts.fetch(small, third)
     with pytest.raises(
-        DiskFullError,
+        InfrastructureError,
         match=r"models/second: expected 0\.\d+ GiB of room in .*, found 0\.\d+ GiB of the 0\.\d+ GiB of TOOLFORMER_CACHE",
     ):
         artifacts.fetch(small, second)
@@ -282,7 +282,7 @@ def test_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(cached:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ConfigurationError, match=r"cache at .*/file/cache, found .* TOOLFORMER_CACHE_DIR"):
         artifacts.fetch(small.model_copy(update={"cache_dir": tmp_path / "file" / "cache"}), third)
-    with pytest.raises(DiskFullError, match="models/third"):
+    with pytest.raises(InfrastructureError, match="models/third"):
         artifacts.fetch(
             small.model_copy(update={"cache_gib": 100 / artifacts.GIB, "cache_dir": tmp_path / "tiny"}), third
         )

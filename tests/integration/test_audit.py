@@ -29,7 +29,7 @@ from toolformer_ops.audit.checking import CheckResult, conclude
 from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.cli import housekeeping, stages
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_NO_RESULT, DatabaseUnreachableError, ParameterError, QualityError, exit_code
+from toolformer_ops.errors import EXIT_NO_RESULT, DatabaseUnreachableError, NoResultError, UsageError, exit_code
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.records import content_uuid
 from toolformer_ops.release.choosing import count_kept
@@ -261,7 +261,7 @@ def test_an_undamaged_state_gives_no_finding_and_every_check_looked_at_something
         ("model", state.model_id),
     ):
         assert found_by(state, audit(state.settings, scope, scope_id, ages=AT_ONCE)) == []  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="expected a known release, found 'none'"):
+    with pytest.raises(UsageError, match="expected a known release, found 'none'"):
         audit(state.settings, "release", "none")
 
 
@@ -573,7 +573,7 @@ def test_damages_are_found_and_nothing_else_and_repair_leaves_what_is_sound(
         finding for finding in expected if finding.removesuffix("+") not in several
     ]
     assert set(found) >= several
-    with pytest.raises(QualityError, match=f"found {len(found)} places"):
+    with pytest.raises(NoResultError, match=f"found {len(found)} places"):
         require_sound(outcome)
     # What --repair takes away belongs to what was found; the marks of finished work are made again by the next run.
     repaired = audit(state.settings, ages=AT_ONCE, sample=100, repairs=True)
@@ -666,7 +666,7 @@ def test_numbers_that_the_rows_do_not_give_are_counted_again_only_where_a_person
     assert (outcome.wrong, outcome.repaired, tables(state)) == (3, 0, damaged)
     state.damage(DAMAGES["loss deleted"])
     with pytest.raises(
-        QualityError, match=f"run {RUN}: expected rows that nothing speaks against, found 1 other findings"
+        NoResultError, match=f"run {RUN}: expected rows that nothing speaks against, found 1 other findings"
     ):
         audit(state.settings, "run", RUN, ages=AT_ONCE, accepts=True)
 
@@ -773,9 +773,9 @@ def test_the_command_says_what_it_looked_at_and_ends_with_3_where_something_is_w
     assert "--repair --yes would delete the document's rows, so that the next run computes" in damaged.output
     printed = command.invoke(app, ["stage", "audit"])
     assert "- lost: call_losses score of " in json.loads(printed.output.splitlines()[-1])["report"]
-    assert isinstance(printed.exception, QualityError)
+    assert isinstance(printed.exception, NoResultError)
     refused = command.invoke(app, ["audit", "--run", RUN, "--release", state.release_id])
-    assert isinstance(refused.exception, ParameterError)
+    assert isinstance(refused.exception, UsageError)
 
 
 def test_what_was_forgotten_and_withdrawn_is_not_missed(state: State) -> None:

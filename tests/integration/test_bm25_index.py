@@ -19,9 +19,9 @@ from toolformer_ops.errors import (
     CorpusError,
     CorruptObjectError,
     RejectedInputError,
-    SearchIndexError,
     ToolError,
     ToolformerError,
+    UsageError,
 )
 from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage import artifacts
@@ -250,7 +250,7 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Set
     def pod(name: str, **changes: object) -> Settings:
         return settings.model_copy(update={"state_dir": tmp_path / name, "runner": "kubernetes", **changes})
 
-    with pytest.raises(SearchIndexError, match="Trigger the DAG build_wiki_index"):
+    with pytest.raises(UsageError, match="Trigger the DAG build_wiki_index"):
         WIKI_SEARCH.version(pod("worker"), "model")
     report = build_index(pod("builder"), str(source), publish=True)
     assert report is not None
@@ -295,7 +295,7 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Set
     model = artifacts.publish(settings, "model", "m@1", "models/m", {"wiki.jsonl": source}, source="a test")
     with pytest.raises(CorruptObjectError, match="models/m: expected a published index"):
         WIKI_SEARCH.version(pod("worker", wiki_index=model.address), "model")
-    with pytest.raises(SearchIndexError, match="indices/none"):
+    with pytest.raises(UsageError, match="indices/none"):
         WIKI_SEARCH.version(pod("worker", wiki_index=f"s3://{settings.s3_bucket}/indices/none"), "model")
 
 
@@ -311,7 +311,7 @@ def test_another_source_replaces_the_index_and_an_open_one_reads_on(copied: Path
 
 @pytest.mark.parametrize(
     ("content", "error"),
-    [(b"", CorpusError), (b"{}\n[]\n", SearchIndexError), (CUT, CorpusError)],
+    [(b"", CorpusError), (b"{}\n[]\n", UsageError), (CUT, CorpusError)],
     ids=["empty", "no articles", "cut gzip"],
 )
 def test_a_source_without_a_whole_wikipedia_leaves_no_index_and_keeps_the_one_that_is_there(
@@ -322,7 +322,7 @@ def test_a_source_without_a_whole_wikipedia_leaves_no_index_and_keeps_the_one_th
         with pytest.raises(error):
             build(tmp_path, content, settings_for(index))
         assert not list(index.glob("building-*"))
-    with pytest.raises(SearchIndexError):
+    with pytest.raises(UsageError):
         read_manifest(tmp_path / "new")
     assert read_manifest(copied) == before
     assert searched(copied, "Flodden") == ["Flodden Window"]
@@ -337,7 +337,7 @@ def test_a_source_that_is_not_there_is_named_and_touches_nothing(tmp_path: Path)
 def test_a_damaged_index_is_refused_when_opened_and_built_again(copied: Path) -> None:
     for path in copied.glob("lucene-*/segments*"):
         path.unlink()
-    with pytest.raises(SearchIndexError, match="Build the index again"):
+    with pytest.raises(UsageError, match="Build the index again"):
         Bm25Index.open(copied)
     assert build(copied.parent, kilt_lines(ARTICLES)).built
     assert searched(copied, "Flodden") == ["Flodden Window"]
@@ -369,7 +369,7 @@ def test_a_killed_build_leaves_nothing_visible_and_the_next_one_ends_well(tmp_pa
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    with pytest.raises(SearchIndexError):
+    with pytest.raises(UsageError):
         Bm25Index.open(tmp_path / "index")
     assert list(tmp_path.glob("index/building-*"))
     report = build(tmp_path, large)

@@ -14,7 +14,7 @@ from toolformer_ops.audit.objects import releases as check_releases
 from toolformer_ops.audit.rows import stage_rows
 from toolformer_ops.call_syntax import take_out
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, ParameterError
+from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.records import CallLosses, PlacedCall, document_id_of
 from toolformer_ops.release.chat_export import conversation, plain_text
 from toolformer_ops.release.format import ReleasedText, read_release
@@ -177,7 +177,7 @@ def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains(
     elsewhere = tmp_path / "claims.jsonl"
     elsewhere.write_text(json.dumps({"text": WITH_DATE}) + "\n")
     ingest_corpus(settings, str(elsewhere))
-    with pytest.raises(ParameterError, match="expected the s3:// address of a release"):
+    with pytest.raises(UsageError, match="expected the s3:// address of a release"):
         start_run(settings, "claimed", choices(str(elsewhere), "Calculator", chains=True))
     # 2. Files that were swapped.
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
@@ -187,7 +187,7 @@ def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains(
         start_run(settings, "swapped", choices(first, "Calculator", chains=True))
     # 3. A release of chains.
     address = ObjectStore(settings).uri(release_prefix(second))
-    with pytest.raises(ParameterError, match="A chain has two calls"):
+    with pytest.raises(UsageError, match="A chain has two calls"):
         start_run(settings, "third", choices(address, "Calculator", chains=True))
 
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.written_nights import Nights, Record, Tool, draw
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.changes import REASONS, ChangedCall, ReleaseChanges, changed_calls, find_changes
 from toolformer_ops.storage import database, queries
 
@@ -145,7 +145,7 @@ def test_two_runs_are_compared_from_the_earlier_to_the_later_also_by_their_relea
     assert found.before is not None
     assert (found.before.run_id, found.now.run_id) == ("one", "two")
     assert changes(nights, str(found.before.release_id), str(found.now.release_id))[0] == found
-    with pytest.raises(ParameterError, match="'three'"):
+    with pytest.raises(UsageError, match="'three'"):
         changes(nights, "three")
 
 

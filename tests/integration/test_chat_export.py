@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.tiny_models import save_tiny_llama
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ConfigurationError, ModelError, ParameterError, UsageError
+from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.release.chat_export import export_chat, plain_text
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.storage.publication import ObjectStore
@@ -82,7 +82,7 @@ def test_a_second_export_changes_nothing_and_another_one_is_refused(release: Pat
     before = out.stat().st_mtime_ns
     again = export_chat(load_settings(), str(release), str(out), seed=0)
     assert (first.written, again.written, again.sha256) == (True, False, first.sha256)
-    with pytest.raises(ParameterError, match=r"expected nothing or this very export at .*, found something else"):
+    with pytest.raises(UsageError, match=r"expected nothing or this very export at .*, found something else"):
         export_chat(load_settings(), str(release), str(out), seed=1)
     assert out.stat().st_mtime_ns == before
     assert list(tmp_path.glob("*.partial")) == []
@@ -90,7 +90,7 @@ def test_a_second_export_changes_nothing_and_another_one_is_refused(release: Pat
 
 def test_a_place_without_a_release_is_said(tmp_path: Path) -> None:
     for folder, said in ((tmp_path / "no", "found nothing at"), (tmp_path, "found a folder without them")):
-        with pytest.raises(ParameterError, match=f"expected a folder with part-.*parquet .*, {said}"):
+        with pytest.raises(UsageError, match=f"expected a folder with part-.*parquet .*, {said}"):
             export_chat(load_settings(), str(folder), str(tmp_path / "chat"), seed=0)
     assert not (tmp_path / "chat").exists()
 
@@ -105,9 +105,9 @@ def test_from_s3_to_s3_is_the_same_file(s3_settings: Settings, release: Path, tm
     assert remote.sha256 == local.sha256
     assert store.get("exports/abc/train.jsonl") == (tmp_path / "chat.jsonl").read_bytes()
     assert export_chat(s3_settings, source, target, seed=0).written is False
-    with pytest.raises(ParameterError, match="found something else"):
+    with pytest.raises(UsageError, match="found something else"):
         export_chat(s3_settings, source, target, seed=1)
-    with pytest.raises(ParameterError, match=r"RELEASE: expected a publication at .*releases/none"):
+    with pytest.raises(UsageError, match=r"RELEASE: expected a publication at .*releases/none"):
         export_chat(s3_settings, store.uri("releases/none"), target, seed=0)
     with pytest.raises(ConfigurationError, match="TOOLFORMER_S3_BUCKET"):
         export_chat(s3_settings, source, "s3://of-somebody-else/exports", seed=0)

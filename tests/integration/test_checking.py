@@ -20,10 +20,10 @@ from toolformer_ops.errors import (
     BucketNotFoundError,
     DatabaseError,
     DatabaseUnreachableError,
+    NoResultError,
     ObjectStoreError,
-    ParameterError,
-    QualityError,
     ToolError,
+    UsageError,
 )
 from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
@@ -64,7 +64,7 @@ def _describe(run: AnnotatedRun) -> None:
 
 def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
     """Messages of the checks of `TOOL` that do not hold, by name, as they are stored; the error has each with its remedy."""
-    with pytest.raises(QualityError) as failed:
+    with pytest.raises(NoResultError) as failed:
         check_tool(settings, run.run_id, TOOL)
     assert run.rows("select recipe_id from finished_work") == []  # the next run looks at these rows again
     stored = _stored(run, TOOL)
@@ -259,7 +259,7 @@ def test_mended_data_replace_the_stored_failure(settings: Settings, run: Annotat
 
 
 def test_run_or_tool_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
-    with pytest.raises(ParameterError, match="nobody"):
+    with pytest.raises(UsageError, match="nobody"):
         check_tool(settings, "nobody", TOOL)
     with pytest.raises(ToolError, match="not with 'QA'"):
         check_tool(settings, run.run_id, "QA")
@@ -306,7 +306,7 @@ def test_what_was_found_is_a_page_on_s3_without_data_and_logins(settings: Settin
     assert password not in page
     # Of checks that fail, too; without S3 the checks are the same.
     for where in (settings.model_copy(update={"s3_bucket": "nowhere"}), settings):
-        with pytest.raises(QualityError, match="recipes_are_described"):  # nobody described them here
+        with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
             check_tool(where, run.run_id, TOOL, with_page=True)
     with pytest.raises(BucketNotFoundError):  # nor was one made by the page
         ObjectStore(settings.model_copy(update={"s3_bucket": "nowhere"})).require_bucket()
@@ -354,13 +354,13 @@ def test_release_check_fails_on_a_damaged_release(
     for key in list(store.list(release_prefix(release_id))):
         store.delete(key)
     store.publish(release_prefix(release_id), writer.files)
-    with pytest.raises(QualityError, match=expected):
+    with pytest.raises(NoResultError, match=expected):
         check_release(settings, run.run_id)
     assert expected in _stored(run, "release")
 
 
 def test_release_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
-    with pytest.raises(ParameterError, match="expected a release, found none"):
+    with pytest.raises(UsageError, match="expected a release, found none"):
         check_release(settings, run.run_id)
     release_id = release(settings, run.run_id)
     store = ObjectStore(settings)

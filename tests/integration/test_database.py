@@ -22,7 +22,7 @@ from tests.servers import RunningPostgres
 from toolformer_ops.cli import stages
 from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseLoginError, DatabaseUnreachableError
+from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseUnreachableError
 from toolformer_ops.local import postgres
 from toolformer_ops.runs.self_check import findings
 from toolformer_ops.storage import artifacts, database, queries, schema
@@ -75,7 +75,7 @@ def test_a_login_that_postgres_refuses_is_a_wrong_request_and_no_outage(
     postgres_dsn: str, changes: dict[str, str], says: str
 ) -> None:
     dsn = make_url(postgres_dsn).set(**changes).render_as_string(hide_password=False)
-    with pytest.raises(DatabaseLoginError, match=says) as caught:
+    with pytest.raises(ConfigurationError, match=says) as caught:
         database.connect(_settings(dsn))
     assert "s3cret" not in str(caught.value)
 

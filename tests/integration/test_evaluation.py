@@ -16,7 +16,7 @@ from tests.unit.evaluation import published_files as published
 from tests.unit.evaluation.fake_writing_model import FakeWritingModel, made_call
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, DatabaseError, EvaluationDataError, ParameterError, ToolError
+from toolformer_ops.errors import ConfigurationError, DatabaseError, EvaluationDataError, ToolError, UsageError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import CALENDAR_DATE, VARIANTS, EvaluatedInput, SuiteScore
 from toolformer_ops.evaluation.session import Outcome, load_suites
@@ -240,10 +240,10 @@ def test_data_on_s3_are_read(settings: Settings, models: FakeModels, data: Path)
 
 
 def test_a_run_that_is_not_there_or_lacks_data_is_refused(settings: Settings) -> None:
-    with pytest.raises(ParameterError, match="expected a started run, found 'run-1'"):
+    with pytest.raises(UsageError, match="expected a started run, found 'run-1'"):
         evaluate_stage(settings, RUN, "lama")
     start(settings, "")
-    with pytest.raises(ParameterError, match="expected evaluation_data"):
+    with pytest.raises(UsageError, match="expected evaluation_data"):
         evaluate_stage(settings, RUN, "lama")
 
 

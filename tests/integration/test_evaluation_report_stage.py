@@ -11,7 +11,7 @@ from tests.annotated_runs import AnnotatedRun
 from tests.integration.test_evaluation import RUN, FakeModels, data, models, start
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ObjectNotFoundError, ParameterError, exit_code
+from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ObjectNotFoundError, UsageError, exit_code
 from toolformer_ops.evaluation.report.contents import gather
 from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.stages.evaluation import evaluate_stage
@@ -129,8 +129,8 @@ def test_the_commands_print_the_address_of_an_html_page_and_fetch_it(
 
 
 def test_a_run_that_is_not_there_and_an_id_that_leads_elsewhere_are_refused(settings: Settings) -> None:
-    with pytest.raises(ParameterError, match="expected a started run, found 'none'"):
+    with pytest.raises(UsageError, match="expected a started run, found 'none'"):
         report_evaluation(settings, "none")
     for wrong in ("../models", "a/b", "..", "", "a\nb"):
-        with pytest.raises(ParameterError, match="run id without slashes"):
+        with pytest.raises(UsageError, match="run id without slashes"):
             report_key(wrong)

@@ -13,7 +13,7 @@ from sqlalchemy import text as sql
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
@@ -203,11 +203,9 @@ def test_calls_that_no_release_takes_are_spared_and_the_others_keep_their_losses
 def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_written(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
-    with pytest.raises(
-        ParameterError, match=r"at least prune_below, 0\.5 nats, found 0\.25 for Calculator \(the run's\)"
-    ):
+    with pytest.raises(UsageError, match=r"at least prune_below, 0\.5 nats, found 0\.25 for Calculator \(the run's\)"):
         start_run(settings, "r", parameters(corpus, keep_thresholds={TOOL: 0.25}))
-    with pytest.raises(ParameterError, match=r"found 0\.5 for Calculator \(the tool's own\)"):
+    with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the tool's own\)"):
         start_run(settings, "r", parameters(corpus, prune_below=0.75))
     assert rows(settings, "select count(*) from annotation_runs") == [(0,)]
     assert start_run(settings, "r", parameters(corpus, prune_below=0.75, keep_thresholds={TOOL: 0.75})) == [TOOL]

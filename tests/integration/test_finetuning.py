@@ -15,9 +15,9 @@ from toolformer_ops.errors import (
     ConfigurationError,
     CorruptObjectError,
     ModelError,
-    NothingToReleaseError,
+    NoResultError,
     ObjectNotFoundError,
-    ParameterError,
+    UsageError,
 )
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.stages import finetuning
@@ -211,7 +211,7 @@ def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_
     run = _run(settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT)
     release_id = release(settings, run.run_id)
     baseline = finetune(settings, run.run_id, without_calls=True)
-    with pytest.raises(ParameterError, match="stage finetune --run run-1`"):
+    with pytest.raises(UsageError, match="stage finetune --run run-1`"):
         publish(settings, run.run_id)
     models = [finetune(settings, run.run_id), baseline]
     assert models[0] != baseline
@@ -316,17 +316,17 @@ def test_release_and_model_that_are_not_the_registered_ones_are_refused(
 
 
 def test_nothing_to_train_on_publishes_no_model(settings: Settings, unreleased: AnnotatedRun) -> None:
-    with pytest.raises(NothingToReleaseError, match="expected a release with texts to train on, found none"):
+    with pytest.raises(NoResultError, match="expected a release with texts to train on, found none"):
         finetune(settings, unreleased.run_id)
-    with pytest.raises(NothingToReleaseError):
+    with pytest.raises(NoResultError):
         publish(settings, unreleased.run_id)
     release(settings, unreleased.run_id)
-    with pytest.raises(ParameterError, match="stage finetune --run run-1"):
+    with pytest.raises(UsageError, match="stage finetune --run run-1"):
         publish(settings, unreleased.run_id)
-    with pytest.raises(ParameterError, match="'nobody'"):
+    with pytest.raises(UsageError, match="'nobody'"):
         finetune(settings, "nobody")
     unreleased.change("update dataset_releases set documents = 0")
-    with pytest.raises(NothingToReleaseError, match="found one without texts"):
+    with pytest.raises(NoResultError, match="found one without texts"):
         finetune(settings, unreleased.run_id)
     assert list(ObjectStore(settings).list("models/")) == []
 

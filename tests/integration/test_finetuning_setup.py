@@ -9,7 +9,7 @@ import pytest
 from tests.annotated_runs import AnnotatedRun
 from tests.finetuning_jobs import SMALL
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, ModelError, ParameterError
+from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.release import release
@@ -97,7 +97,7 @@ def test_starting_twice_is_starting_once_and_other_parameters_are_refused(
 def test_a_release_or_parameters_that_cannot_be_chosen_are_named(
     settings: Settings, annotated: AnnotatedRun, release_id: str, parameters: str | None, message: str
 ) -> None:
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(UsageError, match=message):
         start_finetuning(settings, "tuned-1", release_id if parameters else "nothing", parameters or "{}")
     assert len(annotated.rows("select 1 from annotation_runs")) == 1
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ObjectNotFoundError, ParameterError
+from toolformer_ops.errors import ObjectNotFoundError, UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database, forgetting, queries
@@ -295,7 +295,7 @@ def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_where_it_uses_
         assert corpus.rows("select text from documents") == [(OTHER,)]
         return
     with pytest.raises(
-        ParameterError, match=r"expected texts that no unfinished run uses, found run-2\. .*stage finish-run"
+        UsageError, match=r"expected texts that no unfinished run uses, found run-2\. .*stage finish-run"
     ):
         forget(corpus.settings, [corpus.secret.document_id])
     assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
@@ -319,11 +319,9 @@ def test_all_texts_that_a_record_ever_had_are_named_and_forgotten_together(corpu
     )
     assert corpus.tables_with("Elm Street") == {"documents"}
 
-    with pytest.raises(
-        ParameterError, match=r"--record: expected ids of records of file:///corpora/run-1 .*, found 'r9'"
-    ):
+    with pytest.raises(UsageError, match=r"--record: expected ids of records of file:///corpora/run-1 .*, found 'r9'"):
         forget(corpus.settings, corpus=uri, record_ids=["r7", "r9"])
-    with pytest.raises(ParameterError, match="--record: expected --corpus"):
+    with pytest.raises(UsageError, match="--record: expected --corpus"):
         command("--record", "r7", "--yes")
     assert "2 texts forgotten" in command("--corpus", uri, "--record", "r7", "--yes")
     assert corpus.tables_with("Elm Street") == set()
@@ -332,9 +330,9 @@ def test_all_texts_that_a_record_ever_had_are_named_and_forgotten_together(corpu
 
 
 def test_an_unknown_document_or_corpus_is_refused_and_nothing_is_forgotten(corpus: Corpus) -> None:
-    with pytest.raises(ParameterError, match=r"--document: expected ids of texts \(.*\), found 0000"):
+    with pytest.raises(UsageError, match=r"--document: expected ids of texts \(.*\), found 0000"):
         forget(corpus.settings, [corpus.secret.document_id, uuid.UUID(int=0)])
-    with pytest.raises(ParameterError, match="--corpus: expected an ingested corpus"):
+    with pytest.raises(UsageError, match="--corpus: expected an ingested corpus"):
         forget(corpus.settings, corpus="file:///corpora/never")
     assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
 
@@ -370,7 +368,7 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
 def test_a_corpus_of_an_unfinished_run_is_not_forgotten_though_all_of_its_texts_stay(corpus: Corpus) -> None:
     second = AnnotatedRun(corpus.settings, {"Calculator": 0.5}, "run-2")
     second.add_text(OTHER)
-    with pytest.raises(ParameterError, match=r"found run-2\."):
+    with pytest.raises(UsageError, match=r"found run-2\."):
         forget(corpus.settings, corpus="file:///corpora/run-2")
     assert corpus.rows("select count(*) from corpus_documents where corpus_id = :id", id=second.corpus_id) == [(1,)]
 
@@ -451,9 +449,9 @@ def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, t
 
 def test_what_an_unfinished_run_uses_is_not_withdrawn(corpus: Corpus) -> None:
     corpus.finish("running")
-    with pytest.raises(ParameterError, match="expected no unfinished run to use it, found run-1"):
+    with pytest.raises(UsageError, match="expected no unfinished run to use it, found run-1"):
         withdraw(corpus.settings, "release", corpus.release_id)
-    with pytest.raises(ParameterError, match="--release: expected the id of a release, found 'nothing'"):
+    with pytest.raises(UsageError, match="--release: expected the id of a release, found 'nothing'"):
         withdraw(corpus.settings, "release", "nothing")
 
 
@@ -470,5 +468,5 @@ def test_the_command_counts_asks_and_names_what_is_left(corpus: Corpus) -> None:
     assert f"toolformer-ops forget --release {corpus.release_id}" in shown
     command("--release", corpus.release_id, "--yes")
     assert f"withdrawn: release s3://{corpus.settings.s3_bucket}/releases/{corpus.release_id}" in command()
-    with pytest.raises(ParameterError, match="expected one of --document"):
+    with pytest.raises(UsageError, match="expected one of --document"):
         command("--document", document, "--corpus", "x")

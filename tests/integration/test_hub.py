@@ -23,8 +23,8 @@ from toolformer_ops.errors import (
     ConfigurationError,
     CorruptObjectError,
     InfrastructureError,
-    ParameterError,
     ToolformerError,
+    UsageError,
 )
 from toolformer_ops.release.format import read_release
 from toolformer_ops.release.hub import MANIFEST_ON_HUB, Described, download, published, push
@@ -163,10 +163,10 @@ def test_a_hub_that_refuses_is_told_with_the_remedy_and_gets_nothing(
         return str(caught.value)
 
     # 1. Requests that are wrong.
-    assert "expected a repository such as owner/name, found 'sums'" in refused(ParameterError, "sums")
-    assert "expected a repository such as owner/name" in refused(ParameterError, "a/b/../c")
-    assert "nothing published at s3://" in refused(ParameterError, publication="0123")
-    assert "neither. An index" in refused(ParameterError, publication=f"s3://{s3_settings.s3_bucket}/indices/wiki")
+    assert "expected a repository such as owner/name, found 'sums'" in refused(UsageError, "sums")
+    assert "expected a repository such as owner/name" in refused(UsageError, "a/b/../c")
+    assert "nothing published at s3://" in refused(UsageError, publication="0123")
+    assert "neither. An index" in refused(UsageError, publication=f"s3://{s3_settings.s3_bucket}/indices/wiki")
     # 2. No rights.
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
     said = refused(ConfigurationError)
@@ -175,9 +175,9 @@ def test_a_hub_that_refuses_is_told_with_the_remedy_and_gets_nothing(
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     # 3. Repositories that are not ours to replace, or public.
     hub.repositories["models/a-team/thesis"] = Repository(True, {"1" * 40: {"thesis.pdf": b"a year of work"}})
-    assert "found 1 other files, such as thesis.pdf" in refused(ParameterError, "a-team/thesis")
+    assert "found 1 other files, such as thesis.pdf" in refused(UsageError, "a-team/thesis")
     hub.repositories["models/a-team/open"] = Repository(private=False)
-    assert "expected a private repository, found a public one. Say --public" in refused(ParameterError, "a-team/open")
+    assert "expected a private repository, found a public one. Say --public" in refused(UsageError, "a-team/open")
     # 4. Somebody else commits meanwhile; a .gitignore of the repository leaves a file out.
     hub.moves_meanwhile = True
     assert "found another commit. Nothing was published" in refused(BusyError)
@@ -212,7 +212,7 @@ def test_a_download_continues_and_never_mixes_folders(s3_settings: Settings, tmp
         download(s3_settings, name, folder, Described())
         assert {path.name for path in folder.iterdir()} == {MANIFEST_ON_HUB, *(file.name for file in manifest.files)}
     (folder / "model-00001.safetensors").write_bytes(b"another")
-    with pytest.raises(ParameterError, match=r"found another model-00001\.safetensors, or none"):
+    with pytest.raises(UsageError, match=r"found another model-00001\.safetensors, or none"):
         download(s3_settings, name, folder, Described())
     assert (folder / "model-00001.safetensors").read_bytes() == b"another"
     assert not folder.with_name("copy.part").exists()

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_USAGE, CorpusError, ParameterError, exit_code
+from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
@@ -128,7 +128,7 @@ def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted
     state.mkdir()
     (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}, indent=1))
     for address in (f"{state}/secrets.json", str(state), f"{state}/../state/secrets.json", "/proc/self/environ"):
-        with pytest.raises(ParameterError, match="expected files that may be read"):
+        with pytest.raises(UsageError, match="expected files that may be read"):
             ingest_corpus(local_settings, address)
     assert _rows(engine, "select * from corpora") == []
     folder = tmp_path / "corpus"

@@ -20,7 +20,7 @@ from toolformer_ops.errors import (
     AlreadyPublishedError,
     CorruptObjectError,
     ModelError,
-    ParameterError,
+    UsageError,
     exit_code,
 )
 from toolformer_ops.language_model import LanguageModel
@@ -96,9 +96,9 @@ def test_what_is_no_model_with_safetensors_is_not_published(
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"found no \*\.safetensors"):
         publish_model(settings, str(folder))
-    with pytest.raises(ParameterError, match="which is on S3"):
+    with pytest.raises(UsageError, match="which is on S3"):
         publish_model(settings, f"s3://{settings.s3_bucket}/models/x")
-    with pytest.raises(ParameterError, match="--name"):
+    with pytest.raises(UsageError, match="--name"):
         publish_model(settings, str(tiny_model_dir), name="../releases/x")
     assert list(ObjectStore(settings).list("")) == []
 

@@ -26,7 +26,6 @@ from toolformer_ops.errors import (
     ConfigurationError,
     CorruptObjectError,
     ObjectNotFoundError,
-    ObjectStoreAccessError,
     ObjectStoreError,
     ObjectStoreUnreachableError,
     WriteConflictError,
@@ -496,7 +495,7 @@ def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_sett
     ("status", "code", "error"),
     [
         (400, "InvalidRequest", ObjectStoreError),
-        (403, "AccessDenied", ObjectStoreAccessError),
+        (403, "AccessDenied", ConfigurationError),
         (404, "NoSuchKey", ObjectNotFoundError),
         (404, "NoSuchBucket", BucketNotFoundError),
         (408, "RequestTimeout", ObjectStoreUnreachableError),
@@ -513,7 +512,7 @@ def test_what_s3_answers_is_the_error_that_says_what_to_do(
         raise ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")  # type: ignore[typeddict-item]
 
     monkeypatch.setattr(store._client, "get_object", refuse)
-    with pytest.raises(ObjectStoreError) as caught:
+    with pytest.raises(error) as caught:
         store.get("key")
     assert type(caught.value) is error
 
@@ -523,5 +522,5 @@ def test_unreachable_store_and_wrong_keys_say_where_they_are_set(s3_settings: Se
     with pytest.raises(ObjectStoreUnreachableError, match=r"TOOLFORMER_S3_ENDPOINT_URL=http://127\.0\.0\.1:1"):
         nobody.get("x")
     stranger = ObjectStore(s3_settings.model_copy(update={"s3_secret_access_key": SecretStr("wrong")}))
-    with pytest.raises(ObjectStoreAccessError, match="TOOLFORMER_S3_SECRET_ACCESS_KEY"):
+    with pytest.raises(ConfigurationError, match="TOOLFORMER_S3_SECRET_ACCESS_KEY"):
         stranger.get("x")

@@ -27,7 +27,7 @@ from toolformer_ops.audit.rows import stage_rows
 from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import QualityError
+from toolformer_ops.errors import NoResultError
 from toolformer_ops.evaluation.report.contents import gather
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
@@ -207,7 +207,7 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     filter_stage(settings, "run-1", "Calculator", "0/1")
     progress = "select stage, done, total from annotation_progress where stage = 'placebo'"
     assert rows(settings, progress) == [("placebo", 0, 12)]
-    with pytest.raises(QualityError, match="12 that are not scored"):
+    with pytest.raises(NoResultError, match="12 that are not scored"):
         placebo_stage(settings, "run-1", "Calculator", "0/1")
     for stage in (sample_stage, execute_stage, score_stage):
         stage(settings, "run-1", "Calculator", "0/1")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.stages.planning import filter_shard_count, tools_to_do
 
 TOOLS = {"Calculator": 0.5, "QA": 1.0}
@@ -90,7 +90,7 @@ def test_a_tool_whose_rows_were_deleted_since_has_work(settings: Settings) -> No
 
 
 def test_a_run_that_was_not_started_is_named(settings: Settings) -> None:
-    with pytest.raises(ParameterError, match="expected a started run, found 'none'"):
+    with pytest.raises(UsageError, match="expected a started run, found 'none'"):
         tools_to_do(settings, "none")
 
 

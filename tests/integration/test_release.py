@@ -11,10 +11,9 @@ from tests.servers import flip_a_byte
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     CorruptObjectError,
-    NothingToReleaseError,
+    NoResultError,
     ObjectStoreError,
-    ParameterError,
-    QualityError,
+    UsageError,
 )
 from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
@@ -221,12 +220,12 @@ def test_the_run_of_a_schedule_may_keep_no_call(settings: Settings) -> None:
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
     of_schedule(run, "posts")
-    with pytest.raises(NothingToReleaseError, match="documents not filtered: 1"):
+    with pytest.raises(NoResultError, match="documents not filtered: 1"):
         release_of_run(settings, run.run_id)
     run.complete("Calculator")
     assert release_of_run(settings, run.run_id) == ReleaseOfRun(None)
     of_schedule(run, None)
-    with pytest.raises(NothingToReleaseError, match="at least one kept call"):
+    with pytest.raises(NoResultError, match="at least one kept call"):
         release_of_run(settings, run.run_id)
 
 
@@ -464,7 +463,7 @@ def test_text_that_does_not_come_back_stops_the_release_before_anything_is_publi
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, document = annotated(settings, "Smuggled [Calculator(1 + 1) -> 2] in, and 400 passed, that is 29 %.")
-    with pytest.raises(QualityError, match=str(document.document_id)):
+    with pytest.raises(NoResultError, match=str(document.document_id)):
         release(settings, run.run_id)
     assert list(ObjectStore(settings).list("")) == []
     assert run.rows("select 1 from dataset_releases") == []
@@ -474,12 +473,12 @@ def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Sett
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
-    with pytest.raises(NothingToReleaseError, match="Calculator: documents not filtered: 1"):
+    with pytest.raises(NoResultError, match="Calculator: documents not filtered: 1"):
         release(settings, run.run_id)
     run.complete("Calculator")
-    with pytest.raises(NothingToReleaseError, match="threshold_counts shows what lower thresholds would keep"):
+    with pytest.raises(NoResultError, match="threshold_counts shows what lower thresholds would keep"):
         release(settings, run.run_id)
-    with pytest.raises(ParameterError, match="expected a started run, found 'nobody'"):
+    with pytest.raises(UsageError, match="expected a started run, found 'nobody'"):
         release(settings, "nobody")
     assert list(ObjectStore(settings).list("")) == []
 

@@ -7,7 +7,7 @@ from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
 from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.stages.run_setup import finish_run
@@ -76,5 +76,5 @@ def test_a_run_that_ended_before_its_first_stage_cost_nothing(settings: Settings
 
 
 def test_an_estimate_for_a_run_that_is_not_there_is_refused(settings: Settings) -> None:
-    with pytest.raises(ParameterError, match="'other'"):
+    with pytest.raises(UsageError, match="'other'"):
         store_estimate(settings, "other", {})

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.records import SuiteScore
 from toolformer_ops.evaluation.store import write_scores
 from toolformer_ops.runs.summary import RunSummary, summarise
@@ -250,4 +250,4 @@ def test_the_changes_of_a_run_are_said_in_words_and_counted_by_reason(
     across = json.loads(command("changes", "one", "three", "--json").stdout)
     assert (across["summary"]["run_id"], across["summary"]["previous_run_id"]) == ("three", "one")
     assert across["changes"] == found["changes"]
-    assert isinstance(command("changes", "none").exception, ParameterError)
+    assert isinstance(command("changes", "none").exception, UsageError)

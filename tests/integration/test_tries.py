@@ -19,7 +19,7 @@ from tests.killed_stages import MICRO_BATCH
 from toolformer_ops import termination
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import DeviceMemoryError, ParameterError
+from toolformer_ops.errors import DeviceMemoryError, UsageError
 from toolformer_ops.records import CHARACTERS_A_TOKEN, Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import work_off
@@ -144,7 +144,7 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
         table: [row for row in of_table if row[0] not in ids] for table, of_table in disturbed.items()
     }
     check_tool(settings, "r", "Calculator")
-    with pytest.raises(ParameterError, match="expected a run, found 'nobody'"):
+    with pytest.raises(UsageError, match="expected a run, found 'nobody'"):
         retry_failed(settings, "nobody")
 
 

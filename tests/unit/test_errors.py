@@ -61,19 +61,17 @@ def test_every_error_class_of_the_package_is_in_the_module_of_errors() -> None:
         (errors.UsageError(), 2),
         (errors.MissingDataSetError(), 2),
         (errors.ConfigurationError(), 2),
-        (errors.QualityError(), 3),
-        (errors.NothingToReleaseError(), 3),
+        (errors.NoResultError(), 3),
+        (errors.NoKeptCallError(), 3),
         (errors.ObjectStoreError(), 1),
         (errors.WriteConflictError(), 1),
         (errors.DatabaseError(), 1),
         (ValueError(), 1),
-        (errors.DatabaseLoginError(), 2),
         (errors.BucketNotFoundError(), 2),
-        (errors.ObjectStoreAccessError(), 2),
         (errors.DatabaseUnreachableError(), 75),
         (errors.BrokenConnectionError(), 75),
+        (errors.ObjectStoreUnreachableError(), 75),
         (errors.InfrastructureError(), 75),
-        (errors.DiskFullError(), 75),
     ],
 )
 def test_the_status_says_whether_a_retry_may_mend_it_and_whether_it_waits_for_something(
@@ -86,7 +84,7 @@ def test_a_full_disk_is_found_below_the_error_that_a_library_made_of_it() -> Non
     error = ValueError("the writer failed")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/state/part")
     found = errors.disk_full(error)
-    assert isinstance(found, errors.DiskFullError)
+    assert isinstance(found, errors.InfrastructureError)
     assert "/state/part" in str(found)
     assert errors.disk_full(OSError(errno.ENOENT, "No such file")) is None
 
@@ -102,7 +100,7 @@ class BegunAnewError(Exception):
         (errors.ObjectStoreUnreachableError("gone"), ["stage", "release"], True),
         (OSError(errno.ENOSPC, "No space left on device"), ["stage", "release"], True),
         (errors.DatabaseUnreachableError("gone"), ["sql"], False),
-        (errors.DatabaseLoginError("wrong"), ["stage", "plan"], False),
+        (errors.ConfigurationError("wrong"), ["stage", "plan"], False),
         (errors.ObjectStoreError("refused"), ["stage", "release"], False),
     ],
 )

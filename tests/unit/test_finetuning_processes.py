@@ -11,7 +11,7 @@ import torch
 
 from tests.finetuning_jobs import DEV_TEXTS, recipe_of
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import DeviceMemoryError, ModelError, TrainingProcessError
+from toolformer_ops.errors import DeviceMemoryError, ModelError, ToolformerError
 from toolformer_ops.finetuning import processes, release_training, training
 from toolformer_ops.finetuning.processes import (
     FAILURE,
@@ -85,11 +85,11 @@ def test_job_and_result_come_back_as_they_were_written(job: TrainingJob, tmp_pat
 
 
 def test_first_failure_of_a_process_is_that_of_the_training(job: TrainingJob) -> None:
-    assert isinstance(processes.failure_of(job, 1), TrainingProcessError)
+    assert isinstance(processes.failure_of(job, 1), ToolformerError)
     for error in (DeviceMemoryError("too little"), ModelError("diverged"), ModelError("not there")):
         (job.folder / FAILURE).unlink(missing_ok=True)
         write_failure(job, error)
-        write_failure(job, TrainingProcessError("the others were ended"))
+        write_failure(job, ToolformerError("the others were ended"))
         failure = processes.failure_of(job, 1)
         assert (type(failure), str(failure)) == (type(error), str(error))
 

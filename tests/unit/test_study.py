@@ -15,7 +15,7 @@ from studies.study import StudyPlan
 from toolformer_ops.call_syntax import take_out
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
-from toolformer_ops.errors import NothingToReleaseError, ParameterError
+from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.evaluation.numbers import first_number
 from toolformer_ops.records import content_uuid
 from toolformer_ops.release.format import read_release
@@ -135,7 +135,7 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() ->
     [released] = chosen["paper"]
     assert released.text == "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
     assert take_out(released.text, ["Calculator"]) == TEXT
-    with pytest.raises(NothingToReleaseError, match="none for information"):
+    with pytest.raises(NoResultError, match="none for information"):
         study.chosen_texts(plan, INFORMED[1:])
 
 
@@ -174,9 +174,9 @@ def test_right_answers_and_calls_are_counted_by_template_and_kind() -> None:
 def test_the_plan_asks_for_one_tool_and_refuses_what_it_does_not_know() -> None:
     parameters = StudyPlan(tool="Calendar", texts=32, steps=7).choices("model")
     assert (parameters.tools, parameters.finetune_steps, parameters.call_prefix) == (("Calendar",), 7, "tool_name")
-    with pytest.raises(ParameterError, match="expected Calculator, Calendar, found QA"):
+    with pytest.raises(UsageError, match="expected Calculator, Calendar, found QA"):
         StudyPlan(tool="QA")
-    with pytest.raises(ParameterError, match="found best"):
+    with pytest.raises(UsageError, match="found best"):
         StudyPlan(arms=("paper", "best"))
 
 

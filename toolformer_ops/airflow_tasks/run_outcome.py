@@ -44,7 +44,7 @@ def choices_of(context: "Context") -> RunChoices:
     """The choices that a run was started with, as `annotation_runs` holds them, whatever the form or a file says by now.
 
     Raises:
-        ParameterError: the run has not started.
+        UsageError: the run has not started.
         DatabaseError: Postgres does not answer.
     """
     from toolformer_ops.runs.run_tools import require_run

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.records import corpus_id_of
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database, queries
@@ -181,7 +181,7 @@ def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects
     """What belongs to a corpus, run, release or model, or everything. A corpus is given by its id or its address.
 
     Raises:
-        ParameterError: there is no such corpus, run, release or model.
+        UsageError: there is no such corpus, run, release or model.
     """
     if scope == "corpus":
         known = {
@@ -202,7 +202,7 @@ def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects
             "release": "dataset_releases",
             "model": "finetuned_models",
         }
-        raise ParameterError(
+        raise UsageError(
             f"--{scope}: expected a known {scope}, found {scope_id!r}. The table {tables[scope]} lists them."
         )
     return Subjects(
@@ -227,7 +227,7 @@ def open_audit(
     """Begin an audit, or continue the one of this scope that was interrupted.
 
     Raises:
-        ParameterError: there is no such corpus, run, release or model.
+        UsageError: there is no such corpus, run, release or model.
     """
     engine = database.connect(settings)
     with database.transaction(engine) as connection:

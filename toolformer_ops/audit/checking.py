@@ -30,11 +30,12 @@ from sqlalchemy import table as sql_table
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
+    ConfigurationError,
     DatabaseError,
     DatabaseUnreachableError,
+    NoResultError,
     ObjectStoreError,
-    ParameterError,
-    QualityError,
+    UsageError,
 )
 from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.language_model.models.late_imports import imported_when_used
@@ -72,8 +73,8 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
     `with_page` writes Great Expectations' page of them to S3, too.
 
     Raises:
-        QualityError: a check failed; the message names the first rows.
-        ParameterError, ToolError: there is no such run, or it was started without this tool.
+        NoResultError: a check failed; the message names the first rows.
+        UsageError: there is no such run, or it was started without this tool.
     """
     engine = database.connect(settings)
     database.analyze_grown(engine)  # the last stage ended just now
@@ -155,15 +156,15 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
     `with_page` writes Great Expectations' page of them to S3, too.
 
     Raises:
-        QualityError: a check failed; the message names the first rows.
-        ParameterError: the run has no release.
+        NoResultError: a check failed; the message names the first rows.
+        UsageError: the run has no release.
         ObjectStoreError: the release is not on S3 with the content that its manifest names.
     """
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         releases = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
     if not releases:
-        raise ParameterError(f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first.")
+        raise UsageError(f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first.")
     [release] = releases
     store = ObjectStore(settings)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
@@ -240,7 +241,7 @@ class Page:
             object_store = ObjectStore(self.settings)
             object_store.require_bucket()  # some stores would make it
             object_store.put(page_key(self.run_id, self.subject), content, "text/html; charset=utf-8")
-        except ObjectStoreError as error:
+        except (ConfigurationError, ObjectStoreError) as error:
             logger.warning("the page of the checks of %s is not on S3: %s", self.subject, error)
 
 
@@ -408,7 +409,7 @@ def conclude(
     `record_passed` writes in the same transaction, if no check stops the run.
 
     Raises:
-        QualityError: a check with severity `fail` failed.
+        NoResultError: a check with severity `fail` failed.
     """
     with database.transaction(engine) as connection:
         for result in results:
@@ -433,7 +434,7 @@ def conclude(
     logger.info("checked %s: %d of %d checks hold", subject, len(results) - len(failed), len(results))
     if stopping:
         found = "; ".join(f"{result.claim.name}: {result.message}. {result.claim.remedy}" for result in stopping)
-        raise QualityError(
+        raise NoResultError(
             f"{len(stopping)} of {len(results)} checks of {subject} failed in run {run_id}. {found} "
             "The table quality_results holds all of them."
         )

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.audit.auditing import Auditing, findings_of
 from toolformer_ops.audit.objects import delete_folder
 from toolformer_ops.audit.rows import count_again
-from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, QualityError, ToolformerError
+from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectNotFoundError, ToolformerError
 from toolformer_ops.release.format import read_released_calls
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
@@ -107,12 +107,12 @@ def accept_numbers(auditing: Auditing, run_id: str) -> int:
     """Store what the rows give in place of a run's numbers that the audit found to differ; returns the number of findings.
 
     Raises:
-        QualityError: the audit found something else, by which the rows may be wrong.
+        NoResultError: the audit found something else, by which the rows may be wrong.
     """
     found = list(findings_of(auditing.engine, auditing.audit_id))
     others = [row for row in found if row.repair is None or row.repair["action"] != CHOICE]
     if others:
-        raise QualityError(
+        raise NoResultError(
             f"run {run_id}: expected rows that nothing speaks against, found {len(others)} other findings, such as "
             f"{others[0].relation} {others[0].place}. No number was changed: mend these first."
         )

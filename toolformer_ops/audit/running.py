@@ -24,7 +24,7 @@ from toolformer_ops.audit.repairing import accept_numbers, planned, repair
 from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import NUMBER_CHECKS, ROW_CHECKS
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import QualityError
+from toolformer_ops.errors import NoResultError
 from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def audit(
         page_documents: of one statement; decides no finding.
 
     Raises:
-        ParameterError: there is no such corpus, run, release or model.
+        UsageError: there is no such corpus, run, release or model.
         DatabaseError, ObjectStoreError: Postgres or S3 does not answer; the next audit continues there.
     """
     with database.session(database.connect(settings)) as session:
@@ -119,10 +119,10 @@ def require_sound(outcome: AuditOutcome) -> None:
     """Fail where something is wrong and not repaired.
 
     Raises:
-        QualityError: it says how much.
+        NoResultError: it says how much.
     """
     if outcome.wrong:
-        raise QualityError(
+        raise NoResultError(
             f"audit {outcome.audit_id}: expected nothing lost, doubled, changed or orphaned, found {outcome.wrong} places. The "
             "table audit_findings names each with its remedy; `toolformer-ops audit --repair` mends what can be derived again."
         )

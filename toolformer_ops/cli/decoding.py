@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.records import WrittenText
@@ -59,14 +59,14 @@ def generate(
     try:
         day = datetime.date.fromisoformat(date) if date else None
     except ValueError as error:
-        raise ParameterError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
+        raise UsageError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
     asked = [Prompt(text, day) for text in _prompts(prompts or [], file)]
     decoding = DecodingSettings(
         max_new_tokens=max_tokens, call_start_rank=k, calls_per_input=calls, stop=stop.replace("\\n", "\n") or None
     )
     name = model or settings.default_model
     if not name:
-        raise ParameterError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
+        raise UsageError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
     allowed = [get_tool(tool.strip()).spec.name for tool in tools.split(",")] if tools.strip() else None
     writer = WritingModel.load(settings, name, tools=allowed)
     for text in writer.write(asked, decoding):
@@ -88,18 +88,16 @@ def generate(
 
 def _prompts(given: list[str], file: Path | None) -> list[str]:
     if given and file:
-        raise ParameterError("expected prompts either as arguments or with --file, found both.")
+        raise UsageError("expected prompts either as arguments or with --file, found both.")
     if given:
         return given
     try:
         lines = (sys.stdin.read() if file is None else file.read_text(encoding="utf-8")).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(f"--file: expected a text file in UTF-8 at {file}, found {error}.") from error
+        raise UsageError(f"--file: expected a text file in UTF-8 at {file}, found {error}.") from error
     found = [line for line in lines if line.strip()]
     if not found:
-        raise ParameterError(
-            "expected at least one prompt, found none. Give it as an argument, in a file, or on stdin."
-        )
+        raise UsageError("expected at least one prompt, found none. Give it as an argument, in a file, or on stdin.")
     return found
 
 

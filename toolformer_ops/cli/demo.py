@@ -82,12 +82,12 @@ def run_corpus(
     from rich.console import Console
 
     from toolformer_ops.config import load_settings
-    from toolformer_ops.errors import ParameterError
+    from toolformer_ops.errors import UsageError
     from toolformer_ops.local.demo import driver
     from toolformer_ops.local.demo.choices import corpus_choices
 
     if attach and (corpus or tools or limit or model or parameters or thresholds):
-        raise ParameterError("--attach: expected nothing else, found what only a new run takes.")
+        raise UsageError("--attach: expected nothing else, found what only a new run takes.")
     settings = load_settings()
     try:
         if attach:

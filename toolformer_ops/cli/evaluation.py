@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import EXIT_FAILED, ParameterError, UsageError
+from toolformer_ops.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from toolformer_ops.evaluation.records import Variant
@@ -76,7 +76,7 @@ def evaluate(
     except ValueError:
         ranks = []
     if not ranks or min(ranks) < 0:
-        raise ParameterError(f"--k: expected whole numbers from 0 with commas between, found {k!r}.")
+        raise UsageError(f"--k: expected whole numbers from 0 with commas between, found {k!r}.")
     if not compare and (base or without_calls):
         raise UsageError("--base, --without-calls: expected --compare with them, found none. Add --compare.")
     if compare and not base:
@@ -86,9 +86,7 @@ def evaluate(
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_bytes(b"")
         except OSError as error:
-            raise ParameterError(
-                f"--out: expected a file that can be written, found {out}: {error.strerror}."
-            ) from error
+            raise UsageError(f"--out: expected a file that can be written, found {out}: {error.strerror}.") from error
     outcome = Outcome()
     suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
     # Each k once, 0 first.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 
 if TYPE_CHECKING:
     from toolformer_ops.audit.auditing import Scope
@@ -53,9 +53,9 @@ def forget_command(
     from toolformer_ops.storage import forgetting
 
     if sum(map(bool, (document, corpus, release, model))) > 1:
-        raise ParameterError("expected one of --document, --corpus, --release and --model, found several.")
+        raise UsageError("expected one of --document, --corpus, --release and --model, found several.")
     if record and not corpus:
-        raise ParameterError("--record: expected --corpus with the address of the record's corpus, found none.")
+        raise UsageError("--record: expected --corpus with the address of the record's corpus, found none.")
     settings = load_settings()
     if release or model:
         _withdraw(settings, "release" if release else "model", release or model, dry_run=dry_run, yes=yes)
@@ -144,13 +144,13 @@ def audit_command(
     from toolformer_ops.audit.running import audit, require_sound
 
     if accept_numbers and (run or repair):
-        raise ParameterError("expected --accept-numbers alone, found it with --run or --repair.")
+        raise UsageError("expected --accept-numbers alone, found it with --run or --repair.")
     given: dict[Scope, str] = {"corpus": corpus, "run": run or accept_numbers, "release": release, "model": model}
     asked: list[tuple[Scope, str]] = [(scope, scope_id) for scope, scope_id in given.items() if scope_id]
     if len(asked) > 1:
-        raise ParameterError("expected one of --corpus, --run, --release and --model, found several.")
+        raise UsageError("expected one of --corpus, --run, --release and --model, found several.")
     if yes and not repair:
-        raise ParameterError("expected --yes with --repair, found it alone.")
+        raise UsageError("expected --yes with --repair, found it alone.")
     [(scope, scope_id)] = asked or [("all", "")]
     outcome = audit(
         load_settings(),

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import EXIT_NO_RESULT, ParameterError
+from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
 
 EXPORT_FORMATS = ("chat",)
 
@@ -42,7 +42,7 @@ RunParametersJson = Annotated[
 def _model_name(model: str) -> str:
     name = model or load_settings().default_model
     if not name:
-        raise ParameterError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
+        raise UsageError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
     return name
 
 
@@ -59,7 +59,7 @@ def call(
     Example: toolformer-ops call Calculator "27 + 4 * 2"
     """
     if re.match("--[a-z]", call_input):
-        raise ParameterError(f"expected an option of `call` (--date, --model) or an input, found {call_input}.")
+        raise UsageError(f"expected an option of `call` (--date, --model) or an input, found {call_input}.")
     from toolformer_ops.on_a_file.annotator import run_one
 
     output = run_one(load_settings(), tool, call_input, date or None, functools.partial(_model_name, model))
@@ -116,7 +116,7 @@ def explain(
 
     if call_id or document or run:
         if text or call_text or date or model or context_tokens or placebos:
-            raise ParameterError(
+            raise UsageError(
                 "expected a stored call (--call-id, --run, --document with --at) or one that you write (--text, --at, --call), "
                 "found both. Leave out one of them."
             )
@@ -126,7 +126,7 @@ def explain(
         with database.transaction(database.connect(load_settings(), writes=False)) as connection:
             explanations = explain_stored(connection, run, call_id, document, at)
     elif not text or not call_text or at is None:
-        raise ParameterError("expected --text, --at and --call, or a stored call: --call-id, or --document with --at.")
+        raise UsageError("expected --text, --at and --call, or a stored call: --call-id, or --document with --at.")
     else:
         explanations = [
             explain_call(
@@ -245,7 +245,7 @@ def export(
     Example: toolformer-ops export --format chat s3://toolformer/releases/0123456789abcdef chat/
     """
     if export_format not in EXPORT_FORMATS:
-        raise ParameterError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
+        raise UsageError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
     from toolformer_ops.release.chat_export import export_chat
 
     typer.echo(json.dumps(asdict(export_chat(load_settings(), release, out, seed, model)), indent=2))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ConfigurationError, ParameterError, ToolError
+from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
 
 if TYPE_CHECKING:
     from toolformer_ops.tools.servers.tool_file import ServerPart
@@ -94,10 +94,10 @@ def _server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret
     from toolformer_ops.tools.servers.tool_file import ServerPart
 
     if bool(mcp) == bool(openapi):
-        raise ParameterError("expected --mcp or --openapi, found both or neither. Name one server.")
+        raise UsageError("expected --mcp or --openapi, found both or neither. Name one server.")
     for item in header:
         if ":" not in item:
-            raise ParameterError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
+            raise UsageError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
     headers = dict(item.partition(":")[::2] for item in header)
     given: dict[str, Any] = (
         {"url": url, "openapi": openapi} if openapi else {"url": mcp} if "://" in mcp else {"command": shlex.split(mcp)}

@@ -16,7 +16,7 @@ from torch import Tensor
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Listener, Together, ToolRuns
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.models.loading import load_network
@@ -89,7 +89,7 @@ class WritingModel:
         """Open every tool that is not barred.
 
         Raises:
-            ToolError, SearchIndexError, ModelError: one cannot be opened; the message names the setting.
+            UsageError: a tool cannot be opened; the message names the setting.
         """
         self._tools.require(barred)
 
@@ -144,13 +144,13 @@ class WritingModel:
             `return_dict_in_generate` also the texts and calls.
 
         Raises:
-            ParameterError: something is asked for that is not greedy decoding.
+            UsageError: something is asked for that is not greedy decoding.
         """
         ids = kwargs.pop("input_ids", inputs)
         if ids is None or ids.dim() != 2:
-            raise ParameterError("expected input_ids of shape (batch, tokens), found none of that shape.")
+            raise UsageError("expected input_ids of shape (batch, tokens), found none of that shape.")
         if streamer is not None and len(ids) != 1:
-            raise ParameterError(f"streamer: expected a batch of one, found {len(ids)} rows.")
+            raise UsageError(f"streamer: expected a batch of one, found {len(ids)} rows.")
         # 1. What is continued, and how far.
         config = self._configuration(generation_config, kwargs, ids.shape[1])
         limits = replace(
@@ -194,16 +194,14 @@ class WritingModel:
 
         config = copy.deepcopy(given) if given is not None else GenerationConfig()
         if unknown := config.update(**changes):
-            raise ParameterError(
-                f"expected fields of transformers' GenerationConfig, found {', '.join(sorted(unknown))}."
-            )
+            raise UsageError(f"expected fields of transformers' GenerationConfig, found {', '.join(sorted(unknown))}.")
         for name, value in GREEDY.items():
             if getattr(config, name, None) not in {None, value}:
-                raise ParameterError(
+                raise UsageError(
                     f"{name}: expected {value}, since decoding with tools is greedy, found {getattr(config, name)}."
                 )
         if asked := [name for name in UNUSED if getattr(config, name, None) not in {None, 1.0, 0}]:
-            raise ParameterError(f"expected plain greedy decoding, found {', '.join(asked)} in the generation config.")
+            raise UsageError(f"expected plain greedy decoding, found {', '.join(asked)} in the generation config.")
         if config.max_new_tokens is None:
             longest = getattr(config, "max_length", None)
             config.max_new_tokens = max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
@@ -214,7 +212,7 @@ def _one_stop(asked: str | Sequence[str] | None) -> str | None:
     """The text that ends a continuation, of transformers' `stop_strings`."""
     stops = [asked] if isinstance(asked, str) else [str(text) for text in asked or ()]
     if len(stops) > 1:
-        raise ParameterError(f"stop_strings: expected one text, found {len(stops)}.")
+        raise UsageError(f"stop_strings: expected one text, found {len(stops)}.")
     return stops[0] if stops else None
 
 

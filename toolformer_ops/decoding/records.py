@@ -4,7 +4,7 @@ import datetime
 from dataclasses import dataclass
 from typing import Literal
 
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 
 End = Literal["end_of_text", "length", "stop"]
 
@@ -42,9 +42,9 @@ class DecodingSettings:
         least = {"max_new_tokens": 1, "call_start_rank": 0, "calls_per_input": 0, "max_call_tokens": 1}
         for name, bound in least.items():
             if getattr(self, name) < bound:
-                raise ParameterError(f"{name}: expected at least {bound}, found {getattr(self, name)}.")
+                raise UsageError(f"{name}: expected at least {bound}, found {getattr(self, name)}.")
         if self.stop == "":
-            raise ParameterError("stop: expected a text of at least one character or none, found an empty one.")
+            raise UsageError("stop: expected a text of at least one character or none, found an empty one.")
 
     @property
     def allows_calls(self) -> bool:

@@ -143,7 +143,7 @@ class DataFolder:
         """Do nothing if the data folder is there; an s3:// address is not looked at.
 
         Raises:
-            ParameterError: this deployment lets nobody read there.
+            UsageError: this deployment lets nobody read there.
             EvaluationDataError: there is no such folder.
         """
         if not self.address.startswith("s3://") and not self._local_folder.is_dir():

@@ -21,7 +21,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.statistics import Interval, wilson_interval
 from toolformer_ops.storage import database, queries
 
@@ -158,13 +158,13 @@ def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
     nothing that was published before is changed.
 
     Raises:
-        ParameterError: there is no such release, or nobody has judged it.
+        UsageError: there is no such release, or nobody has judged it.
     """
     if not database.fetch_all(connection, queries.reviewing.release, release_id=release_id):
-        raise ParameterError(f"expected the id of a release, found {release_id!r}. `toolformer-ops runs` lists them.")
+        raise UsageError(f"expected the id of a release, found {release_id!r}. `toolformer-ops runs` lists them.")
     rows = database.fetch_all(connection, queries.reviewing.export, release_id=release_id)
     if not rows:
-        raise ParameterError(
+        raise UsageError(
             f"release {release_id}: expected judgements to export, found none. The page Review in Airflow takes them."
         )
     lines = [

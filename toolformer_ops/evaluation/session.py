@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, ParameterError, ToolError
+from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, ToolError, UsageError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import SuiteScore, Variant
 from toolformer_ops.evaluation.running import (
@@ -68,7 +68,7 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
     """The data of suites, named as `math` or, one data set alone, as `math:gsm8k`; a failure is written into `outcome`.
 
     Raises:
-        ParameterError: there is no such suite or data set.
+        UsageError: there is no such suite or data set.
         EvaluationDataError: the data folder is not there.
     """
     # 1. Suites in the order asked for, with the data sets that are named; None for all of a suite.
@@ -76,13 +76,13 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
     for name in names:
         suite, _, subset = name.strip().partition(":")
         if suite not in SUITE_NAMES:
-            raise ParameterError(f"--suite: expected names of {', '.join(SUITE_NAMES)}, found {name!r}.")
+            raise UsageError(f"--suite: expected names of {', '.join(SUITE_NAMES)}, found {name!r}.")
         if not subset:
             chosen[suite] = None
             continue
         known = {data_set.name: data_set for data_set in data_sets_of(suite)}
         if subset not in known:
-            raise ParameterError(f"--suite: expected {suite}: with one of {', '.join(known)}, found {name!r}.")
+            raise UsageError(f"--suite: expected {suite}: with one of {', '.join(known)}, found {name!r}.")
         before = chosen.get(suite, ())
         chosen[suite] = None if before is None else (*before, known[subset])
 

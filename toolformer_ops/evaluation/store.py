@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from toolformer_ops.decoding.records import MadeCall
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
 from toolformer_ops.storage import database, queries
 
@@ -40,10 +40,10 @@ def report_prefix(run_id: str) -> str:
     """Key of the folder with a run's page and its evaluated inputs, without a slash at its end.
 
     Raises:
-        ParameterError: no run has such an id, since it would lead elsewhere.
+        UsageError: no run has such an id, since it would lead elsewhere.
     """
     if not _RUN_ID.fullmatch(run_id):
-        raise ParameterError(f"--run: expected a run id without slashes and control characters, found {run_id!r:.80}.")
+        raise UsageError(f"--run: expected a run id without slashes and control characters, found {run_id!r:.80}.")
     return f"reports/{run_id}"
 
 
@@ -56,7 +56,7 @@ def page_key(run_id: str, subject: str) -> str:
     """Key of the page of the checks of a tool, or of the release.
 
     Raises:
-        ParameterError: as `report_prefix`.
+        UsageError: as `report_prefix`.
     """
     return f"{report_prefix(run_id)}/checks/{subject}.html"
 
@@ -65,7 +65,7 @@ def inputs_prefix(run_id: str) -> str:
     """Prefix of the keys of a run's evaluated inputs.
 
     Raises:
-        ParameterError: as `report_prefix`.
+        UsageError: as `report_prefix`.
     """
     return f"{report_prefix(run_id)}/inputs"
 

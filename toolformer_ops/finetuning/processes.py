@@ -19,7 +19,7 @@ from typing import Any
 
 from toolformer_ops import errors, termination
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ToolformerError, TrainingProcessError
+from toolformer_ops.errors import ToolformerError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
 from toolformer_ops.finetuning.training_log import DevelopmentScore
@@ -115,7 +115,7 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
     Raises:
         DeviceMemoryError: a pass does not fit into a device's memory.
         ModelError: the loss stopped being a finite number.
-        TrainingProcessError: a process ended otherwise; the log has its message.
+        ToolformerError: a process ended otherwise; the log has its message.
         TerminationRequest: SIGTERM came, and the processes have ended.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ def failure_of(job: TrainingJob, status: int) -> ToolformerError:
         if value["kind"] in vars(errors):
             failure: ToolformerError = vars(errors)[value["kind"]](value["message"])
             return failure
-    return TrainingProcessError(
+    return ToolformerError(
         f"expected the training processes to end with status 0, found {status}. The log above names the reason; the next start "
         "continues from the last checkpoint."
     )

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolformer_ops.call_syntax import CALL_END, CALL_START
-from toolformer_ops.errors import ModelError, PromptError
+from toolformer_ops.errors import ModelError, UsageError
 from toolformer_ops.language_model.losses import SCORED_TOKENS
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
@@ -292,11 +292,11 @@ class AnnotationPrompt:
     def __post_init__(self) -> None:
         found = self.template.count(TEXT_SLOT)
         if found != 1:
-            raise PromptError(
+            raise UsageError(
                 f"prompt of {self.name}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'."
             )
         if not self.after_text:
-            raise PromptError(
+            raise UsageError(
                 f"prompt of {self.name}: expected words such as 'Output:' after '{TEXT_SLOT}', found none. Add them."
             )
 

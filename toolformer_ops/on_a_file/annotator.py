@@ -34,7 +34,7 @@ from toolformer_ops.annotation.placebo import (
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, ParameterError
+from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.records import Document, Paragraph, content_uuid, normal_uri
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
@@ -56,12 +56,12 @@ def document_of(text: str, date: str | None) -> Document:
     """A document as a person gives it on the command line.
 
     Raises:
-        ParameterError: the date is not written YYYY-MM-DD.
+        UsageError: the date is not written YYYY-MM-DD.
     """
     try:
         return Document.of(text, document_date=datetime.date.fromisoformat(date) if date else None)
     except ValueError as error:
-        raise ParameterError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
+        raise UsageError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
 
 
 def run_one(
@@ -134,7 +134,7 @@ def annotate_file(
 
     Raises:
         CorpusError: nothing is at that path, or no line of it is a usable record.
-        ParameterError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
+        UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
     """
     annotator = Annotator.of(settings, corpus, tool_name, model_name, values)
     choices, tool = annotator.choices, annotator.tool
@@ -188,7 +188,7 @@ class Annotator:
         """For a tool and a corpus, with a run's parameters.
 
         Raises:
-            ParameterError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
+            UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
         """
         tool = get_tool(tool_name)
         choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotator import AnnotatedParagraph, Annotator, read_corpus
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
@@ -252,7 +252,7 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
 
     Raises:
         CorpusError: nothing is at the corpus's address, or no record of it can be used.
-        ModelError, ToolError, SearchIndexError: the model, a tool or an index is not there.
+        UsageError: the model, a tool or an index is not there.
     """
     tools = [get_tool(name) for name in choices.tools]
     kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts)
@@ -281,14 +281,12 @@ def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any])
     """Keep an estimate with its run.
 
     Raises:
-        ParameterError: there is no such run.
+        UsageError: there is no such run.
     """
     with database.transaction(database.connect(settings)) as connection:
         stored = database.execute(connection, queries.runs.store_estimate, run_id=run_id, estimate=dict(estimate))
     if not stored:
-        raise ParameterError(
-            f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."
-        )
+        raise UsageError(f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
 
 
 def print_table(settings: Settings, estimates: Sequence[Estimate]) -> None:

@@ -14,7 +14,7 @@ from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call, parse_call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CallSyntaxError, ParameterError
+from toolformer_ops.errors import CallSyntaxError, UsageError
 from toolformer_ops.on_a_file.annotator import document_of, judged_call_of
 from toolformer_ops.records import FLOAT32, PlacedCall, content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
@@ -28,13 +28,13 @@ def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
     """The token before which a call at character offset `at` is put: the one that starts there, or with the space before it.
 
     Raises:
-        ParameterError: no token but the first starts there; the message names the nearest offsets that can be used.
+        UsageError: no token but the first starts there; the message names the nearest offsets that can be used.
     """
     for wanted in (at, at - 1):
         if wanted in starts[1:] and not text[wanted:at].strip():
             return starts.index(wanted, 1)
     usable = sorted(set(starts[1:]), key=lambda start: abs(start - at))[:3]
-    raise ParameterError(
+    raise UsageError(
         f"--at: expected the start of a token after the first in a text of {len(text)} characters, found {at}. "
         f"The nearest are {', '.join(map(str, usable)) or 'none: the text is one token'}."
     )
@@ -56,7 +56,7 @@ def explain_call(
     prints them: results of this tool's calls in other texts are scored in the call's place, too (docs/placebo.md).
 
     Raises:
-        ParameterError: the offset is outside the text or where no call can be put.
+        UsageError: the offset is outside the text or where no call can be put.
         CallSyntaxError: the call does not parse.
     """
     # 1. What can be checked without the model, whose tokenizer loads in a second: call, date, offset.
@@ -115,13 +115,13 @@ def pool_of_file(file: Path, tool: str) -> Pool:
     """The pool of a tool's calls in a file that `annotate --all` printed.
 
     Raises:
-        ParameterError: the file is not there, or a line is no such call.
+        UsageError: the file is not there, or a line is no such call.
     """
     try:
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         calls = [judged_call_of(line) for line in lines]
     except (OSError, ValueError, KeyError, TypeError, CallSyntaxError) as error:
-        raise ParameterError(
+        raise UsageError(
             f"--placebos: expected calls as `toolformer-ops annotate FILE --all` prints them, found in {file}: {error!r}."
         ) from error
     of_tool = [call for call in calls if call.call.tool == tool and call.has_losses]

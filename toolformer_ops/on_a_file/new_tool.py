@@ -20,7 +20,7 @@ from typing import Any
 
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CallSyntaxError, ParameterError, RejectedInputError, ToolError
+from toolformer_ops.errors import CallSyntaxError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.on_a_file.annotator import Annotator
 from toolformer_ops.runs.models import load_model
 from toolformer_ops.storage.shared_files import replace_file
@@ -72,16 +72,16 @@ def write_new_tool(
     """Ask the server, and write file and prompt into the folder of the tool files.
 
     Raises:
-        ParameterError: the name is taken, a file is there, or an example holds no call of the tool.
-        ToolError, ToolServerError: the server does not answer, has no such tool, or it writes without leave.
+        UsageError: the name is taken, a file is there, or an example holds no call of the tool.
+        ToolError, InfrastructureError: the server does not answer, has no such tool, or it writes without leave.
     """
     if name.lower() in {known.lower() for known in tool_names()}:
-        raise ParameterError(f"--name: expected a new name, found {name}, which is a tool already. Choose another.")
+        raise UsageError(f"--name: expected a new name, found {name}, which is a tool already. Choose another.")
     folder = settings.tools_folder
     stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     path, prompt_path = folder / f"{stem}.toml", folder / f"{stem}.txt"
     if found := [str(file) for file in (path, prompt_path) if file.exists()]:
-        raise ParameterError(f"expected no file {' and '.join(found)}, found one. Remove it, or choose another --name.")
+        raise UsageError(f"expected no file {' and '.join(found)}, found one. Remove it, or choose another --name.")
 
     # 1. What the server says.
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def refresh_tool(path: Path) -> tuple[RecordedPart | None, RecordedPart]:
     """Ask the server of a tool file again, and write what it says into `[recorded]`; returns what was there before and what is now.
 
     Raises:
-        ToolError, ToolServerError: the file cannot be read, the server does not answer, or has no such tool.
+        ToolError, InfrastructureError: the file cannot be read, the server does not answer, or has no such tool.
     """
     file = read_tool_file(path)
     found = ask_server(file, path.parent).recorded
@@ -132,7 +132,7 @@ def run_examples(settings: Settings, new: NewTool) -> list[tuple[str, ToolOutput
     """The calls of the examples and what the tool answers to each, in order.
 
     Raises:
-        ToolError, ToolServerError: the server does not answer, or says other things than a moment ago.
+        ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.
     """
     calls = [call for example in new.examples for call in example.calls]
     runner = new.tool.open(settings, lambda: load_model(settings, ""))
@@ -147,7 +147,7 @@ def try_tool(
     They say how many texts the filter kept, what was sampled and answered, and which calls save most, as JSON.
 
     Raises:
-        CorpusError, ParameterError: as `annotate_file`.
+        CorpusError, UsageError: as `annotate_file`.
     """
     annotator = Annotator.of(settings, corpus, name, model_name, values)
     read, asked = 0, 0
@@ -173,15 +173,15 @@ def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:
     """The examples of a file, one a line.
 
     Raises:
-        ParameterError: there is none, or one holds no call of the tool that could be sent.
+        UsageError: there is none, or one holds no call of the tool that could be sent.
     """
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(f"--examples: expected a text file in UTF-8, found {error}.") from error
+        raise UsageError(f"--examples: expected a text file in UTF-8, found {error}.") from error
     name, form = tool.spec.name, call_form(tool)
     if len(lines) < LEAST_EXAMPLES:
-        raise ParameterError(f"--examples: expected a text with a call [{form}] on each line, five best, found none.")
+        raise UsageError(f"--examples: expected a text with a call [{form}] on each line, five best, found none.")
     found = []
     for number, line in enumerate(lines, start=1):
         where = f"--examples, line {number}"
@@ -195,15 +195,13 @@ def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:
             except CallSyntaxError:
                 continue  # brackets of the text
             except RejectedInputError as error:
-                raise ParameterError(
+                raise UsageError(
                     f"{where}: expected a call such as [{form}], found [{inside}] ({error.reason}). Write it as the schema says: "
                     f"{json.dumps(tool.parameters)[:600]}"
                 ) from error
             calls.append(call.input)
         if not calls:
-            raise ParameterError(
-                f"{where}: expected a call [{form}] in the text, found none. Write one where it helps."
-            )
+            raise UsageError(f"{where}: expected a call [{form}] in the text, found none. Write one where it helps.")
         written = re.compile(rf"\[{name}\([^\[\]]*\][ ]?")
         with_calls = re.sub(r"\s*->[^\[\]]*\]", "]", line)
         found.append(Example(" ".join(written.sub("", line).split()), with_calls, tuple(calls)))

@@ -25,7 +25,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, ObjectNotFoundError, ParameterError
+from toolformer_ops.errors import ModelError, ObjectNotFoundError, UsageError
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.models import split_revision
 from toolformer_ops.storage.file_hashes import file_sha256
@@ -169,7 +169,7 @@ def export_chat(settings: Settings, release: str, out: str, seed: int, model: st
 
     Raises:
         ModelError: there is no such `model`.
-        ParameterError: there is no release, or another file is at `out`.
+        UsageError: there is no release, or another file is at `out`.
         ToolError: the release calls a tool that is not installed.
         ConfigurationError: an s3:// address is not in the bucket of the settings.
         ObjectStoreError: S3 cannot be read or written.
@@ -184,11 +184,11 @@ def export_chat(settings: Settings, release: str, out: str, seed: int, model: st
             try:
                 store.fetch(store.key_of(uri), folder, registered_sha256(settings, uri))
             except ObjectNotFoundError as error:
-                raise ParameterError(f"RELEASE: {error}. See `dataset_releases.uri`.") from error
+                raise UsageError(f"RELEASE: {error}. See `dataset_releases.uri`.") from error
         parts = sorted(folder.glob("part-*.parquet"))
         if not parts:
             found = "a folder without them" if folder.is_dir() else "a file" if folder.exists() else "nothing"
-            raise ParameterError(
+            raise UsageError(
                 f"RELEASE: expected a folder with part-*.parquet or the s3:// address of a release, found {found} at "
                 f"{release}. `dataset_releases.uri` holds the addresses."
             )
@@ -227,7 +227,7 @@ def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
     """Copy the file to `address`; False if the same content is there already.
 
     Raises:
-        ParameterError: another content is there.
+        UsageError: another content is there.
     """
     if address.startswith(_S3):
         store = ObjectStore(settings)
@@ -245,7 +245,7 @@ def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
             return True
         same = target.is_file() and file_sha256(target) == file_sha256(file)
     if not same:
-        raise ParameterError(
+        raise UsageError(
             f"OUT: expected nothing or this very export at {address}, found something else. Nothing was written; choose another "
             "place, or remove what is there."
         )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow.parquet as pq
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import BusyError, ConfigurationError, InfrastructureError, ParameterError, ToolformerError
+from toolformer_ops.errors import BusyError, ConfigurationError, InfrastructureError, ToolformerError, UsageError
 from toolformer_ops.language_model.models.identity import hub_failed
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import (
@@ -79,7 +79,7 @@ def published(settings: Settings, name: str) -> Manifest:
     """The manifest of the release or model with this id, or at this s3:// address.
 
     Raises:
-        ParameterError: nothing is published there, or neither a release nor a model.
+        UsageError: nothing is published there, or neither a release nor a model.
         CorruptObjectError: the manifest is damaged, or is not the one that Postgres registered.
         ObjectStoreError, DatabaseError: S3 or Postgres do not answer.
     """
@@ -92,7 +92,7 @@ def published(settings: Settings, name: str) -> Manifest:
         prefixes = []
     for prefix in prefixes:
         if prefix.partition("/")[0] not in REPO_TYPES:
-            raise ParameterError(
+            raise UsageError(
                 f"expected a release or a model, found {name}, which is neither. An index is built where it is used."
             )
         manifest = store.read_manifest(prefix)
@@ -100,7 +100,7 @@ def published(settings: Settings, name: str) -> Manifest:
             require_registered(manifest, registered_sha256(settings, store.uri(prefix)))
             return manifest
     looked = ", ".join(store.uri(prefix) for prefix in prefixes)
-    raise ParameterError(
+    raise UsageError(
         f"expected the id or the s3:// address of a release or a model, found {name!r}"
         f"{f', and nothing published at {looked}' if looked else ''}. The table dataset_releases lists releases, finetuned_models "
         "models."
@@ -115,7 +115,7 @@ def download(settings: Settings, name: str, folder: Path, described: "Described"
     The folder is there once it is whole; before, its parts are in `<folder>.part` beside it.
 
     Raises:
-        ParameterError: the folder holds something else. What else `published` raises.
+        UsageError: the folder holds something else. What else `published` raises.
         CorruptObjectError: a file is not what the manifest says.
         ObjectStoreError: S3 does not answer, or lacks a file.
     """
@@ -123,7 +123,7 @@ def download(settings: Settings, name: str, folder: Path, described: "Described"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         others = (name for name, _ in wrong_in_folder(manifest, folder) if name != CARD)
         if (other := next(others, None)) is not None:
-            raise ParameterError(
+            raise UsageError(
                 f"{folder}: expected a folder that is empty or not there, or an earlier download of {manifest.prefix}, found "
                 f"another {other}, or none. Give another folder, or remove this one."
             )
@@ -153,7 +153,7 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     Pushing the same again changes nothing; another release replaces the one that is there, as a new commit.
 
     Raises:
-        ParameterError: there is no such publication; the repository's name is none; it holds something else, or is public.
+        UsageError: there is no such publication; the repository's name is none; it holds something else, or is public.
         ConfigurationError: the hub refuses the token, or this deployment asks no hub.
         InfrastructureError: the hub does not answer, or refuses for another reason. What was sent stays there.
         BusyError: somebody else changed the repository in the meantime.
@@ -168,9 +168,9 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     try:
         validate_repo_id(repo)
     except ValueError as error:
-        raise ParameterError(f"expected a repository such as owner/name, found {repo!r}: {error}") from error
+        raise UsageError(f"expected a repository such as owner/name, found {repo!r}: {error}") from error
     if repo.count("/") != 1:
-        raise ParameterError(f"expected a repository such as owner/name, found {repo!r}. Name its owner.")
+        raise UsageError(f"expected a repository such as owner/name, found {repo!r}. Name its owner.")
 
     # 1. The files, from S3, with the completed card; they stay for the next try if this one fails.
     manifest = published(settings, name)
@@ -193,12 +193,12 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
         before: Any = api.repo_info(repo, repo_type=repo_type)
         there = {sibling.rfilename for sibling in before.siblings or ()} - HUBS_OWN
         if there and MANIFEST_ON_HUB not in there:
-            raise ParameterError(
+            raise UsageError(
                 f"{page}: expected a repository that is new or was pushed by this command, found {len(there)} other files, such as "
                 f"{min(there)}. Choose another name: pushing replaces all files."
             )
         if not before.private and not public:
-            raise ParameterError(
+            raise UsageError(
                 f"{page}: expected a private repository, found a public one. Say --public, or make it private."
             )
         size = sum(path.stat().st_size for path in files.values())

@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.storage import database, queries
 
 REASONS: Mapping[str, str] = MappingProxyType(
@@ -140,13 +140,13 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
     Instead of a run, a release may be named: the run that made it first is compared.
 
     Raises:
-        ParameterError: there is no such run or release.
+        UsageError: there is no such run or release.
     """
     ids: list[str] = []
     for name in [run_id] if other is None else [run_id, other]:
         named = database.fetch_all(connection, queries.changes.run_named, name=name)
         if not named:
-            raise ParameterError(
+            raise UsageError(
                 f"expected the id of a run or a release, found {name!r}. `toolformer-ops runs` lists them."
             )
         ids.append(named[0].run_id)

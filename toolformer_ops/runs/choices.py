@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
@@ -101,14 +101,14 @@ def values_in(text: str) -> dict[str, Any]:
     """The values in a JSON object, as the option `--parameters` takes it; null is the default, and so is left out.
 
     Raises:
-        ParameterError: it is no JSON object.
+        UsageError: it is no JSON object.
     """
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ParameterError(f"--parameters: expected a JSON object, found {text[:80]!r} ({error}).") from error
+        raise UsageError(f"--parameters: expected a JSON object, found {text[:80]!r} ({error}).") from error
     if not isinstance(values, dict):
-        raise ParameterError(f"--parameters: expected a JSON object, found {type(values).__name__}.")
+        raise UsageError(f"--parameters: expected a JSON object, found {type(values).__name__}.")
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -116,7 +116,7 @@ def values_for(settings: Settings, model: str, text: str) -> dict[str, Any]:
     """`values_in` of a command that does in this process what a run does: with the default preset if the model is the default one.
 
     Raises:
-        ParameterError: it is no JSON object.
+        UsageError: it is no JSON object.
     """
     preset = settings.default_preset if model == settings.default_model else "paper"
     return {"preset": preset, **values_in(text)}
@@ -673,7 +673,7 @@ class RunChoices(
         """Validated choices.
 
         Raises:
-            ParameterError: names each wrong field, what was found, and what is allowed.
+            UsageError: names each wrong field, what was found, and what is allowed.
         """
         try:
             return cls.model_validate(values)
@@ -684,16 +684,14 @@ class RunChoices(
                 else item["msg"].removeprefix("Value error, ")  # of several fields, which it names
                 for item in error.errors()
             )
-            raise ParameterError(
-                f"run parameters are not valid: {problems}. See `toolformer-ops parameters`."
-            ) from error
+            raise UsageError(f"run parameters are not valid: {problems}. See `toolformer-ops parameters`.") from error
 
     @classmethod
     def parse_json(cls, text: str) -> "RunChoices":
         """Validated choices from a JSON object, as Airflow and the commands hand them over.
 
         Raises:
-            ParameterError: it is no JSON object, or a choice is unknown or out of its bounds.
+            UsageError: it is no JSON object, or a choice is unknown or out of its bounds.
         """
         return cls.parse(values_in(text))
 
@@ -702,12 +700,12 @@ class RunChoices(
 
         Raises:
             ToolError: a tool is not registered.
-            ParameterError: a threshold or cost is for a tool that was not chosen, a threshold is below `prune_below`, or the run
+            UsageError: a threshold or cost is for a tool that was not chosen, a threshold is below `prune_below`, or the run
                 asks for nats for a price, and the chosen tools have none or in several units.
         """
         for name, what in (("keep_thresholds", "threshold"), ("call_seconds", "seconds")):
             if unknown := sorted(set(getattr(self, name)) - set(self.tools)):
-                raise ParameterError(
+                raise UsageError(
                     f"{name}: expected chosen tools, found {', '.join(unknown)}. Choose the tool, or leave its {what} out."
                 )
         if self.nats_per_price:
@@ -715,7 +713,7 @@ class RunChoices(
             units = {spec.price_unit: spec.name for spec in specs if spec.price is not None}
             if len(units) != 1:
                 found = ", ".join(f"{unit} ({tool})" for unit, tool in units.items()) or "none"
-                raise ParameterError(
+                raise UsageError(
                     f"nats_per_price: expected prices in one unit among the chosen tools, found {found}. A tool has its "
                     "price in its file ([cost]) or ToolSpec; without prices leave nats_per_price at 0."
                 )
@@ -734,12 +732,12 @@ class RunChoices(
         """The loss reduction in nats from which a tool's calls are kept: the run's number if it has one, else the tool's.
 
         Raises:
-            ParameterError: it is below `prune_below`, so that calls that it would keep are not computed.
+            UsageError: it is below `prune_below`, so that calls that it would keep are not computed.
         """
         threshold = self.keep_thresholds.get(spec.name, spec.keep_threshold)
         if threshold < self.prune_below:
             source = "the run's" if spec.name in self.keep_thresholds else "the tool's own"
-            raise ParameterError(
+            raise UsageError(
                 f"expected keep thresholds of at least prune_below, {self.prune_below:g} nats, found {threshold:g} for "
                 f"{spec.name} ({source}): calls between the two would be missing. Set prune_below to {threshold:g} or lower "
                 "(0 computes every call), or raise the threshold."

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import get_tool
@@ -59,7 +59,7 @@ def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str,
     over this version's executions, or over those of the version before.
 
     Raises:
-        ParameterError: a tool has executed nothing yet, and the run does not give its seconds.
+        UsageError: a tool has executed nothing yet, and the run does not give its seconds.
     """
     seconds: dict[str, float] = {}
     if choices.nats_per_second:
@@ -73,11 +73,11 @@ def given_costs(choices: RunChoices) -> dict[str, CallCost]:
     """The same without a database, if nothing is measured: seconds are given.
 
     Raises:
-        ParameterError: the run asks for nats for each second, and does not give the seconds of a tool.
+        UsageError: the run asks for nats for each second, and does not give the seconds of a tool.
     """
     unknown = [tool for tool in choices.tools if tool not in choices.call_seconds]
     if choices.nats_per_second and unknown:
-        raise ParameterError(
+        raise UsageError(
             f"nats_per_second: expected the seconds of a call of {', '.join(unknown)}, found none. Add call_seconds, as "
             f'{{"{unknown[0]}": 0.5}}.'
         )
@@ -115,7 +115,7 @@ def _fixed_seconds(settings: Settings, tool: str, version: str) -> float:
         if not fixed:
             measured = database.fetch_all(connection, queries.costs.measured_call_seconds, **key)
             if not measured:
-                raise ParameterError(
+                raise UsageError(
                     f"nats_per_second: expected executed calls of {tool} to measure, found none. Give what a call takes, as "
                     f'call_seconds {{"{tool}": 0.5}}; or run once with nats_per_second 0: a later run uses all of its work again.'
                 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.storage import database, queries
 
@@ -24,16 +24,16 @@ def explain_stored(
     Without a run, those of the run that was finished last. `tokens` is empty if nothing was stored of them.
 
     Raises:
-        ParameterError: an id is not a UUID, neither is given, or there is no such run or call; the message says which.
+        UsageError: an id is not a UUID, neither is given, or there is no such run or call; the message says which.
     """
     if not call_id and not document_id:
-        raise ParameterError("expected --call-id, or --document and --at, found neither. The view candidates has them.")
+        raise UsageError("expected --call-id, or --document and --at, found neither. The view candidates has them.")
     ids: dict[str, uuid.UUID | None] = {}
     for name, value in (("call-id", call_id), ("document", document_id)):
         try:
             ids[name] = uuid.UUID(value) if value else None
         except ValueError as error:
-            raise ParameterError(f"--{name}: expected a UUID, found {value!r}.") from error
+            raise UsageError(f"--{name}: expected a UUID, found {value!r}.") from error
     rows = database.fetch_all(
         connection,
         queries.explaining.calls,
@@ -44,7 +44,7 @@ def explain_stored(
         at_most=MOST_CALLS,
     )
     if not rows:
-        raise ParameterError(
+        raise UsageError(
             f"expected such a call in {f'the run {run_id}' if run_id else 'the newest finished run'}, found none. The view "
             "candidates lists document_id, call_id and position_char; another run is named by --run."
         )

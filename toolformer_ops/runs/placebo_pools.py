@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from toolformer_ops.errors import QualityError
+from toolformer_ops.errors import NoResultError
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.recipes import placebo_recipe, store_recipe
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
@@ -99,7 +99,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     All shards of a run ask at once; the first one decides.
 
     Raises:
-        QualityError: documents of the run are not scored, so that the pool is not whole.
+        NoResultError: documents of the run are not scored, so that the pool is not whole.
     """
     database.execute(connection, queries.locks.name, name=f"placebo pool {run.scoring_recipe_id} {run.corpus_id}")
     [now] = database.fetch_all(connection, queries.runs.tool, run_id=run.run_id, tool=run.tool)
@@ -107,7 +107,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
         return str(now.placebo_recipe_id)
     unfiltered, unscored, _ = unfinished_documents(connection, run)
     if unfiltered or unscored:
-        raise QualityError(
+        raise NoResultError(
             f"run {run.run_id}, {run.tool}: expected all documents scored before placebos are drawn, found {unfiltered} that are "
             f"not filtered and {unscored} that are not scored. Run `toolformer-ops stage annotate` for them first."
         )

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError, ToolformerError
+from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.local_paths import local_path
 from toolformer_ops.records import normal_uri
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
@@ -27,14 +27,14 @@ def require_known_fields(sent: Collection[str], known: Collection[str]) -> None:
     """Refuse names that no field has.
 
     Raises:
-        ParameterError: names each unknown field, and the one that may be meant.
+        UsageError: names each unknown field, and the one that may be meant.
     """
     problems = []
     for name in sorted(set(sent) - set(known)):
         near = difflib.get_close_matches(name, list(known), n=1)
         problems.append(f"{name} (did you mean {near[0]}?)" if near else name)
     if problems:
-        raise ParameterError(
+        raise UsageError(
             f"expected the fields of the form, found {', '.join(problems)}. `toolformer-ops parameters` prints them."
         )
 
@@ -43,7 +43,7 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     """The choices of a run that annotates a corpus, if it can start.
 
     Raises:
-        ParameterError: a field is unknown or out of its bounds, suites have no data, a threshold is below `prune_below`, or
+        UsageError: a field is unknown or out of its bounds, suites have no data, a threshold is below `prune_below`, or
             nothing is at the address of the corpus, the model or the evaluation data.
         ToolError: a tool is not registered.
     """
@@ -62,7 +62,7 @@ def require_finetuning(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     """The choices of a run that finetunes on a release, if they fit together; corpus and model are the release's, and empty here.
 
     Raises:
-        ParameterError: as `require_annotation`.
+        UsageError: as `require_annotation`.
     """
     require_known_fields(sent, ("release", *FINETUNING_FIELDS))
     chosen = {name: value for name, value in sent.items() if name != "release"}
@@ -79,7 +79,7 @@ def require_there(settings: Settings, address: str, name: str) -> None:
 
     Raises:
         CorpusError: it is no address of files.
-        ParameterError: there is nothing, or this deployment lets nobody read there.
+        UsageError: there is nothing, or this deployment lets nobody read there.
     """
     uri = normal_uri(address)
     if not uri.startswith("s3://") and settings.runner != "local":
@@ -106,4 +106,4 @@ def require_there(settings: Settings, address: str, name: str) -> None:
     finally:
         looking.shutdown(wait=False)
     if not there:
-        raise ParameterError(f"{name}: expected files at {address}, found nothing. Correct it, or put the files there.")
+        raise UsageError(f"{name}: expected files at {address}, found nothing. Correct it, or put the files there.")

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import MAX_SHARDS
-from toolformer_ops.errors import ParameterError, ToolError
+from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database, queries
 
@@ -97,11 +97,11 @@ class Shard:
         """Read `I/N`.
 
         Raises:
-            ParameterError: not two whole numbers with 0 <= I < N <= 256.
+            UsageError: not two whole numbers with 0 <= I < N <= 256.
         """
         index, _, count = text.partition("/")
         if not (index.isdecimal() and count.isdecimal() and int(index) < int(count) <= MAX_SHARDS):
-            raise ParameterError(f"--shard: expected I/N with 0 <= I < N <= {MAX_SHARDS}, found {text!r}.")
+            raise UsageError(f"--shard: expected I/N with 0 <= I < N <= {MAX_SHARDS}, found {text!r}.")
         return cls(int(index), int(count))
 
 
@@ -109,11 +109,11 @@ def require_run(connection: Connection, run_id: str) -> Row[Any]:
     """The row of a registered run in `annotation_runs`.
 
     Raises:
-        ParameterError: there is no such run.
+        UsageError: there is no such run.
     """
     runs = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     if not runs:
-        raise ParameterError(
+        raise UsageError(
             f"expected a started run, found {run_id!r}. `toolformer-ops stage start-run` starts one; the table annotation_runs "
             "lists them."
         )
@@ -129,7 +129,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
     """The registered run.
 
     Raises:
-        ParameterError: there is no such run.
+        UsageError: there is no such run.
         ToolError: the run was started without this tool.
     """
     run = require_run(connection, run_id)

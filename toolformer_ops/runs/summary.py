@@ -259,7 +259,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     It is compared with the run before it; with `other`, the later of the two is compared with the earlier.
 
     Raises:
-        ParameterError: there is no such run.
+        UsageError: there is no such run.
     """
     changes = find_changes(connection, run_id, other)
     run_id = changes.now.run_id

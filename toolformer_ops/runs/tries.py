@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Engine
 
 from toolformer_ops import termination
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import DeviceMemoryError, ParameterError, ToolformerError
+from toolformer_ops.errors import DeviceMemoryError, ToolformerError, UsageError
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 
@@ -216,10 +216,10 @@ def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
     Returns the documents.
 
     Raises:
-        ParameterError: there is no such run.
+        UsageError: there is no such run.
     """
     with database.transaction(database.connect(settings)) as connection:
         if not database.fetch_all(connection, queries.runs.by_id, run_id=run_id):
-            raise ParameterError(f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them.")
+            raise UsageError(f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them.")
         rows = database.fetch_all(connection, queries.tries.retry_failed, run_id=run_id)
     return [FailedDocument(row.tool, row.stage, row.document_id, row.reason) for row in rows]

@@ -16,7 +16,7 @@ from sqlalchemy import Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings
-from toolformer_ops.errors import EvaluationDataError, ParameterError, ToolError
+from toolformer_ops.errors import EvaluationDataError, ToolError, UsageError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import CALENDAR_DATE, SuiteScore, Variant
 from toolformer_ops.evaluation.session import Entrant, Outcome, evaluate, load_suites
@@ -60,7 +60,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     """Evaluate the run's models on a suite; returns how many scores were written.
 
     Raises:
-        ParameterError: there is no such run or suite, or the run does not say where the data are.
+        UsageError: there is no such run or suite, or the run does not say where the data are.
         EvaluationDataError: the suite's data are not there, or of another format.
         ToolError: a tool is down; no score of the suite is written.
         ConfigurationError: the language model is not the one that the run was started with.
@@ -77,7 +77,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         }
     choices = RunChoices.parse(run.parameters)
     if not choices.evaluation_data:
-        raise ParameterError(
+        raise UsageError(
             f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found none. "
             "docs/evaluation.md says what is in it."
         )

@@ -9,7 +9,7 @@ import webbrowser
 from pathlib import Path
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ObjectNotFoundError, ParameterError
+from toolformer_ops.errors import ObjectNotFoundError, UsageError
 from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -22,7 +22,7 @@ def report_evaluation(settings: Settings, run_id: str) -> str:
     """Make the page and write it; returns its address.
 
     Raises:
-        ParameterError: there is no such run.
+        UsageError: there is no such run.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
     from toolformer_ops.evaluation.report.contents import gather
@@ -42,13 +42,13 @@ def fetch_report(settings: Settings, run_id: str, out: Path) -> Path:
     """Copy a run's page to a local file.
 
     Raises:
-        ParameterError: the run has no page.
+        UsageError: the run has no page.
         ObjectStoreError: S3 refuses.
     """
     try:
         page = ObjectStore(settings).get(report_key(run_id))
     except ObjectNotFoundError as error:
-        raise ParameterError(
+        raise UsageError(
             f"--run: expected a run with a report, found none of {run_id!r} ({error}). Run `toolformer-ops stage "
             f"report-evaluation --run {run_id}`."
         ) from error

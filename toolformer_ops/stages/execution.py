@@ -158,7 +158,7 @@ def prepare_execution(
     `model` is the run's, if another stage of this process uses it, too.
 
     Raises:
-        ToolError, SearchIndexError: an index or model is not there.
+        UsageError: an index or model is not there.
         ConfigurationError: the tool is not the one that the run was started with.
     """
     tool = get_tool(tool_name)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorruptObjectError, NothingToReleaseError, ObjectNotFoundError, ParameterError
+from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectNotFoundError, UsageError
 from toolformer_ops.finetuning.checkpoints import Snapshots
 from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
@@ -59,15 +59,15 @@ def load_finetuning_run(
     """The run with its release, and the recipe of its model that uses tools or of its baseline.
 
     Raises:
-        ParameterError: there is no such run.
-        NothingToReleaseError: it has no release, or one without texts.
+        UsageError: there is no such run.
+        NoResultError: it has no release, or one without texts.
     """
     with database.transaction(database.connect(settings)) as connection:
         run = require_run(connection, run_id)
         releases = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
     if not releases or not releases[0].documents:
         found = "one without texts" if releases else "none"
-        raise NothingToReleaseError(
+        raise NoResultError(
             f"run {run_id}: expected a release with texts to train on, found {found}. No model is trained or published. "
             "The view threshold_counts shows what lower thresholds would keep."
         )
@@ -91,7 +91,7 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
     """Train unless this very model is there already; returns the model's id. `without_calls`: the baseline.
 
     Raises:
-        ParameterError, NothingToReleaseError: there is no run, or nothing to train on.
+        UsageError, NoResultError: there is no run, or nothing to train on.
         ConfigurationError: the base model is not the one that the run was started with.
         ModelError: the base model is not there.
         ObjectStoreError: the release cannot be read, or the model not be written.
@@ -180,8 +180,8 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
     """Publish the model that `finetune` trained, and register it; returns the model's id. Publishing twice is publishing once.
 
     Raises:
-        ParameterError: there is no such run, or its model was not trained.
-        NothingToReleaseError: the run has nothing to train on.
+        UsageError: there is no such run, or its model was not trained.
+        NoResultError: the run has nothing to train on.
         ObjectNotFoundError, CorruptObjectError: a file of the model is lost or changed; `finetune` trains it again.
     """
     store = ObjectStore(settings)
@@ -190,7 +190,7 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
     command = f"toolformer-ops stage finetune --run {run_id}{' --without-calls' if without_calls else ''}"
     manifest = store.read_manifest(prefix) or store.read_manifest(prefix, DRAFT)
     if manifest is None:
-        raise ParameterError(
+        raise UsageError(
             f"run {run_id}: expected the trained model {store.uri(prefix)}, found none. Run `{command}` first."
         )
     require_registered(manifest, registered_sha256(settings, store.uri(prefix)))

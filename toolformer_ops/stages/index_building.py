@@ -32,10 +32,9 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
     already and not in that folder.
 
     Raises:
-        ParameterError: this deployment lets nobody read there.
+        UsageError: this deployment lets nobody read there, the source holds no article, or Lucene did not take all passages.
         CorpusError: the source is not there (nothing was touched), or its packed data is damaged (nothing is visible).
         ObjectStoreError: the same for S3.
-        SearchIndexError: it holds no article, or Lucene did not take all passages.
     """
 
     @contextmanager

@@ -198,7 +198,7 @@ def prepare_placebos(
     With `of_known_pool` it does nothing if the run has no pool yet, either: that is drawn when all calls of the tool are scored.
 
     Raises:
-        QualityError: not all documents of the run are scored.
+        NoResultError: not all documents of the run are scored.
         ConfigurationError: the model is not the one that the run was started with.
     """
     tool = get_tool(tool_name)
@@ -240,7 +240,7 @@ def why_nothing_to_do(settings: Settings, run_id: str, tool_name: str, shard: st
 
     Raises:
         DatabaseError: Postgres does not answer.
-        ParameterError, ToolError: there is no such run, or it was started without this tool.
+        UsageError: there is no such run, or it was started without this tool.
     """
     with database.transaction(database.connect(settings)) as connection:
         run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
@@ -258,8 +258,8 @@ def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) ->
     rates are added.
 
     Raises:
-        ParameterError: there is no such run.
-        QualityError: not all documents of the run are scored.
+        UsageError: there is no such run.
+        NoResultError: not all documents of the run are scored.
     """
     engine = database.connect(settings)
     with database.transaction(engine) as connection:

@@ -75,7 +75,7 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
     """The tools of a run that have work: documents without all of their rows, or rows that no check has passed as they are.
 
     Raises:
-        ParameterError: there is no such run.
+        UsageError: there is no such run.
     """
     tools: list[str] = []
     filtering: list[float] = []  # seconds, a tool with work

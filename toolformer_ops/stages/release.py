@@ -26,9 +26,8 @@ from toolformer_ops.errors import (
     AlreadyPublishedError,
     CorruptObjectError,
     NoKeptCallError,
-    NothingToReleaseError,
+    NoResultError,
     ObjectNotFoundError,
-    QualityError,
 )
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
@@ -105,10 +104,9 @@ def release(settings: Settings, run_id: str) -> str:
     If nothing has changed since the run before, its release is the run's, and is not made again.
 
     Raises:
-        ParameterError: there is no such run.
-        NothingToReleaseError: no tool is complete.
+        UsageError: there is no such run.
+        NoResultError: no tool is complete, or a text does not come back when its calls are taken out.
         NoKeptCallError: none of their calls was kept.
-        QualityError: a text does not come back when its calls are taken out.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
     return _release(settings, run_id)[0]
@@ -264,8 +262,8 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
     """The tools that a run can release: every document filtered, every kept one scored, and no failed check.
 
     Raises:
-        ParameterError: there is no such run.
-        NothingToReleaseError: no tool is complete.
+        UsageError: there is no such run.
+        NoResultError: no tool is complete.
     """
     model_identity = require_run(connection, run_id).model_identity
     rows = database.fetch_all(connection, queries.releases.tools, run_id=run_id)
@@ -315,7 +313,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
         logger.warning("the release of run %s lacks %s: %s", run_id, tool, reason)
     if not present:
         reasons = "; ".join(f"{tool}: {reason}" for tool, reason in lacking.items())
-        raise NothingToReleaseError(
+        raise NoResultError(
             f"run {run_id}: expected at least one complete tool, found none ({reasons}). "
             "Repair the failed stages and run them again: finished documents are not computed again."
         )
@@ -327,7 +325,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
 
     Raises:
         NoKeptCallError: no call was kept.
-        QualityError: a text does not come back when its calls are taken out.
+        NoResultError: a text does not come back when its calls are taken out.
     """
     [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
@@ -340,7 +338,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
             text = ReleasedText.of(chosen.document_id, chosen.text, chosen.calls, chosen.url)
             names = [tool.tool for tool in tools.present]
             if not text.gives_text_back(names, chained=run.chained_release_id is not None):
-                raise QualityError(
+                raise NoResultError(
                     f"text {text.document_id}: expected the text back after taking its {len(text.calls)} calls out, found "
                     f"another one. Nothing was released. Calls: {', '.join(call.call_id for call in text.calls)}."
                 )

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops import __version__
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, CorpusError, ParameterError
+from toolformer_ops.errors import ConfigurationError, CorpusError, UsageError
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
@@ -61,9 +61,8 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
 
     Raises:
         CorpusError: the corpus was not ingested.
-        ToolError, SearchIndexError, ModelError: a tool, index or model is not there.
-        ParameterError: a keep threshold is below `prune_below`, or is for a tool that was not chosen, or the run asks for
-            nats for each second, and it is not known what a call of a tool takes.
+        UsageError: a tool, index or model is not there; a keep threshold is below `prune_below`, or is for a tool that was not
+            chosen; or the run asks for nats for each second, and it is not known what a call of a tool takes.
         ConfigurationError: the run exists with other choices or recipes.
         ObjectStoreError: with `chains`, S3 does not answer.
     """
@@ -210,7 +209,7 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
     made, and a text from elsewhere could only claim that.
 
     Raises:
-        ParameterError: the corpus is no release, or one of a run with chains.
+        UsageError: the corpus is no release, or one of a run with chains.
         CorpusError: its files are not those of the release.
     """
     with database.transaction(database.connect(settings)) as connection:
@@ -218,13 +217,13 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
             connection, queries.runs.chained_release, uri=corpus_uri, corpus_id=corpus_id_of(corpus_uri)
         )
     if not found:
-        raise ParameterError(
+        raise UsageError(
             f"chains: expected the s3:// address of a release as the corpus, found {corpus_uri}. `dataset_releases.uri` holds the "
             "addresses of releases that are not withdrawn."
         )
     release = found[0]
     if release.chained_release_id is not None:
-        raise ParameterError(
+        raise UsageError(
             f"chains: expected a release of a run without chains, found {release.release_id}, whose calls use results of those of "
             f"{release.chained_release_id}. A chain has two calls."
         )
@@ -244,7 +243,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
     They are those of the run that made the release, but for what `parameters`, a JSON object, chooses anew.
 
     Raises:
-        ParameterError: there is no such release, or something cannot be chosen anew or is out of its bounds.
+        UsageError: there is no such release, or something cannot be chosen anew or is out of its bounds.
         ModelError: the model that the release was made with is not there.
         ConfigurationError: it is another one by now, or the run exists with other choices or another release.
     """
@@ -253,7 +252,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
     chosen = values_in(parameters)
     unknown = sorted(name for name in chosen if not name.startswith(CHOSEN_ANEW))
     if unknown:
-        raise ParameterError(
+        raise UsageError(
             f"--parameters: expected names that begin with {' or '.join(CHOSEN_ANEW)}, found {', '.join(unknown)}. All others are "
             "those of the run that made the release."
         )
@@ -261,7 +260,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
     with database.transaction(engine) as connection:
         found = database.fetch_all(connection, queries.finetuning.release, release_id=release_id)
     if not found:
-        raise ParameterError(
+        raise UsageError(
             f"--release: expected the id of a registered release, found {release_id!r}. The table dataset_releases lists them."
         )
     [release] = found
@@ -352,10 +351,10 @@ def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -
     Returns the summary of the run; nothing for a run that annotates nothing.
 
     Raises:
-        ParameterError: `state` is not one of `RUN_STATES`.
+        UsageError: `state` is not one of `RUN_STATES`.
     """
     if state not in RUN_STATES:
-        raise ParameterError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
+        raise UsageError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         if not database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem):

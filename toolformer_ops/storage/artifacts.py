@@ -40,7 +40,7 @@ from typing import Literal
 import filelock
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, CorruptObjectError, DiskFullError
+from toolformer_ops.errors import ConfigurationError, CorruptObjectError, InfrastructureError
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import remember, verified_sha256
 from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, reserve, sync, wrong_in_folder
@@ -160,7 +160,7 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
 
     Raises:
         CorruptObjectError: a file on S3 has not the content that the manifest names; nothing of it is kept.
-        DiskFullError: there is no room, and what the cache holds is in use.
+        InfrastructureError: there is no room, and what the cache holds is in use.
         ConfigurationError: the cache cannot be written to.
         ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
     """
@@ -221,7 +221,7 @@ class _Cache:
         """Make the entry; its download lock is held.
 
         Raises:
-            CorruptObjectError, DiskFullError, ObjectStoreError: as `fetch`.
+            CorruptObjectError, InfrastructureError, ObjectStoreError: as `fetch`.
         """
         partial, started = self.root / "partial" / key, time.monotonic()
         self._make_room(artifact, partial)
@@ -257,7 +257,7 @@ class _Cache:
         """Reserve the room of a download, by files of their full length; remove what nobody uses if it is needed.
 
         Raises:
-            DiskFullError: that is not enough.
+            InfrastructureError: that is not enough.
         """
         if self._limit is not None and artifact.manifest.size > self._limit:
             raise self._full(artifact, self._limit)  # nothing has to go for what can never have room
@@ -267,9 +267,9 @@ class _Cache:
                     raise self._full(artifact, free)
             reserve(artifact.manifest, partial)
 
-    def _full(self, artifact: Artifact, free: int) -> DiskFullError:
+    def _full(self, artifact: Artifact, free: int) -> InfrastructureError:
         limit = "" if self._limit is None else f" of the {self._limit / GIB:.3f} GiB of TOOLFORMER_CACHE_GIB"
-        return DiskFullError(
+        return InfrastructureError(
             f"{artifact.kind} {artifact.address}: expected {artifact.manifest.size / GIB:.3f} GiB of room in {self.root}, found "
             f"{max(free, 0) / GIB:.3f} GiB{limit} that nothing in use takes. Give the cache more room (a larger volume, or "
             "TOOLFORMER_CACHE_GIB), or start fewer different models on one node."

@@ -124,7 +124,7 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     refused: not_a_file, outside_corpus.
 
     Raises:
-        ParameterError: this deployment lets nobody read there.
+        UsageError: this deployment lets nobody read there.
         CorpusError: there is no such file, folder or bucket, or no file of these kinds is in it.
     """
     if uri.startswith("s3://"):

@@ -31,7 +31,6 @@ from toolformer_ops.config import SHIPPED, Settings, state_dir
 from toolformer_ops.errors import (
     ConfigurationError,
     DatabaseError,
-    DatabaseLoginError,
     DatabaseUnreachableError,
     ToolformerError,
 )
@@ -98,9 +97,8 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
         writes: False for a command that only reads; such a command also works on the tables of a newer version.
 
     Raises:
-        ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address, or a newer version has migrated the
-            database.
-        DatabaseLoginError: the login is refused, or there is no such database.
+        ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address, the login is refused, there is no such
+            database, or a newer version has migrated it.
         DatabaseUnreachableError: nobody answers there, or no connection is free. No message shows the password.
     """
     engine = connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
@@ -169,7 +167,7 @@ def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[s
         reason = str(error.orig).strip().splitlines()[0].rstrip(".") if error.orig else str(error)
         # psycopg2 gives no error code if a connection is refused: the server's sentence is all there is.
         if "FATAL:" in reason and _WRONG_LOGIN.search(reason):
-            raise DatabaseLoginError(
+            raise ConfigurationError(
                 f"expected to sign in to Postgres at {place} ({setting}), found: {reason}. Correct {setting}."
             ) from error
         raise DatabaseUnreachableError(

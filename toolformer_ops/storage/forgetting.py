@@ -19,7 +19,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.records import corpus_id_of
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import CHECKPOINTS, ObjectStore
@@ -103,7 +103,7 @@ def forget(
     every text that was ever forgotten.
 
     Raises:
-        ParameterError: a document, the corpus or a record is not there, or an unfinished run uses one of the texts.
+        UsageError: a document, the corpus or a record is not there, or an unfinished run uses one of the texts.
         DatabaseError: Postgres refuses.
     """
     engine = database.connect(settings)
@@ -123,7 +123,7 @@ def forget(
         # 2. Nobody may be at work on them. Mark them.
         running = database.fetch_all(connection, queries.forgetting.running_runs, corpus_id=corpus_id or "")
         if running:
-            raise ParameterError(
+            raise UsageError(
                 f"expected texts that no unfinished run uses, found {', '.join(row.run_id for row in running)}. Wait for its "
                 "end; one that was given up ends by `toolformer-ops stage finish-run --run RUN --state failed`."
             )
@@ -162,7 +162,7 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
     """Delete a release's or model's files from S3 and mark its row; returns the keys of the files. Doing it twice is doing it once.
 
     Raises:
-        ParameterError: there is no such release or model, or an unfinished run works with it.
+        UsageError: there is no such release or model, or an unfinished run works with it.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse; what is left is deleted by the next call.
     """
     engine = database.connect(settings)
@@ -172,12 +172,12 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
         rows = database.fetch_all(connection, queries.forgetting.publication, kind=kind, publication_id=publication_id)
     if not rows:
         table = "dataset_releases" if kind == "release" else "finetuned_models"
-        raise ParameterError(
+        raise UsageError(
             f"--{kind}: expected the id of a {kind}, found {publication_id!r}. The table {table} lists them."
         )
     [row] = rows
     if row.running and not dry_run:
-        raise ParameterError(
+        raise UsageError(
             f"{kind} {publication_id}: expected no unfinished run to use it, found {', '.join(row.running)}."
         )
     prefix = store.key_of(row.uri)
@@ -213,15 +213,13 @@ def _find(
     if corpus:
         corpus_id = corpus_id_of(corpus)
         if not database.fetch_all(connection, queries.corpora.by_id, corpus_id=corpus_id):
-            raise ParameterError(
-                f"--corpus: expected an ingested corpus, found {corpus}. The table corpora lists them."
-            )
+            raise UsageError(f"--corpus: expected an ingested corpus, found {corpus}. The table corpora lists them.")
         if record_ids:
             rows = database.fetch_all(
                 connection, queries.forgetting.texts_of_records, corpus_id=corpus_id, record_ids=list(record_ids)
             )
             if lacking := sorted({*record_ids} - {row.record_id for row in rows}):
-                raise ParameterError(
+                raise UsageError(
                     f"--record: expected ids of records of {corpus} (the column corpus_documents.record_id), found "
                     f"{', '.join(map(repr, lacking))}."
                 )
@@ -235,7 +233,7 @@ def _find(
     [at_hand] = database.fetch_all(connection, queries.forgetting.texts_at_hand, document_ids=list(document_ids))
     if at_hand.missing:
         missing = ", ".join(map(str, at_hand.missing))
-        raise ParameterError(f"--document: expected ids of texts (the column documents.document_id), found {missing}.")
+        raise UsageError(f"--document: expected ids of texts (the column documents.document_id), found {missing}.")
     return Forgotten(
         texts=at_hand.texts,
         sources=[

@@ -40,10 +40,10 @@ from toolformer_ops.errors import (
     CorpusError,
     CorruptObjectError,
     ObjectNotFoundError,
-    ObjectStoreAccessError,
     ObjectStoreError,
     ObjectStoreUnreachableError,
     PreconditionFailedError,
+    ToolformerError,
     WriteConflictError,
 )
 from toolformer_ops.storage.file_hashes import file_sha256
@@ -333,14 +333,14 @@ class Objects:
                 f"{operation} {target} failed: {error}{self._where()}. {_REMEDY}"
             ) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
-            raise ObjectStoreAccessError(
+            raise ConfigurationError(
                 f"{operation} {target} was not sent: {error}. Set TOOLFORMER_S3_ACCESS_KEY_ID and "
                 f"TOOLFORMER_S3_SECRET_ACCESS_KEY{self._where()}"
             ) from error
         except BotoCoreError as error:
             raise ObjectStoreError(f"{operation} {target} failed: {error}{self._where()}") from error
 
-    def _translated(self, error: ClientError, operation: str, target: str) -> ObjectStoreError:
+    def _translated(self, error: ClientError, operation: str, target: str) -> ToolformerError:
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status == 412:
@@ -363,7 +363,7 @@ class Objects:
                 f"{operation} {target}: expected a longer object. It was changed after it was written{self._where()}"
             )
         if status == 403:
-            return ObjectStoreAccessError(
+            return ConfigurationError(
                 f"{operation} {target} was refused ({code}). Check TOOLFORMER_S3_ACCESS_KEY_ID and "
                 f"TOOLFORMER_S3_SECRET_ACCESS_KEY{self._where()}"
             )

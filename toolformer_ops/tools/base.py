@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import InfrastructureError, PromptError
+from toolformer_ops.errors import InfrastructureError, UsageError
 from toolformer_ops.records import Document
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Tool:
         """The text of the prompt file in the folder of the tool's module.
 
         Raises:
-            PromptError: the file is missing, does not hold `{text}` exactly once, or shows no call of this tool.
+            UsageError: the file is missing, does not hold `{text}` exactly once, or shows no call of this tool.
         """
         module = Path(str(sys.modules[type(self).__module__].__file__))
         return load_prompt(module.parent / self.spec.prompt_file, tool=self.spec.name)
@@ -216,17 +216,17 @@ def load_prompt(path: Path, tool: str | None = None) -> str:
     """The text of a prompt file, without line breaks at its end; `tool` names the one whose calls it has to show.
 
     Raises:
-        PromptError: the file is missing, does not hold `{text}` exactly once, or shows no call of the tool.
+        UsageError: the file is missing, does not hold `{text}` exactly once, or shows no call of the tool.
     """
     try:
         prompt = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"{path}: expected a prompt file in UTF-8, found none ({error}).") from error
+        raise UsageError(f"{path}: expected a prompt file in UTF-8, found none ({error}).") from error
     found = prompt.count(TEXT_SLOT)
     if found != 1:
-        raise PromptError(f"{path}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'.")
+        raise UsageError(f"{path}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'.")
     if tool is not None and f"[{tool}(" not in prompt:
-        raise PromptError(f"{path}: expected examples with calls '[{tool}(...)]', found none.")
+        raise UsageError(f"{path}: expected examples with calls '[{tool}(...)]', found none.")
     return prompt.rstrip("\n")
 
 

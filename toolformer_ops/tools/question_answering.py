@@ -42,7 +42,7 @@ class QuestionAnswering(Tool):
         """The code's version, BM25's numbers, the index, and who reads with which prompt.
 
         Raises:
-            SearchIndexError, ModelError, ToolError: the index or the reader's model is not there.
+            UsageError: the index or the reader's model is not there.
         """
         code, index = self.spec.code_version, index_version(settings)
         reader = BEST_SENTENCE_VERSION
@@ -63,7 +63,7 @@ class QuestionAnswering(Tool):
         """Open the index, and load the reader's model if it has one.
 
         Raises:
-            SearchIndexError, ModelError, ToolError: the index or the reader's model is not there.
+            UsageError: the index or the reader's model is not there.
         """
         index = Bm25Index.open(index_folder(settings), settings.search_threads)
         reader: Reader

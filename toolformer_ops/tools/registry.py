@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import PromptError, ToolError
+from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.tools.base import Tool, ToolSpec
 from toolformer_ops.tools.servers.file_tool import FileTool
 from toolformer_ops.tools.servers.tool_file import tool_files
@@ -91,12 +91,10 @@ def _added_tools() -> tuple[dict[str, Tool], dict[str, str]]:
             tool = FileTool(path)
             name = tool.spec.name.lower()
             if name in {one.lower() for one in PAPER_TOOLS} | set(tools):
-                raise ToolError(  # noqa: TRY301
-                    f"tool file {path}: another tool is called {tool.spec.name}. Rename one of them."
-                )
+                raise ToolError(f"tool file {path}: another tool is called {tool.spec.name}. Rename one of them.")
             tool.prompt  # noqa: B018 - read and checked here, before a run starts
             tools[name] = tool
-        except (ToolError, PromptError) as error:
+        except UsageError as error:
             refused.setdefault(name, str(error))
             logger.warning("a tool is left out: %s", error)
     return tools, refused

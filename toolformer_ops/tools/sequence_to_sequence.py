@@ -29,9 +29,9 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
         ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
         ModelError: nothing is published at an address, the files are not what their stored hashes say, or the tokenizer is code of
             its own.
-        InfrastructureError: the hub does not answer.
-        ConfigurationError, DiskFullError: the local hub cache cannot be written.
-        CorruptObjectError, ObjectStoreError, DiskFullError: a model on S3 cannot be fetched.
+        InfrastructureError: the hub does not answer, or a disk is full.
+        ConfigurationError: the local hub cache cannot be written.
+        CorruptObjectError, ObjectStoreError: a model on S3 cannot be fetched.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer

@@ -44,7 +44,7 @@ class WikiSearch(Tool):
         """Start Java and open the index (about 1 s).
 
         Raises:
-            SearchIndexError: there is no index; the message names the setting.
+            UsageError: there is no index; the message names the setting.
         """
         return WikiSearchRunner(Bm25Index.open(index_folder(settings), settings.search_threads))
 

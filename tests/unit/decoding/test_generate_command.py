@@ -12,7 +12,7 @@ from tests.tool_files import SERVERS, write_tool
 from toolformer_ops.__main__ import app
 from toolformer_ops.cli import decoding
 from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
-from toolformer_ops.errors import EXIT_USAGE, ModelError, ParameterError, ToolError, exit_code
+from toolformer_ops.errors import EXIT_USAGE, ModelError, ToolError, UsageError, exit_code
 
 
 @pytest.fixture
@@ -65,9 +65,9 @@ def test_json_lines_hold_text_calls_and_times_and_k_zero_makes_no_call(folder: s
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("text", "--date", "yesterday"), ParameterError, "--date: expected a date"),
-        ((), ParameterError, "found none"),
-        (("--file", "/no/such/file.txt"), ParameterError, "--file"),
+        (("text", "--date", "yesterday"), UsageError, "--date: expected a date"),
+        ((), UsageError, "found none"),
+        (("--file", "/no/such/file.txt"), UsageError, "--file"),
         (("text", "--tools", "Abacus"), ToolError, "Abacus"),
     ],
 )

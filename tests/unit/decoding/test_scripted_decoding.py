@@ -14,7 +14,7 @@ from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
-from toolformer_ops.errors import ModelError, ParameterError, ToolError
+from toolformer_ops.errors import ModelError, ToolError, UsageError
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput
 
@@ -439,5 +439,5 @@ def test_a_call_that_holds_the_result_of_the_one_before_is_written(decoder: Deco
     [{"max_new_tokens": 0}, {"call_start_rank": -1}, {"calls_per_input": -1}, {"max_call_tokens": 0}, {"stop": ""}],
 )
 def test_settings_out_of_bounds_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match=next(iter(wrong))):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
         DecodingSettings(**wrong)

@@ -15,7 +15,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import GeneratedSequences, WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.decoding.together import Together
-from toolformer_ops.errors import ModelError, ParameterError, ToolError
+from toolformer_ops.errors import ModelError, ToolError, UsageError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedPrompt
 
@@ -145,7 +145,7 @@ def test_generate_streams_settled_tokens(model: WritingModel) -> None:
         expected.pop()
     assert [*streamer.prompt, *streamer.tokens] == expected
     assert streamer.prompt == inputs["input_ids"][0].tolist()
-    with pytest.raises(ParameterError, match="batch of one"):
+    with pytest.raises(UsageError, match="batch of one"):
         model.generate(**model.encode(PROMPTS[:2]), streamer=TextStreamer(model.tokenizer))
 
 
@@ -162,12 +162,12 @@ def test_generate_streams_settled_tokens(model: WritingModel) -> None:
 def test_generate_refuses_what_is_not_greedy_decoding(
     model: WritingModel, arguments: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(UsageError, match=message):
         model.generate(**model.encode(["the shop"]), **arguments)
 
 
 def test_generate_needs_token_ids(model: WritingModel) -> None:
-    with pytest.raises(ParameterError, match="input_ids of shape"):
+    with pytest.raises(UsageError, match="input_ids of shape"):
         model.generate(max_new_tokens=3)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, ModelError, ParameterError, ToolError
+from toolformer_ops.errors import CorpusError, ModelError, ToolError, UsageError
 from toolformer_ops.local.demo.choices import (
     DEMO_DOCUMENTS,
     corpus_choices,
@@ -40,7 +40,7 @@ def test_a_number_of_documents_holds_each_kind_and_is_sixty_or_more_by_default()
     assert [demo_document_count(count) for count in (None, 4, 140)] == [DEMO_DOCUMENTS, 4, 140]
     assert DEMO_DOCUMENTS >= 60
     for count in (0, 3, 141):
-        with pytest.raises(ParameterError, match=f"expected 4 to 140, found {count}"):
+        with pytest.raises(UsageError, match=f"expected 4 to 140, found {count}"):
             demo_document_count(count)
 
 
@@ -66,21 +66,21 @@ def test_a_relative_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
         ({"corpus": " "}, CorpusError, "expected a corpus"),
         ({"tools": ["Calculator,Abacus"]}, ToolError, r"Calculator, Calendar, WikiSearch, QA, MT.*Abacus"),
         ({"model": "org/model"}, ModelError, r"id@revision, found 'org/model'"),
-        ({"parameters": "{"}, ParameterError, "expected a JSON object"),
-        ({"parameters": "[1]"}, ParameterError, "found list"),
-        ({"parameters": '{"sed": 3}'}, ParameterError, "sed"),
-        ({"parameters": '{"finetune_steps": 0}'}, ParameterError, "finetune_steps"),
-        ({"parameters": '{"corpus": "x"}'}, ParameterError, "corpus is given elsewhere"),
+        ({"parameters": "{"}, UsageError, "expected a JSON object"),
+        ({"parameters": "[1]"}, UsageError, "found list"),
+        ({"parameters": '{"sed": 3}'}, UsageError, "sed"),
+        ({"parameters": '{"finetune_steps": 0}'}, UsageError, "finetune_steps"),
+        ({"parameters": '{"corpus": "x"}'}, UsageError, "corpus is given elsewhere"),
         (
             {"thresholds": ["Calculator"]},
-            ParameterError,
+            UsageError,
             "expected TOOL=NATS, such as Calculator=0.3, found 'Calculator'",
         ),
-        ({"thresholds": ["Calculator=much"]}, ParameterError, "found 'Calculator=much'"),
-        ({"thresholds": ["Calculator=nan"]}, ParameterError, "keep_thresholds.Calculator"),
+        ({"thresholds": ["Calculator=much"]}, UsageError, "found 'Calculator=much'"),
+        ({"thresholds": ["Calculator=nan"]}, UsageError, "keep_thresholds.Calculator"),
         ({"thresholds": ["Abacus=1"]}, ToolError, "Abacus"),
-        ({"thresholds": ["MT=0.25"]}, ParameterError, "Set prune_below to 0.25 or lower"),
-        ({"tools": ["QA"], "thresholds": ["MT=1"]}, ParameterError, "expected chosen tools, found MT"),
+        ({"thresholds": ["MT=0.25"]}, UsageError, "Set prune_below to 0.25 or lower"),
+        ({"tools": ["QA"], "thresholds": ["MT=1"]}, UsageError, "expected chosen tools, found MT"),
     ],
 )
 def test_what_cannot_be_is_named(

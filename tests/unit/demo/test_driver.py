@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 
 from toolformer_ops.airflow_tasks.airflow_client import TaskState
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import AirflowError, AirflowNotReadyError, RunFailedError
+from toolformer_ops.errors import AirflowError, AirflowNotReadyError, ToolformerError
 from toolformer_ops.local.demo import driver
 from toolformer_ops.local.demo.driver import watch
 from toolformer_ops.local.demo.progress import Snapshot
@@ -116,7 +116,7 @@ QA, MT, FINISH = failed("QA.annotate", "1", 1), failed("MT.annotate", "2"), fail
 def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log_is(
     console: Console, tasks: list[TaskState], said: list[str]
 ) -> None:
-    with pytest.raises(RunFailedError, match="annotate_corpus run-1 ended as failed"):
+    with pytest.raises(ToolformerError, match="annotate_corpus run-1 ended as failed"):
         run_dag(console, ScriptedAirflow(["failed"], tasks), "annotate_corpus")
     assert [part for part in said if part not in written(console)] == []
     assert written(console).count("said something") <= 1
@@ -145,7 +145,7 @@ def run_dag(console: Console, airflow: ScriptedAirflow, dag_id: str) -> bool:
 
 def test_a_run_that_succeeds_returns_and_one_that_fails_raises(console: Console) -> None:
     assert run_dag(console, ScriptedAirflow(["success"]), "build_wiki_index")
-    with pytest.raises(RunFailedError, match="build_wiki_index run-1 ended as failed"):
+    with pytest.raises(ToolformerError, match="build_wiki_index run-1 ended as failed"):
         run_dag(console, ScriptedAirflow(["failed"], [failed("build_index")]), "build_wiki_index")
 
 
@@ -154,7 +154,7 @@ def test_a_run_whose_release_alone_failed_has_ended_where_no_call_was_kept(
 ) -> None:
     monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(kept_nothing=True)])
     assert not run_dag(console, ScriptedAirflow(["failed"], [failed("release"), FINISH]), "annotate_corpus")
-    with pytest.raises(RunFailedError):
+    with pytest.raises(ToolformerError):
         run_dag(console, ScriptedAirflow(["failed"], [failed("release"), QA]), "annotate_corpus")
 
 

@@ -15,7 +15,7 @@ from tests.unit.evaluation import published_files as published
 from tests.unit.evaluation.fake_writing_model import FakeWritingModel, made_call
 from toolformer_ops.config import load_settings
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt
-from toolformer_ops.errors import ParameterError, ToolError
+from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.evaluation import running
 from toolformer_ops.evaluation.comparing import compare
 from toolformer_ops.evaluation.data_files import DataFolder
@@ -218,7 +218,7 @@ def test_a_whole_suite_goes_on_without_a_data_set_but_a_named_one_must_be_there(
 
 @pytest.mark.parametrize("name", ["maths", "math:squad", "", "perplexity:lama"])
 def test_a_suite_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ParameterError, match="--suite: expected"):
+    with pytest.raises(UsageError, match="--suite: expected"):
         loaded(tmp_path, Outcome(), name)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.evaluation import published_files as published
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import EvaluationDataError, PromptError
+from toolformer_ops.errors import EvaluationDataError, UsageError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.dateset import SIZES
 from toolformer_ops.evaluation.records import Question
@@ -335,9 +335,9 @@ def test_questions_that_begin_alike_share_their_head(data: Path) -> None:
 
 
 def test_a_prompt_without_its_slot_is_refused() -> None:
-    with pytest.raises(PromptError, match=r"expected the slots context, question once each, found question"):
+    with pytest.raises(UsageError, match=r"expected the slots context, question once each, found question"):
         ZeroShotPrompt("word_problem", "{question} The answer is")
-    with pytest.raises(PromptError):
+    with pytest.raises(UsageError):
         ZeroShotPrompt("question", "{question} {question}")
 
 

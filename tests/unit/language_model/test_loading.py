@@ -23,7 +23,6 @@ from tests.unit.language_model.conftest import TEXT, TextToSample, calculator, f
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import (
     ConfigurationError,
-    DiskFullError,
     InfrastructureError,
     ModelError,
     ToolError,
@@ -244,7 +243,7 @@ def test_a_hub_that_cannot_serve_is_told_from_one_that_has_no_such_model(status:
     [
         (errno.EACCES, ConfigurationError, "found: .*/home/nobody.*Set HF_HOME"),
         (errno.EROFS, ConfigurationError, "found: .*/home/nobody.*Set HF_HOME"),
-        (errno.ENOSPC, DiskFullError, "expected space on the disk at /home/nobody"),
+        (errno.ENOSPC, InfrastructureError, "expected space on the disk at /home/nobody"),
     ],
 )
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from tests.tiny_models import train_tokenizer
-from toolformer_ops.errors import ModelError, PromptError
+from toolformer_ops.errors import ModelError, UsageError
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import Tokenization, start_token_ids, word_start_tokens
 
@@ -181,5 +181,5 @@ def test_a_prompt_gives_what_stands_before_and_after_its_slot() -> None:
     ],
 )
 def test_a_prompt_whose_slot_cannot_be_filled_is_refused(template: str, message: str) -> None:
-    with pytest.raises(PromptError, match=message):
+    with pytest.raises(UsageError, match=message):
         AnnotationPrompt("QA", template)

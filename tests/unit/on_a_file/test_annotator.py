@@ -9,7 +9,7 @@ import pytest
 
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_USAGE, CorpusError, ParameterError, exit_code
+from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.on_a_file.annotator import annotate_file, filter_lines
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -61,12 +61,12 @@ def test_nats_for_each_second_need_the_seconds_of_a_call(tmp_path: Path, model: 
     seconds = {"call_seconds": {"Calculator": 0.5}}
     assert lines(tmp_path, nats_per_second=2.0, **seconds)[SUM.index(" 5")]["kept"]  # saves exactly 1 nat
     assert not lines(tmp_path, nats_per_second=2.01, **seconds)[SUM.index(" 5")]["kept"]
-    with pytest.raises(ParameterError, match="expected the seconds of a call of Calculator, found none"):
+    with pytest.raises(UsageError, match="expected the seconds of a call of Calculator, found none"):
         lines(tmp_path, nats_per_second=2.0)
 
 
 def test_a_keep_threshold_below_prune_below_is_refused(tmp_path: Path, model: FakeLanguageModel) -> None:
-    with pytest.raises(ParameterError, match="at least prune_below"):
+    with pytest.raises(UsageError, match="at least prune_below"):
         lines(tmp_path, keep_thresholds={"Calculator": 0.1})
     assert lines(tmp_path, keep_thresholds={"Calculator": 0.1}, prune_below=0.1)
 

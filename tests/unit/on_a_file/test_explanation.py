@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.explanation import explain_call, explanation_table, token_at
 from toolformer_ops.records import content_uuid
@@ -50,7 +50,7 @@ def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
     explanation_table(found)
     assert f"information of the result: {found['information']:.3f} nats" in " ".join(capsys.readouterr().out.split())
     printed.write_text('{"call": "Calculator(1 + 1)"}\n')
-    with pytest.raises(ParameterError, match="annotate FILE --all"):
+    with pytest.raises(UsageError, match="annotate FILE --all"):
         explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
 
 
@@ -64,14 +64,14 @@ def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path, capsys: 
 def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
     starts, text = (0, 5, 10), "There were two"
     assert [token_at(starts, text, at) for at in (5, 6, 10, 11)] == [1, 1, 2, 2]
-    with pytest.raises(ParameterError, match=r"found 8\. The nearest are 10, 5\."):
+    with pytest.raises(UsageError, match=r"found 8\. The nearest are 10, 5\."):
         token_at(starts, text, 8)
-    with pytest.raises(ParameterError, match="one token"):
+    with pytest.raises(UsageError, match="one token"):
         token_at((0,), "There", 0)
 
 
 def test_a_date_that_is_none_is_refused(tiny_model_dir: Path) -> None:
-    with pytest.raises(ParameterError, match="2023-01-30"):
+    with pytest.raises(UsageError, match="2023-01-30"):
         explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
 
 
@@ -84,5 +84,5 @@ def test_an_offset_that_cannot_be_used_is_refused_before_the_model_and_the_tool_
     monkeypatch.setattr("toolformer_ops.on_a_file.explanation.load_scoring_model", load)
     monkeypatch.setattr("toolformer_ops.on_a_file.explanation.run_tool", load)
     for at in (999, -1, 0):
-        with pytest.raises(ParameterError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
+        with pytest.raises(UsageError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
             explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))

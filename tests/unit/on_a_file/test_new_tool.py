@@ -11,7 +11,7 @@ import pytest
 
 from tests.tool_files import SERVERS, forget_tools
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ParameterError, ToolError
+from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.on_a_file.new_tool import NewTool, refresh_tool, run_examples, write_new_tool
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import get_tool
@@ -79,7 +79,7 @@ def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) ->
 def test_an_example_that_could_not_be_sent_is_named_and_nothing_is_left(
     settings: Settings, examples: str, said: str
 ) -> None:
-    with pytest.raises(ParameterError, match=said):
+    with pytest.raises(UsageError, match=said):
         made(settings, "weather", examples)
     assert list(settings.tools_folder.iterdir()) == []
 
@@ -103,9 +103,9 @@ def test_nothing_is_written_over(settings: Settings) -> None:
     made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
     (settings.tools_folder / "echo.toml").unlink()
     forget_tools()
-    with pytest.raises(ParameterError, match=r"echo\.txt.*Remove it, or choose another"):
+    with pytest.raises(UsageError, match=r"echo\.txt.*Remove it, or choose another"):
         made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
-    with pytest.raises(ParameterError, match="calculator, which is a tool already"):
+    with pytest.raises(UsageError, match="calculator, which is a tool already"):
         made(settings, "echo", "It is [Calculator(a)] a.", name="calculator")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.errors import SearchIndexError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, fingerprint_of, read_manifest, write_manifest
 
 MANIFEST = IndexManifest("f" * 64, "wiki.jsonl", "0" * 64, {"passage_words": 100}, 3, 5, {"no_text": 1}, 0, "lucene-1")
@@ -18,7 +18,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_missing_index_names_the_folder_the_setting_and_the_command(tmp_path: Path) -> None:
-    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX") as error:
+    with pytest.raises(UsageError, match="TOOLFORMER_WIKI_INDEX") as error:
         read_manifest(tmp_path / "nowhere")
     assert str(tmp_path / "nowhere") in str(error.value)
     assert "build-index" in str(error.value)
@@ -27,13 +27,13 @@ def test_a_missing_index_names_the_folder_the_setting_and_the_command(tmp_path: 
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"fingerprint": "f"}', '"x"'])
 def test_a_damaged_manifest_is_no_index(tmp_path: Path, content: str) -> None:
     (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(SearchIndexError, match=r"manifest\.json"):
+    with pytest.raises(UsageError, match=r"manifest\.json"):
         read_manifest(tmp_path)
 
 
 def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
     write_manifest(tmp_path, dataclasses.replace(MANIFEST, format=99))
-    with pytest.raises(SearchIndexError, match="format 1, found 99"):
+    with pytest.raises(UsageError, match="format 1, found 99"):
         read_manifest(tmp_path)
 
 

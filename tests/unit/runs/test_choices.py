@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import (
     PRESETS,
     FinetuningChoices,
@@ -52,7 +52,7 @@ def test_the_defaults_are_the_papers() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_by_name(change: dict[str, object], named: str) -> None:
-    with pytest.raises(ParameterError, match=named):
+    with pytest.raises(UsageError, match=named):
         RunChoices.parse({**LEAST, **change})
 
 
@@ -68,7 +68,7 @@ def test_tools_are_taken_in_any_capitals_and_kept_by_their_registered_names() ->
     [("{", "expected a JSON object, found '{'"), ("[1]", "found list"), ('{"seed": -1}', "seed"), ("3", "found int")],
 )
 def test_what_is_no_json_object_of_choices_is_refused(text: str, named: str) -> None:
-    with pytest.raises(ParameterError, match=named):
+    with pytest.raises(UsageError, match=named):
         RunChoices.parse_json(text)
 
 
@@ -87,9 +87,9 @@ def test_a_keep_threshold_may_come_in_a_field_of_its_own() -> None:
 def test_the_thresholds_of_a_run_are_of_its_tools_and_not_below_what_is_pruned() -> None:
     chosen = RunChoices.parse({**LEAST, "tools": ["MT", "QA"], "keep_threshold_QA": 2})
     assert chosen.kept_from() == {"MT": 0.5, "QA": 2.0}
-    with pytest.raises(ParameterError, match=r"expected chosen tools, found QA\. Choose the tool"):
+    with pytest.raises(UsageError, match=r"expected chosen tools, found QA\. Choose the tool"):
         RunChoices.parse({**LEAST, "tools": ["MT"], "keep_threshold_QA": 2}).kept_from()
-    with pytest.raises(ParameterError, match=r"found 0\.25 for MT .*Set prune_below to 0.25"):
+    with pytest.raises(UsageError, match=r"found 0\.25 for MT .*Set prune_below to 0.25"):
         RunChoices.parse({**LEAST, "keep_threshold_MT": 0.25}).kept_from()
 
 
@@ -166,7 +166,7 @@ def test_every_field_has_a_title_a_description_and_a_section() -> None:
 
 @pytest.mark.parametrize("suite", ["lama", "math", "qa", "mlqa", "perplexity"])
 def test_suites_that_read_files_need_their_folder_when_the_run_starts(suite: str) -> None:
-    with pytest.raises(ParameterError, match=f"evaluation_data must name the folder .* {suite}"):
+    with pytest.raises(UsageError, match=f"evaluation_data must name the folder .* {suite}"):
         RunChoices.parse({**LEAST, "evaluation_suites": ["temporal", suite]})
     assert RunChoices.parse({**LEAST, "evaluation_suites": [suite], "evaluation_data": "data"})
     assert RunChoices.parse({**LEAST, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.errors import ParameterError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
@@ -212,5 +212,5 @@ def test_the_runs_keep_threshold_goes_before_the_tools_and_is_refused_below_prun
     if isinstance(threshold, float):
         assert choices(**values).keep_threshold(SPEC) == threshold
     else:
-        with pytest.raises(ParameterError, match=threshold):
+        with pytest.raises(UsageError, match=threshold):
             choices(**values).keep_threshold(SPEC)

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.tools.fake_passages import FakeIndex
 from tests.unit.tools.test_wiki_search import settings_with_index
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, SearchIndexError, ToolError
+from toolformer_ops.errors import ModelError, ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.question_answering import TOOL, BestSentenceReader, QuestionAnsweringRunner
@@ -151,5 +151,5 @@ def test_a_model_reader_without_its_checkpoint_fails_before_anything_runs(
 
 
 def test_without_an_index_nothing_opens(tmp_path: Path) -> None:
-    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX"):
+    with pytest.raises(UsageError, match="TOOLFORMER_WIKI_INDEX"):
         TOOL.open(Settings(wiki_index=str(tmp_path / "nowhere")), pytest.fail)

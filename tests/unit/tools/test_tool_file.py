@@ -12,7 +12,7 @@ import pytest
 
 from tests.tool_files import PROMPT, forget_tools, write_tool
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
-from toolformer_ops.errors import ParameterError, PromptError, RejectedInputError, ToolError
+from toolformer_ops.errors import RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.costs import CallCost, given_costs, with_costs
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_used_is_left_out_and_named(
 def test_a_prompt_without_a_call_of_it_is_an_error(tools_folder: Path) -> None:
     path = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     path.with_suffix(".txt").write_text("Input: {text}\nOutput:")
-    with pytest.raises(PromptError, match=r"expected examples with calls '\[Echo\(...\)\]'"):
+    with pytest.raises(UsageError, match=r"expected examples with calls '\[Echo\(...\)\]'"):
         FileTool(path).prompt  # noqa: B018
     with pytest.raises(ToolError, match="expected examples"):
         get_tool("Echo")
@@ -172,7 +172,7 @@ def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_
     asked = {"corpus": "c", "model": "m", "tools": ["Calculator", "Echo", "Weather"], "nats_per_price": 0.5}
     free = FileTool(write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)).version(Settings(), "model")
     weather(tools_folder)
-    with pytest.raises(ParameterError, match=r"expected prices in one unit among the chosen tools, found none\."):
+    with pytest.raises(UsageError, match=r"expected prices in one unit among the chosen tools, found none\."):
         RunChoices.parse(asked).kept_from()
     dear = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE, tables='[cost]\nprice = 3\nunit = "cent"')
     assert FileTool(dear).version(Settings(), "model") == free
@@ -185,7 +185,7 @@ def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_
     assert with_costs(cheap, given_costs(cheap)) == cheap  # 0.75 nats, of a threshold of 1
     weather(tools_folder, tables='[fixed]\nkey = "k"\n[cost]\nprice = 1\nunit = "token"')
     forget_tools()
-    with pytest.raises(ParameterError, match=r"in one unit .* found cent \(Echo\), token \(Weather\)"):
+    with pytest.raises(UsageError, match=r"in one unit .* found cent \(Echo\), token \(Weather\)"):
         choices.kept_from()
 
 

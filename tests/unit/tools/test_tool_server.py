@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.tool_files import served, write_tool
-from toolformer_ops.errors import ToolError, ToolServerError
+from toolformer_ops.errors import InfrastructureError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
 from toolformer_ops.tools.servers import file_tool
@@ -160,7 +160,7 @@ def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_ans
 def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path, opened: Open) -> None:
     runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 2\nconcurrency = 1"))
     with pytest.raises(
-        ToolServerError, match=r"tool Echo: expected answers, found none to 2 inputs in a row: .*dying with"
+        InfrastructureError, match=r"tool Echo: expected answers, found none to 2 inputs in a row: .*dying with"
     ):
         ask(runner, "die:1", "die:2", "last")
     # It has one input to show that it is there again.
@@ -169,9 +169,9 @@ def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path
 
 def test_a_server_that_is_gone_or_lists_no_tools_is_no_reason_of_an_input(tmp_path: Path, opened: Open) -> None:
     runner = opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
-    with pytest.raises(ToolServerError, match=r"expected a server that answers, found: .*no key for the service"):
+    with pytest.raises(InfrastructureError, match=r"expected a server that answers, found: .*no key for the service"):
         ask(runner, "first", "die:1")
-    with pytest.raises(ToolServerError, match=r"expected its list of tools, found: Method not found"):
+    with pytest.raises(InfrastructureError, match=r"expected its list of tools, found: Method not found"):
         opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "unlisted"}}))
 
 
@@ -234,9 +234,11 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         assert ask(runner, 'amount: 26.2, unit: "miles"', 'amount: "x", unit: "miles"') == [
             "42.2 a-secret", "argument_not_of_the_schema",
         ]  # fmt: skip
-    with pytest.raises(ToolServerError, match=r"tool Convert: expected a server that answers, .*is http://127.0.0.1"):
+    with pytest.raises(
+        InfrastructureError, match=r"tool Convert: expected a server that answers, .*is http://127.0.0.1"
+    ):
         ask(runner, 'amount: 1, unit: "miles"')
-    with pytest.raises(ToolServerError):
+    with pytest.raises(InfrastructureError):
         opened(path)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.tools.fake_passages import FakeIndex
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import SearchIndexError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
 from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, write_manifest
@@ -76,7 +76,7 @@ def test_a_new_index_is_a_new_version_and_another_model_is_not(tmp_path: Path) -
 
 def test_without_an_index_neither_version_nor_open_goes_on(tmp_path: Path) -> None:
     settings = Settings(wiki_index=str(tmp_path / "nowhere"))
-    with pytest.raises(SearchIndexError, match="TOOLFORMER_WIKI_INDEX"):
+    with pytest.raises(UsageError, match="TOOLFORMER_WIKI_INDEX"):
         TOOL.version(settings, "model")
-    with pytest.raises(SearchIndexError, match="build-index"):
+    with pytest.raises(UsageError, match="build-index"):
         TOOL.open(settings, pytest.fail)

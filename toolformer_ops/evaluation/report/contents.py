@@ -96,7 +96,7 @@ def gather(settings: Settings, store: ObjectStore, run_id: str) -> ReportContent
     """The contents of a run's page.
 
     Raises:
-        ParameterError: there is no such run.
+        UsageError: there is no such run.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
     with database.transaction(database.connect(settings)) as connection:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, PromptError, WrongFormatError
+from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, UsageError, WrongFormatError
 from toolformer_ops.evaluation.data_files import DataFile, DataFolder
 from toolformer_ops.evaluation.numbers import first_number, first_number_is_right
 from toolformer_ops.evaluation.records import Question
@@ -52,7 +52,7 @@ class ZeroShotPrompt:
         found = sorted(_SLOT.findall(self.template))
         expected = sorted(SLOTS.get(self.name, ()))
         if found != expected or not expected:
-            raise PromptError(
+            raise UsageError(
                 f"prompt {self.name}: expected the slots {', '.join(expected) or 'of a known prompt'} once each, found "
                 f"{', '.join(found) or 'none'}. Write each as {{name}}."
             )
@@ -72,13 +72,13 @@ def load_prompt(name: str) -> ZeroShotPrompt:
     """The prompt in `prompts/NAME.txt`.
 
     Raises:
-        PromptError: there is no such file, or its slots are others.
+        UsageError: there is no such file, or its slots are others.
     """
     path = PROMPTS / f"{name}.txt"
     try:
         return ZeroShotPrompt(name, path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise PromptError(f"expected the prompt {path}, found {error.strerror}. Install the project again.") from error
+        raise UsageError(f"expected the prompt {path}, found {error.strerror}. Install the project again.") from error
 
 
 def with_question_mark(question: str) -> str:

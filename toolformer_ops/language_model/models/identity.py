@@ -77,13 +77,13 @@ def model_identity(
     `settings` (the deployment's where None) say where S3, the cache and the hub are.
 
     Raises:
-        InfrastructureError: the hub does not answer.
-        ConfigurationError, DiskFullError: the local hub cache cannot be written.
-        ParameterError: this deployment lets nobody read there.
+        InfrastructureError: the hub does not answer, a disk is full, or the cache has no room for the files that are to be read.
+        ConfigurationError: the local hub cache cannot be written.
+        UsageError: this deployment lets nobody read there.
         ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a hub id has no pinned
             revision; or a file was read and is not what its stored hash says; or it cannot annotate.
         CorruptObjectError: the manifest or a file on S3 was changed or damaged.
-        ObjectStoreError, DiskFullError: S3 cannot be reached; the cache has no room for the files that are to be read.
+        ObjectStoreError: S3 cannot be reached.
     """
     if path_or_hub_id.startswith(S3):
         published = published_model(path_or_hub_id, settings)
@@ -111,9 +111,9 @@ def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path 
     For an `s3://` address this is the folder in the cache, which is filled where it does not hold the model yet.
 
     Raises:
-        ParameterError: this deployment lets nobody read there.
+        UsageError: this deployment lets nobody read there.
         ModelError: a path or an address is meant, and it holds no model, or a link to a file that nobody may read.
-        CorruptObjectError, ObjectStoreError, DiskFullError: as `model_identity`.
+        CorruptObjectError, ObjectStoreError, InfrastructureError: as `model_identity`.
     """
     if path_or_hub_id.startswith(S3):
         return _fetched(published_model(path_or_hub_id, settings), settings)
@@ -231,8 +231,8 @@ def _look_for_hub_model(hub_id: str, revision: str, settings: Settings | None) -
 def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> ToolformerError:
     """The error for a hub model that can neither be downloaded nor found among those downloaded before.
 
-    An `InfrastructureError` if the hub did not answer or could not serve, a `DiskFullError` or `ConfigurationError` if the local
-    hub cache cannot be written, a `ModelError` if the hub said that there is no such model.
+    An `InfrastructureError` if the hub did not answer or could not serve, or the disk is full; a `ConfigurationError` if the local
+    hub cache cannot be written; a `ModelError` if the hub said that there is no such model.
     """
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if full := disk_full(error):

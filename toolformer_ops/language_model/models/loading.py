@@ -37,8 +37,8 @@ def load_network(
 
     Raises:
         ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device cannot be used.
-        InfrastructureError: the hub does not answer, or no GPU is there.
-        CorruptObjectError, ObjectStoreError, DiskFullError: a model on S3 cannot be fetched.
+        InfrastructureError: the hub does not answer, no GPU is there, or a disk is full.
+        CorruptObjectError, ObjectStoreError: a model on S3 cannot be fetched.
     """
     identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
     network = load_weights(path_or_hub_id, revision, dtype, device, threads, settings)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import AlreadyPublishedError, ParameterError
+from toolformer_ops.errors import AlreadyPublishedError, UsageError
 from toolformer_ops.language_model.models.identity import (
     S3,
     hub_model_missing,
@@ -48,19 +48,17 @@ def publish_model(
 
     Raises:
         ModelError: there is no such model, or it has no safetensors or no tokenizer.
-        ParameterError: the name cannot be a part of an address, or the model is on S3 already.
+        UsageError: the name cannot be a part of an address, or the model is on S3 already.
         AlreadyPublishedError: another model has this name.
         ObjectStoreError: S3 refuses.
     """
     if path_or_hub_id.startswith(S3):
-        raise ParameterError(
-            f"expected a folder or a hub id with its revision, found {path_or_hub_id}, which is on S3."
-        )
+        raise UsageError(f"expected a folder or a hub id with its revision, found {path_or_hub_id}, which is on S3.")
     folder = local_folder(path_or_hub_id, settings)
     place = folder or _downloaded(path_or_hub_id, require_hub_revision(path_or_hub_id, revision), settings)
     name = name or path_or_hub_id.rstrip("/").rpartition("/")[2] if folder is None else name or folder.name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise ParameterError(f"--name: expected letters, digits, '.', '_' and '-', found {name!r}.")
+        raise UsageError(f"--name: expected letters, digits, '.', '_' and '-', found {name!r}.")
     identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
     files = {
         path.relative_to(place).as_posix(): path

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, ModelError, ParameterError
+from toolformer_ops.errors import CorpusError, ModelError, UsageError
 from toolformer_ops.language_model.models.identity import S3
 from toolformer_ops.local.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.local.demo.model import demo_model_path
@@ -33,7 +33,7 @@ def demo_choices(corpus: str, model: str, **choices: object) -> RunChoices:
     """Return the demo's choices for a corpus and a model; `choices` go before the preset's numbers.
 
     Raises:
-        ParameterError: a choice is unknown or out of its bounds.
+        UsageError: a choice is unknown or out of its bounds.
     """
     return RunChoices.parse({"preset": PRESET, "corpus": corpus, "model": model, **choices})
 
@@ -42,12 +42,12 @@ def demo_document_count(asked: int | None) -> int:
     """Return how many documents of the demo corpus to take.
 
     Raises:
-        ParameterError: fewer than one of each kind, or more than there are.
+        UsageError: fewer than one of each kind, or more than there are.
     """
     there_are = demo_size()
     count = DEMO_DOCUMENTS if asked is None else asked
     if not len(OWN_KINDS) < count <= there_are:
-        raise ParameterError(f"--documents: expected {len(OWN_KINDS) + 1} to {there_are}, found {count}.")
+        raise UsageError(f"--documents: expected {len(OWN_KINDS) + 1} to {there_are}, found {count}.")
     return count
 
 
@@ -72,7 +72,7 @@ def corpus_choices(
         thresholds: keep thresholds as TOOL=NATS; one item may hold several with commas or spaces between them.
 
     Raises:
-        CorpusError, ToolError, ModelError, ParameterError: what was typed cannot be; nothing was started.
+        UsageError: what was typed cannot be; nothing was started.
     """
     choices = values_in(parameters.strip() or "{}")
     typed = [name for item in tools for name in item.replace(",", " ").split()]
@@ -82,15 +82,13 @@ def corpus_choices(
         choices["document_limit"] = limit
     for name in ("corpus", "model"):
         if name in choices:
-            raise ParameterError(f"--parameters: {name} is given elsewhere on the command line.")
+            raise UsageError(f"--parameters: {name} is given elsewhere on the command line.")
     for item in [found for several in thresholds for found in several.replace(",", " ").split()]:
         tool, _, nats = item.partition("=")
         try:
             choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)
         except ValueError as error:
-            raise ParameterError(
-                f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}."
-            ) from error
+            raise UsageError(f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}.") from error
     chosen = demo_choices(
         corpus_uri(settings, corpus), model_name(settings, model or settings.default_model), **choices
     )
@@ -103,7 +101,7 @@ def corpus_uri(settings: Settings, corpus: str) -> str:
 
     Raises:
         CorpusError: there is nothing at a local path, or it is no address of files.
-        ParameterError: this deployment lets no run read there.
+        UsageError: this deployment lets no run read there.
     """
     if not corpus.strip():
         raise CorpusError("expected a corpus, found none. Give a path or s3:// address: toolformer-ops run posts.jsonl")

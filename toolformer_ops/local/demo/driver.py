@@ -20,7 +20,7 @@ from rich.console import Console
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import AirflowError, NoKeptCallError, RunFailedError, ToolformerError
+from toolformer_ops.errors import AirflowError, NoKeptCallError, ToolformerError
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.choices import PRESET, demo_choices
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
@@ -56,8 +56,7 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
     `deployed`: through the services that the settings name, on other machines perhaps, so that model and Wikipedia go there by S3.
 
     Raises:
-        RunFailedError: a DAG run failed, and what failed was printed.
-        ToolformerError: something could not be prepared or reached.
+        ToolformerError: a DAG run failed, and what failed was printed; or something could not be prepared or reached.
     """
     started = time.monotonic()
     if not deployed:
@@ -144,7 +143,7 @@ def run_dags(
     """Build the index of the KILT records if a tool needs it, annotate, and report.
 
     Raises:
-        RunFailedError: a DAG run failed, and what failed was printed.
+        ToolformerError: a DAG run failed, and what failed was printed.
         NoKeptCallError: all is done, and no call was kept; the report says which come nearest.
         KeyboardInterrupt: the user left; the run continues, and where to look was printed.
     """
@@ -233,7 +232,7 @@ def _watch(
     finally:
         engine.dispose()
     print_failure(console, client, dag_id, run_id, causes)
-    raise RunFailedError(f"{dag_id} {run_id} ended as {state}. Look at {url}")
+    raise ToolformerError(f"{dag_id} {run_id} ended as {state}. Look at {url}")
 
 
 def watch(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from toolformer_ops.errors import SearchIndexError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, read_manifest
 from toolformer_ops.tools.retrieval.java_runtime import java_class, java_thread, start_java
 from toolformer_ops.tools.retrieval.kilt_records import Passage
@@ -119,7 +119,7 @@ class Bm25Index:
         """Open the index in `index_dir`: about 1 s, nearly all of it Java's start.
 
         Raises:
-            SearchIndexError: there is no whole index there.
+            UsageError: there is no whole index there.
         """
         manifest = read_manifest(index_dir)
         folder = index_dir / manifest.folder
@@ -133,13 +133,9 @@ class Bm25Index:
             searcher.set_bm25(K1, B)
             found = int(searcher.get_total_num_docs())
         except Exception as error:
-            raise SearchIndexError(
-                f"expected a Lucene index in {folder}, found {error}. Build the index again."
-            ) from error
+            raise UsageError(f"expected a Lucene index in {folder}, found {error}. Build the index again.") from error
         if found != manifest.passages:
-            raise SearchIndexError(
-                f"{folder}: expected {manifest.passages} passages, found {found}. Build the index again."
-            )
+            raise UsageError(f"{folder}: expected {manifest.passages} passages, found {found}. Build the index again.")
         return cls(searcher, folder, manifest, threads)
 
     def search(self, queries: Sequence[str], top: int) -> list[SearchAnswer]:

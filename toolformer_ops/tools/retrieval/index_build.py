@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock
 
-from toolformer_ops.errors import RejectedInputError, SearchIndexError
+from toolformer_ops.errors import RejectedInputError, UsageError
 from toolformer_ops.tools.retrieval.bm25_index import stored_form
 from toolformer_ops.tools.retrieval.index_manifest import (
     MANIFEST,
@@ -74,7 +74,7 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
     """Make `index_dir` hold an index of the source, unless it does already.
 
     Raises:
-        SearchIndexError: the source holds no passage, or Lucene did not take all of them.
+        UsageError: the source holds no passage, or Lucene did not take all of them.
     """
     index_dir.mkdir(parents=True, exist_ok=True)
     start_java(threads)
@@ -134,7 +134,7 @@ def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
         return None
     try:
         manifest = read_manifest(index_dir)
-    except SearchIndexError as error:
+    except UsageError as error:
         _log.warning("building again: %s", error)
         return None
     if source_fingerprint(open_source) != manifest.fingerprint:
@@ -164,12 +164,12 @@ def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
     finally:
         indexer.close()
     if tally.passages == 0:
-        raise SearchIndexError(
+        raise UsageError(
             f"expected KILT records with text, found {tally.documents} articles without passages and rejected "
             f"{dict(tally.rejected)}. Check the source."
         )
     if accepted != tally.passages or _passages_in(folder) != tally.passages:
-        raise SearchIndexError(
+        raise UsageError(
             f"expected Lucene to take {tally.passages} passages, found {accepted} in {folder}. Is the disk full?"
         )
     return tally

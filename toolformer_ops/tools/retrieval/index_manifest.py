@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolformer_ops.errors import SearchIndexError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.retrieval.java_runtime import pyserini_version
 from toolformer_ops.tools.retrieval.kilt_records import PASSAGE_RULES, PASSAGE_WORDS
@@ -72,23 +72,21 @@ def read_manifest(index_dir: Path) -> IndexManifest:
     """The manifest of the index in `index_dir`.
 
     Raises:
-        SearchIndexError: there is none, or it is not one of ours; the message names the folder and the setting.
+        UsageError: there is none, or it is not one of ours; the message names the folder and the setting.
     """
     path = index_dir / MANIFEST
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         manifest = IndexManifest(**fields)
     except FileNotFoundError as error:
-        raise SearchIndexError(
+        raise UsageError(
             f"expected a search index in {index_dir} (setting TOOLFORMER_WIKI_INDEX), found no {MANIFEST}. "
             "Build one: `toolformer-ops stage build-index --source KILT.jsonl`, or trigger the DAG build_wiki_index."
         ) from error
     except (OSError, ValueError, TypeError) as error:
-        raise SearchIndexError(
-            f"expected an index manifest in {path}, found {error}. Build the index again."
-        ) from error
+        raise UsageError(f"expected an index manifest in {path}, found {error}. Build the index again.") from error
     if manifest.format != FORMAT:
-        raise SearchIndexError(f"{path}: expected format {FORMAT}, found {manifest.format}. Build the index again.")
+        raise UsageError(f"{path}: expected format {FORMAT}, found {manifest.format}. Build the index again.")
     return manifest
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ObjectNotFoundError, SearchIndexError
+from toolformer_ops.errors import ObjectNotFoundError, UsageError
 from toolformer_ops.tools.retrieval.index_manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def index_version(settings: Settings) -> str:
     """`index=` and the beginning of the fingerprint, for the versions of the tools that search.
 
     Raises:
-        SearchIndexError: there is no index; the message names the setting.
+        UsageError: there is no index; the message names the setting.
         CorruptObjectError: the manifest on S3 was changed after it was published.
     """
     published = _published(settings)
@@ -45,8 +45,8 @@ def index_folder(settings: Settings) -> Path:
     """The folder of the index that is searched; a published one is fetched into the cache.
 
     Raises:
-        SearchIndexError, CorruptObjectError: as `index_version`.
-        ObjectStoreError, DiskFullError: it cannot be fetched.
+        UsageError, CorruptObjectError: as `index_version`.
+        ObjectStoreError, InfrastructureError: it cannot be fetched.
     """
     from toolformer_ops.storage import artifacts
 
@@ -73,7 +73,7 @@ def _published(settings: Settings) -> "Artifact | None":
     if not address and settings.runner == "kubernetes":
         address = artifacts.newest(settings, "index")
         if address is None:
-            raise SearchIndexError(
+            raise UsageError(
                 "expected a published search index, found none. Trigger the DAG build_wiki_index, or set TOOLFORMER_WIKI_INDEX to "
                 "the address of one, or to a folder that all pods see."
             )
@@ -82,12 +82,12 @@ def _published(settings: Settings) -> "Artifact | None":
     try:
         published = artifacts.find(settings, address, "index")
     except ObjectNotFoundError as error:
-        raise SearchIndexError(
+        raise UsageError(
             f"expected a published search index at {address} (setting TOOLFORMER_WIKI_INDEX, or the newest), found none: {error}. "
             "Trigger the DAG build_wiki_index."
         ) from error
     if not published.manifest.identity:
-        raise SearchIndexError(
+        raise UsageError(
             f"{address}: expected a search index, found a publication of another kind. Give an address below indices/."
         )
     return published

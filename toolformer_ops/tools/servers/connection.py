@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from dotenv import dotenv_values
 
 from toolformer_ops.config import state_dir
-from toolformer_ops.errors import NoAnswerError, RejectedInputError, ToolError, ToolServerError, UsageError
+from toolformer_ops.errors import InfrastructureError, NoAnswerError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.local_paths import read_beside
 from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.tools.servers.tool_file import SECRET, RecordedPart, ToolFile
@@ -79,7 +79,7 @@ class Connection:
 
         Raises:
             ToolError: it cannot be started, refuses, has no such tool, or its OpenAPI document cannot be read.
-            ToolServerError: it does not answer now.
+            InfrastructureError: it does not answer now.
         """
         try:
             self._client = self._new_client()
@@ -134,7 +134,7 @@ class Connection:
             await asyncio.sleep(STDERR_SECONDS)
             refuses = bool(server.command) or 400 <= (_status(error) or 0) < 408
             what = f"start it by hand: {' '.join(server.command)}" if server.command else f"is {server.url} right?"
-            raise (ToolError if refuses else ToolServerError)(
+            raise (ToolError if refuses else InfrastructureError)(
                 self.told(f"expected a server that answers, found: {reached}", f"Look at its log, or {what}")
             ) from error
 
@@ -142,7 +142,7 @@ class Connection:
         try:
             listed = await _within(self._server.start_seconds, self._client.list_tools())
         except Exception as error:
-            raise ToolServerError(
+            raise InfrastructureError(
                 self.told(f"expected its list of tools, found: {_message(error)}", "Look at its log")
             ) from error
         found = next((tool for tool in listed if tool.name == self._file.tool), None)
@@ -205,7 +205,7 @@ def ask_server(file: ToolFile, folder: Path) -> ServerTool:
     """What a server says of a tool; it is started and ended for it.
 
     Raises:
-        ToolError, ToolServerError: it does not answer, or has no such tool.
+        ToolError, InfrastructureError: it does not answer, or has no such tool.
     """
 
     async def ask() -> ServerTool:

@@ -10,7 +10,7 @@ what it is, and the tool fails if that is not what the file has recorded: its an
 2. Calls run side by side, within the file's limits. One that gets no answer is tried again, after pauses that double, and a
    server that ended, hangs or lost its connection is started or reached anew in between (`connection.py`).
 3. An input without an answer gets a reason if the server is there for another question; if it is not, or if several
-   inputs in a row got no answer, the batch fails as a whole (`ToolServerError`): nothing is said of its inputs, and the stage
+   inputs in a row got no answer, the batch fails as a whole (`InfrastructureError`): nothing is said of its inputs, and the stage
    begins anew later.
 4. An answer becomes one line of text within a budget.
 """
@@ -34,7 +34,6 @@ from toolformer_ops.errors import (
     NoAnswerError,
     RejectedInputError,
     ToolError,
-    ToolServerError,
     UsageError,
 )
 from toolformer_ops.local_paths import local_path
@@ -115,7 +114,7 @@ class FileTool(Tool):
         """The text of the prompt file beside the tool file.
 
         Raises:
-            PromptError: it is missing, does not hold `{text}` exactly once, or shows no call of this tool.
+            UsageError: it is missing, does not hold `{text}` exactly once, or shows no call of this tool.
             ToolError: this deployment lets nobody read there.
         """
         folder = self.path.parent
@@ -183,7 +182,7 @@ class FileTool(Tool):
 
         Raises:
             ToolError: it cannot be started, has no such tool, says other things than are recorded, or writes without leave.
-            ToolServerError: it does not answer now.
+            InfrastructureError: it does not answer now.
         """
         return ServerRunner(self)
 
@@ -196,7 +195,7 @@ class ServerRunner:
 
         Raises:
             ToolError: it cannot be started, says other things than are recorded, or may write.
-            ToolServerError: it does not answer now.
+            InfrastructureError: it does not answer now.
         """
         self._tool = tool
         self._limits = limits = tool.file.limits
@@ -224,13 +223,15 @@ class ServerRunner:
         """One output an input, in order.
 
         Raises:
-            ToolServerError: the server is not there, or answers several inputs in a row not at all.
+            InfrastructureError: the server is not there, or answers several inputs in a row not at all.
         """
         try:
             return self._wait_for(self._answers(inputs))
         except (ToolError, InfrastructureError) as error:
             self._wait_for(self._drop(self._connection))  # before the process begins anew, without an end of its own
-            raise ToolServerError(str(error)) from error  # if it could not be opened again, the next process says so
+            raise InfrastructureError(
+                str(error)
+            ) from error  # if it could not be opened again, the next process says so
 
     def close(self) -> None:
         """End the server."""
@@ -290,7 +291,7 @@ class ServerRunner:
             if self._failures >= self._limits.failures:
                 # The next batch has one input to show that the server is there again.
                 count, self._failures = self._failures, self._limits.failures - 1
-                raise ToolServerError(
+                raise InfrastructureError(
                     connection.told(
                         f"expected answers, found none to {count} inputs in a row: {error}", "Look at its log"
                     )
