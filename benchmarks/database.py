@@ -33,7 +33,6 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
 from benchmarks.report import heading, table
-from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.audit import checking
 from toolformer_ops.config import Settings
 from toolformer_ops.local import postgres
@@ -49,7 +48,7 @@ from toolformer_ops.records import (
 )
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, Shard, load_run_tool
+from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages import (
     execution,
     filtering,
@@ -61,7 +60,7 @@ from toolformer_ops.stages import (
     sampling,
     scoring,
 )
-from toolformer_ops.storage import database, queries, schema
+from toolformer_ops.storage import database, schema
 from toolformer_ops.storage.publication import Manifest
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
@@ -74,7 +73,7 @@ NEW_IN_A_NIGHT = 1000
 CHECKED_DOCUMENTS = 100_000
 COPIED_ROWS = 100_000
 ROWS_PER_TRANSACTION = 5_000
-PARTS = ("night: ", "night without news: ", "night in 5 shards: ", "night in 50 shards: ", "example ", "view ")
+PARTS = ("night: ", "night without news: ", "example ", "view ")
 """Figures that each have a line of the table."""
 SETTINGS = {
     "fsync": "off",
@@ -184,36 +183,16 @@ class FixedAnswers:
         return [ToolOutput.of("5")] * len(inputs)
 
 
-class NoBucket:
+def no_bucket(settings: Settings) -> mock.Mock:
     """An object store that takes everything and keeps nothing."""
-
-    def __init__(self, settings: Settings) -> None:
-        pass
-
-    def require_bucket(self) -> None:
-        """It is there."""
-
-    def read_manifest(self, prefix: str) -> None:
-        """Nothing is published."""
-
-    def publish(self, prefix: str, files: object) -> Manifest:
-        """Take a publication."""
-        return Manifest(prefix, ())
-
-    def key_of(self, uri: str) -> str:
-        """Any."""
-        return uri
-
-    def published(self, *_: object) -> None:
-        """What was published is there."""
-
-    def lacking(self, _: object) -> list[str]:
-        """Nothing lacks of it."""
-        return []
-
-    def uri(self, key: str) -> str:
-        """An address."""
-        return f"s3://nowhere/{key}"
+    return mock.Mock(
+        read_manifest=lambda _: None,
+        publish=lambda prefix, _: Manifest(prefix, ()),
+        published=lambda *_: None,
+        lacking=lambda _: [],
+        key_of=str,
+        uri=lambda key: f"s3://nowhere/{key}",
+    )
 
 
 @contextlib.contextmanager
@@ -223,7 +202,7 @@ def weightless() -> Iterator[None]:
         stack.enter_context(
             mock.patch("toolformer_ops.language_model.models.model_identity", return_value="weightless@1")
         )
-        stack.enter_context(mock.patch.object(release, "ObjectStore", NoBucket))
+        stack.enter_context(mock.patch.object(release, "ObjectStore", no_bucket))
         stack.enter_context(mock.patch.object(models, "load_run_model", lambda _, run: WeightlessModel(run.tool)))
         for name in PAPER_TOOLS:
             kind = type(get_tool(name))
@@ -417,8 +396,8 @@ class Bench:
                 "placebos, first", functools.partial(placebo.placebo_stage, self.settings, run_id, tool, "0/1")
             )
 
-    def night(self, run_id: str, name: str = "night", shards: int | None = None) -> None:
-        """A whole night, but for finetuning; in so many shards a tool, or as many as are planned."""
+    def night(self, run_id: str, name: str) -> None:
+        """A whole night, but for finetuning."""
         stages: dict[str, Callable[[str, str], object]] = {
             "sample": lambda tool, shard: sampling.sample_stage(self.settings, run_id, tool, shard),
             "execute": lambda tool, shard: execution.execute_stage(self.settings, run_id, tool, shard),
@@ -432,9 +411,8 @@ class Bench:
             self.measure(f"{name}: filter", functools.partial(filtering.filter_stage, self.settings, run_id, tool))
             self.measure(f"{name}: plan", functools.partial(planning.plan_shards, self.settings, run_id, tool))
             planned = planning.plan_shards(self.settings, run_id, tool)
-            chosen = planned if shards is None else [f"{index}/{shards}" for index in range(shards)]
             for stage, work in stages.items():
-                for shard in chosen:
+                for shard in planned:
                     self.measure(f"{name}: {stage}", functools.partial(work, tool, shard))
             self.measure(f"{name}: check", functools.partial(checking.check_tool, self.settings, run_id, tool))
         self.measure(f"{name}: release", lambda: release.release(self.settings, run_id))
@@ -475,51 +453,6 @@ class Bench:
 
             self.measure(f"COPY from {first}", load)
 
-    def copy_losses(self, *, with_terms: bool) -> None:
-        """Load losses of new calls into a partition of their own, with the log probabilities that they are made of or without."""
-        name = "losses with terms" if with_terms else "losses"
-        recipe = content_uuid(name).hex[:16]
-        with database.transaction(self.engine) as connection:
-            database.ensure_partition(connection, "call_losses", recipe)
-        for first in range(0, COPIED_ROWS, ROWS_PER_TRANSACTION):
-            scored = [
-                ScoredCall(
-                    result_rank=0,
-                    result="5",
-                    loss_without_call=2.0 / 3,
-                    loss_without_result=2.5 / 3,
-                    loss_with_result=0.5 / 3,
-                    number_format="float32",
-                    token_log_probabilities=terms(first + n),
-                )
-                for n in range(ROWS_PER_TRANSACTION)
-            ]
-            documents = [uuid.uuid4() for _ in range(ROWS_PER_TRANSACTION // CALLS_PER_DOCUMENT)]
-
-            def load(scored: list[ScoredCall] = scored, documents: list[uuid.UUID] = documents) -> None:
-                rows = [
-                    scoring.losses_row(
-                        recipe, uuid.uuid4(), documents[n // CALLS_PER_DOCUMENT], found, with_terms=with_terms
-                    )
-                    for n, found in enumerate(scored)
-                ]
-                with database.transaction(self.engine) as connection:
-                    database.insert_rows(connection, rows)
-                    recipes = dict.fromkeys(RECIPE_OF_STAGE.values(), recipe)
-                    database.fetch_all(
-                        connection,
-                        queries.micro_batches.hashes,
-                        stage="score",
-                        document_ids=documents,
-                        tool=TOOL,
-                        tool_version="",
-                        **recipes,
-                    )
-
-            self.measure(f"COPY of {name} from {first}", load)
-        [row] = self.sql("select pg_table_size(cast(:name as regclass)) as bytes", name=f"call_losses_{recipe}")
-        self.figures[f"bytes of {name}"] = row.bytes / COPIED_ROWS
-
 
 def measure_size(size: int, folder: Path) -> dict[str, float]:
     """Make a database of a size in a folder, and measure everything in it; returns the figures by name."""
@@ -557,18 +490,11 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         bench.examples_and_views()
         # 3. What is new.
         write_lines(bench.corpus, range(size, size + NEW_IN_A_NIGHT), "a")
-        bench.night("night")
+        bench.night("night", "night")
         bench.night("no-news", "night without news")
-        for number, shards in enumerate((5, 50), start=1):
-            write_lines(
-                bench.corpus, range(3 * size + number * NEW_IN_A_NIGHT, 3 * size + (number + 1) * NEW_IN_A_NIGHT), "a"
-            )
-            bench.night(f"shards-{shards}", f"night in {shards} shards", shards)
         write_lines(bench.corpus, range(2 * size, 2 * size + size // 100), "a")
         bench.measure("ingestion, 1 % new", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
         bench.copy()
-        for with_terms in (False, True):
-            bench.copy_losses(with_terms=with_terms)
         engine.dispose()
     return bench.figures
 
@@ -591,11 +517,6 @@ def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
         ("release of 25,000 texts a tool", "20", lambda found: found["release"]),
         ("ingestion of the file with 1 % new lines", "30", lambda found: found["ingestion, 1 % new"]),
         ("COPY of candidate rows, rows/s", "60,000", lambda found: COPIED_ROWS / sum(of(found, "COPY from"))),
-        ("COPY and hash of losses, rows/s", "", lambda found: COPIED_ROWS / sum(of(found, "COPY of losses from"))),
-        ("the same with token log probabilities, rows/s", "",
-         lambda found: COPIED_ROWS / sum(of(found, "COPY of losses with terms from"))),
-        ("bytes of a row of losses", "", lambda found: found["bytes of losses"]),
-        ("the same with token log probabilities", "", lambda found: found["bytes of losses with terms"]),
         ("first ingestion", "", lambda found: found["ingestion, first"]),
         ("end of a run", "", lambda found: found["end of the run"]),
     ]  # fmt: skip

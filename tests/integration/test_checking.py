@@ -29,11 +29,12 @@ from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database
-from toolformer_ops.storage.claims import Claim, all_claims, claims_of
+from toolformer_ops.storage.claims import all_claims, claims_of
 from toolformer_ops.storage.publication import ObjectStore
 
 TEXT = "Out of 1400 people, 400 passed, that is 29 %."
 TOOL = "Calculator"
+CLAIMS = {claim.name: claim for claim in all_claims()}
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
     assert run.rows("select recipe_id from finished_work") == []  # the next run looks at these rows again
     stored = _stored(run, TOOL)
     for name, message in stored.items():
-        claim = Claim.load(name)
+        claim = CLAIMS[name]
         assert (f"{name}: {message}. {claim.remedy}" in str(failed.value)) == (claim.severity == "fail")
     return stored
 
@@ -438,7 +439,7 @@ def test_a_check_returns_exactly_the_rows_that_break_its_claim(postgres_dsn: str
     batch = f"(select * from (values {rows}) as rows_to_check ({columns})) as subselect"
     with engine.connect() as connection:
         connection.execute(sql_text("create temporary table checked_tools as select 'QA' as tool"))
-        found = connection.execute(sql_text(Claim.load(name).statement.replace("{batch}", batch))).all()
+        found = connection.execute(sql_text(CLAIMS[name].statement.replace("{batch}", batch))).all()
     keys = [row.split(",")[0].strip("'") for row in breaking]
     assert sorted(str(row[0]) for row in found) == sorted(key.replace("null", "None") for key in keys)
 
@@ -466,16 +467,17 @@ def test_a_claim_without_a_severity_a_scope_or_a_remedy_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:
     (tmp_path / "audits").mkdir()
-    (tmp_path / "audits" / "odd.sql").write_text(f"{head}\nselect 1\n")
+    (tmp_path / "audits" / "odd.sql").write_text(f"-- name: odd\n{head}\nselect 1\n")
     monkeypatch.setattr(database, "SQL_DIR", tmp_path)
+    all_claims.cache_clear()
     with pytest.raises(DatabaseError, match=r"odd\.sql: expected lines '-- fail: CLAIM' \(or warn\)"):
-        Claim.load("odd")
+        all_claims()
 
 
 @pytest.fixture
 def probabilities(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], CheckResult]:
     """The result of the check of probabilities on rows with these columns."""
-    claim = Claim.load("probabilities_are_probabilities")
+    claim = CLAIMS["probabilities_are_probabilities"]
     monkeypatch.setattr("toolformer_ops.audit.checking.claims_of", lambda _: (claim,))
 
     def result_of(rows: str) -> CheckResult:

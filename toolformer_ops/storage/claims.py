@@ -1,12 +1,13 @@
 """The claims of `sql/audits`: what is true of stored rows and of released files, a sentence and a statement each.
 
-A file begins with what it says:
+A file holds those of one subject. Below the name of a claim stands what it says:
 
+    -- name: probabilities_are_probabilities
     -- fail: the claim, as in "expected ..."       (warn: what does not hold stops no run)
-    -- tool: checked_calls                         (a line for each scope)
-    -- remedy: what a person does
+    -- files: checked_calls                        (a line for each scope)
+    -- remedy: what a person does                  (or a line at the head of the file, for its claims without)
 
-and then returns the rows that break the claim.
+and then the statement that returns the rows that break the claim.
 
 | scope | whose rows | behind the colon | read by |
 |---|---|---|---|
@@ -25,20 +26,22 @@ from dataclasses import dataclass
 
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.storage import database
+from toolformer_ops.storage.queries import HEADING
 
+_REMEDY = re.compile(r"^-- remedy: (.+)\n", re.MULTILINE)
 _HEAD = re.compile(
-    r"-- (?P<severity>fail|warn): (?P<sentence>.+)\n"
+    r"\n-- (?P<severity>fail|warn): (?P<sentence>.+)\n"
     r"(?P<scopes>(?:-- (?:tool|files|corpus|run|release|model|all): \w+(?: \w+)?\n)+)"
-    r"-- remedy: (?P<remedy>.+)\n"
+    r"(?:-- remedy: (?P<remedy>.+)\n)?"
 )
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a file of `sql/audits` says."""
+    """What `sql/audits` says of one claim."""
 
     name: str
-    """The file's, and that of a check in `quality_results`."""
+    """Also that of a check in `quality_results`."""
     severity: str
     """`fail` or `warn`."""
     sentence: str
@@ -49,28 +52,29 @@ class Claim:
     statement: str
     """Returns the rows that break the claim; the first column names a row."""
 
-    @classmethod
-    def load(cls, name: str) -> "Claim":
-        """The claim in `sql/audits/NAME.sql`.
-
-        Raises:
-            DatabaseError: the file does not begin as it has to.
-        """
-        path = database.SQL_DIR / "audits" / f"{name}.sql"
-        content = path.read_text(encoding="utf-8")
-        head = _HEAD.match(content)
-        if head is None:
-            raise DatabaseError(
-                f"{path}: expected lines '-- fail: CLAIM' (or warn), '-- SCOPE: ...' and '-- remedy: ...' at its head."
-            )
-        scopes = dict(line.removeprefix("-- ").split(": ") for line in head["scopes"].splitlines())
-        return cls(name, head["severity"], head["sentence"], scopes, head["remedy"], content[head.end() :])
-
 
 @functools.cache
 def all_claims() -> tuple[Claim, ...]:
-    """All claims, by name."""
-    return tuple(Claim.load(path.stem) for path in sorted((database.SQL_DIR / "audits").glob("*.sql")))
+    """All claims, by name.
+
+    Raises:
+        DatabaseError: one does not begin as it has to.
+    """
+    claims = []
+    for path in (database.SQL_DIR / "audits").glob("*.sql"):
+        head_of_file, *parts = HEADING.split(path.read_text(encoding="utf-8"))
+        of_file = _REMEDY.search(head_of_file)
+        for name, content in zip(parts[::2], parts[1::2], strict=True):
+            head = _HEAD.match(content)
+            remedy = head and (head["remedy"] or (of_file and of_file[1]))
+            if head is None or not remedy:
+                raise DatabaseError(
+                    f"{path}: expected lines '-- fail: CLAIM' (or warn), '-- SCOPE: ...' and '-- remedy: ...' below {name}."
+                )
+            scopes = dict(line.removeprefix("-- ").split(": ") for line in head["scopes"].splitlines())
+            statement = content[head.end() :].strip()
+            claims.append(Claim(name, head["severity"], head["sentence"], scopes, remedy, statement))
+    return tuple(sorted(claims, key=lambda claim: claim.name))
 
 
 def claims_of(scope: str) -> tuple[Claim, ...]:

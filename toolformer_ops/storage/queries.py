@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sqlalchemy import TextClause
 
 _FOLDER = SHIPPED / "sql" / "queries"
-_HEADING = re.compile(r"^-- name: ([a-z_0-9]+)$", re.MULTILINE)
+HEADING = re.compile(r"^-- name: ([a-z_0-9]+)$", re.MULTILINE)
+"""The line above a statement; also above a claim of `sql/audits`."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Topic:
 
     def __init__(self, name: str) -> None:
         self._path = _FOLDER / f"{name}.sql"
-        _, *parts = _HEADING.split(self._path.read_text(encoding="utf-8"))  # a name, its statement, the next name, ...
+        _, *parts = HEADING.split(self._path.read_text(encoding="utf-8"))  # a name, its statement, the next name, ...
         self._statements = {
             statement: Statement(f"{name}.{statement}", sql.strip())
             for statement, sql in zip(parts[::2], parts[1::2], strict=True)

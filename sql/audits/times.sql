@@ -1,3 +1,6 @@
+-- All rows.
+
+-- name: times_are_not_in_the_future
 -- fail: a time that has passed
 -- all: changed times
 -- remedy: Compare with the clock of the machine that wrote it; restore the row from a backup.
