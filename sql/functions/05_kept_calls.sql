@@ -1,5 +1,34 @@
 -- The calls that a run keeps, also at another threshold.
 
+-- Postgres inlines it, and plans its `with` separately, so that only the partitions of the tools' recipes are read.
+create or replace function better_kept_calls(
+    run text, lacking_tools text[], document uuid, variant uuid, place integer, reduction double precision, call uuid)
+    returns table (call_id uuid, call_text text, result text, loss_reduction double precision)
+    language sql stable
+as $$
+    select better.call_id, better.call_text, better.result, better.loss_reduction
+    from run_tools rival
+    cross join lateral (
+        with scored as (
+            select loss.document_id, loss.call_id, loss.result, loss.loss_reduction
+            from call_losses loss
+            where loss.scoring_recipe_id = rival.scoring_recipe_id
+              and loss.document_id = case when rival.reads_record then variant else document end
+              and run_keeps(loss.reason, loss.loss_reduction, rival.keep_threshold,
+                  rival.placebo_recipe_id, loss.document_id, loss.call_id, rival.tau_information)
+              and (loss.loss_reduction > reduction or loss.loss_reduction = reduction and loss.call_id < call)
+        )
+        select scored.call_id, other.call_text, scored.result, scored.loss_reduction
+        from scored
+        join candidate_calls other
+            on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
+           and other.call_id = scored.call_id
+        where other.position_char = place and not other.input_only_after
+    ) better
+    where rival.run_id = run and not rival.tool = any (coalesce(lacking_tools, '{}'))
+$$;
+comment on function better_kept_calls is 'The calls that a run keeps and would rather release at a place of a text (document, and its variant for tools that read url and date) than this one: they save more, or as much and have a smaller id. Of all tools but those that the release lacks. choose_calls in sql/queries/choosing.sql takes the best in the same order.';
+
 create or replace function undecided_at(run text, tool_name text, threshold double precision)
     returns table (calls bigint, positions bigint)
     language plpgsql stable rows 1  -- in plpgsql a body may name a view that is made later

@@ -152,9 +152,13 @@ begin
                        when other_loss.call_id is null then 'tool_lacking'  -- the other run did not finish the tool
                        when other_loss.result is distinct from changed.result then 'result_changed'
                        when not is_kept(other_loss.reason, other_loss.loss_reduction, own_tool.keep_threshold) then scoring.reason
-                       when not is_kept(other_loss.reason, other_loss.loss_reduction, other_tool.keep_threshold) then 'threshold'
-                       when not carries_information(
-                                other_tool.placebo_recipe_id, changed.variant_id, changed.call_id, other_tool.tau_information) then 'information'
+                       else case call_outcome(
+                                other_loss.call_id is not null, other_loss.reason, other_loss.loss_reduction, other_tool.keep_threshold,
+                                carries_information(
+                                    other_tool.placebo_recipe_id, changed.variant_id, changed.call_id, other_tool.tau_information))
+                           when 'below_threshold' then 'threshold'
+                           when 'below_tau_information' then 'information'
+                       end
                    end as reason
             from changed_calls changed
             join annotation_runs own on own.run_id = changed.own_run_id
@@ -197,24 +201,11 @@ begin
             from judged
             -- The other run keeps these, too: it released a better call at the place, or had examples enough. One look for each such call.
             left join lateral (
-                select call.call_id, call.call_text, loss.result
-                from run_tools rival
-                join candidate_calls call
-                    on call.sampling_recipe_id = rival.sampling_recipe_id
-                   and call.document_id = case when rival.reads_record then judged.other_variant_id else judged.document_id end
-                   and call.position_char = judged.position_char
-                join call_losses loss
-                    on loss.scoring_recipe_id = rival.scoring_recipe_id and loss.document_id = call.document_id and loss.call_id = call.call_id
-                where rival.run_id = judged.compared_with
-                  and call.sampling_recipe_id = any (sampling_recipe_ids)
-                  and loss.scoring_recipe_id = any (scoring_recipe_ids)
-                  and rival.tool <> all (coalesce(judged.lacking_tools, '{}'))
-                  and run_keeps(loss.reason, loss.loss_reduction, rival.keep_threshold,
-                      rival.placebo_recipe_id, loss.document_id, loss.call_id, rival.tau_information)
-                  and not call.input_only_after
-                  and (loss.loss_reduction > judged.other_reduction
-                       or loss.loss_reduction = judged.other_reduction and call.call_id < judged.call_id)
-                order by loss.loss_reduction desc, call.call_id
+                select *
+                from better_kept_calls(
+                    judged.compared_with, judged.lacking_tools, judged.document_id, judged.other_variant_id, judged.position_char,
+                    judged.other_reduction, judged.call_id)
+                order by loss_reduction desc, call_id
                 limit 1
             ) rival on judged.reason is null
         )

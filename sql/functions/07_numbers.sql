@@ -158,24 +158,29 @@ end
 $$;
 comment on function counted_progress is 'The rows of the view annotation_progress of a tool of a run; the tokens are those of the counted_documents.';
 
-create or replace function counted_kept(rt run_tools, run annotation_runs, base annotation_runs)
-    returns table (judged bigint, scored bigint, reaching bigint, kept bigint, texts bigint, releasable bigint)
+create or replace function counted_outcomes(rt run_tools, run annotation_runs, base annotation_runs)
+    returns table (outcome text, calls bigint, texts bigint, releasable bigint)
     language sql stable parallel safe
 as $$
-    select judged.*, found.*
+    select outcome, cast(sum(sign * calls) as bigint), sum(sign), cast(sum(sign * releasable) as bigint)
     from (
-        select coalesce(sum(counted.sign), 0), coalesce(sum(counted.sign) filter (where loss.reason is null), 0),
-               coalesce(sum(counted.sign) filter (where is_kept(loss.reason, loss.loss_reduction, rt.keep_threshold)), 0)
-        from counted_documents(rt, run, base) counted
-        join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
-        where loss.reason is null or loss.reason = 'pruned_below'
-    ) judged
-    cross join (
-        select cast(coalesce(sum(sign * calls), 0) as bigint), coalesce(sum(sign), 0), cast(coalesce(sum(sign * releasable_calls), 0) as bigint)
-        from counted_by_document(rt, run, base, rt.keep_threshold, array[rt.keep_threshold], false)
+        select judged.outcome, judged.document_id, judged.sign, count(*) as calls, count(*) filter (where not call.input_only_after) as releasable
+        from (
+            select counted.document_id, counted.sign, loss.call_id, call_outcome(
+                       true, loss.reason, loss.loss_reduction, rt.keep_threshold,
+                       carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)) as outcome
+            from counted_documents(rt, run, base) counted
+            join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
+            where loss.reason is null or loss.reason = 'pruned_below'
+        ) judged
+        left join candidate_calls call
+            on judged.outcome = 'kept'
+           and call.sampling_recipe_id = rt.sampling_recipe_id and call.document_id = judged.document_id and call.call_id = judged.call_id
+        group by judged.outcome, judged.document_id, judged.sign
     ) found
+    group by outcome
 $$;
-comment on function counted_kept is 'Sums over the calls of the counted_documents: judged (scored, or provably below prune_below), scored, reaching the run''s threshold, kept by its rule, the texts with any of these, and those of them that may be released.';
+comment on function counted_outcomes is 'The calls of the counted_documents that were scored, or are provably below prune_below, by call_outcome; with their texts, and of the kept ones those that may be released.';
 
 create or replace function counted_yield(rt run_tools, run annotation_runs, base annotation_runs)
     returns table (step integer, stage text, reason text, is_loss boolean, count bigint, documents bigint)
@@ -242,12 +247,19 @@ begin
             group by done.stage, found.name
             union all
             select shown.step, shown.stage, shown.reason, shown.is_loss, shown.count, null
-            from counted_kept(rt, run, base) sums
+            from (
+                select coalesce(sum(calls) filter (where outcome = 'kept'), 0) as kept,
+                       coalesce(sum(texts) filter (where outcome = 'kept'), 0) as texts,
+                       coalesce(sum(calls) filter (where outcome = 'below_threshold'), 0) as below_threshold,
+                       coalesce(sum(calls) filter (where outcome = 'below_tau_information'), 0) as below_tau_information,
+                       coalesce(sum(releasable) filter (where outcome = 'kept'), 0) as releasable
+                from counted_outcomes(rt, run, base)
+            ) sums
             cross join lateral (
                 values (6, 'keep', 'kept', false, sums.kept),
                        (6, 'keep', 'kept_texts', false, sums.texts),
-                       (6, 'keep', 'below_threshold', true, sums.scored - sums.reaching),
-                       (6, 'keep', 'below_tau_information', true, sums.reaching - sums.kept),
+                       (6, 'keep', 'below_threshold', true, sums.below_threshold),
+                       (6, 'keep', 'below_tau_information', true, sums.below_tau_information),
                        (7, 'release', 'input_only_after', true, sums.kept - sums.releasable),
                        (7, 'release', 'not_in_release', true, sums.releasable)
             ) shown (step, stage, reason, is_loss, count)

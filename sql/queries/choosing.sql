@@ -8,8 +8,9 @@ select cast(sum(judged_calls) as bigint) as judged_calls, cast(sum(kept_calls) a
 from (
     select judged_calls, kept_calls, releasable_calls, kept_texts from checked_yields where run_id = :base_run_id and tool = :tool
     union all
-    select judged, kept, releasable, texts
-    from counted_kept(cast(:rt as run_tools), cast(:run as annotation_runs), cast(:base as annotation_runs))
+    select coalesce(sum(calls), 0), coalesce(sum(calls) filter (where outcome = 'kept'), 0),
+           coalesce(sum(releasable) filter (where outcome = 'kept'), 0), coalesce(sum(texts) filter (where outcome = 'kept'), 0)
+    from counted_outcomes(cast(:rt as run_tools), cast(:run as annotation_runs), cast(:base as annotation_runs))
 ) found
 
 -- name: choice_table

@@ -17,29 +17,9 @@ select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, cal
            ) then 'released'
            when call.input_only_after then 'input_only_after'
            when not rt.tool = any (coalesce(released.lacking_tools, '{}')) and exists (
-               -- What a release would take at this place (choose_calls in sql/queries/choosing.sql).
-               select
-               from run_tools rival
-               cross join lateral (
-                   with scored as (
-                       select document_id, call_id, loss_reduction
-                       from call_losses
-                       where scoring_recipe_id = rival.scoring_recipe_id
-                         and document_id = case when rival.reads_record then call.record_variant_id else call.document_id end
-                         and run_keeps(reason, loss_reduction, rival.keep_threshold,
-                             rival.placebo_recipe_id, document_id, call_id, rival.tau_information)
-                   )
-                   select
-                   from scored
-                   join candidate_calls other
-                       on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
-                      and other.call_id = scored.call_id
-                   where other.position_char = call.position_char
-                     and not other.input_only_after
-                     and (scored.loss_reduction > call.loss_reduction
-                          or scored.loss_reduction = call.loss_reduction and scored.call_id < call.call_id)
-               ) better
-               where rival.run_id = rt.run_id and not rival.tool = any (coalesce(released.lacking_tools, '{}'))
+               select from better_kept_calls(
+                   rt.run_id, released.lacking_tools, call.document_id, call.record_variant_id, call.position_char,
+                   call.loss_reduction, call.call_id)
            ) then 'better_call_at_position'
            when made.release_id is null then 'no_release'
            when rt.tool = any (released.lacking_tools) or run.parameters ->> 'max_examples_per_tool' is null then 'not_in_release'
