@@ -2,7 +2,8 @@
 
 -- Postgres inlines it, and plans its `with` separately, so that only the partitions of the tools' recipes are read.
 create or replace function better_kept_calls(
-    run text, lacking_tools text[], document uuid, variant uuid, place integer, reduction double precision, call uuid)
+    run text, lacking_tools text[], document uuid, variant uuid, place integer, reduction double precision, call uuid,
+    of_recipes text[] default null)
     returns table (call_id uuid, call_text text, result text, loss_reduction double precision)
     language sql stable
 as $$
@@ -13,6 +14,7 @@ as $$
             select loss.document_id, loss.call_id, loss.result, loss.loss_reduction
             from call_losses loss
             where loss.scoring_recipe_id = rival.scoring_recipe_id
+              and (of_recipes is null or loss.scoring_recipe_id = any (of_recipes))
               and loss.document_id = case when rival.reads_record then variant else document end
               and run_keeps(loss.reason, loss.loss_reduction, rival.keep_threshold,
                   rival.placebo_recipe_id, loss.document_id, loss.call_id, rival.tau_information)
@@ -24,10 +26,11 @@ as $$
             on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
            and other.call_id = scored.call_id
         where other.position_char = place and not other.input_only_after
+          and (of_recipes is null or other.sampling_recipe_id = any (of_recipes))
     ) better
     where rival.run_id = run and not rival.tool = any (coalesce(lacking_tools, '{}'))
 $$;
-comment on function better_kept_calls is 'The calls that a run keeps and would rather release at a place of a text (document, and its variant for tools that read url and date) than this one: they save more, or as much and have a smaller id. Of all tools but those that the release lacks. choose_calls in sql/queries/choosing.sql takes the best in the same order.';
+comment on function better_kept_calls is 'The calls that a run keeps and would rather release at a place of a text (document, and its variant for tools that read url and date) than this one: they save more, or as much and have a smaller id. Of all tools but those that the release lacks. choose_calls in sql/queries/choosing.sql takes the best in the same order. of_recipes: those of the run, if they are constants; then no other partition is locked.';
 
 create or replace function undecided_at(run text, tool_name text, threshold double precision)
     returns table (calls bigint, positions bigint)

@@ -204,7 +204,7 @@ begin
                 select *
                 from better_kept_calls(
                     judged.compared_with, judged.lacking_tools, judged.document_id, judged.other_variant_id, judged.position_char,
-                    judged.other_reduction, judged.call_id)
+                    judged.other_reduction, judged.call_id, sampling_recipe_ids || scoring_recipe_ids)
                 order by loss_reduction desc, call_id
                 limit 1
             ) rival on judged.reason is null
