@@ -146,8 +146,7 @@ def work_off(
             tries.left(connection) if pending else [],
             together * settings.micro_batch_documents,
             tokens,
-            together
-            * (settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"]),
+            together * tokens_at_once(settings),
         )
     suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
     suspected = f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
@@ -190,6 +189,11 @@ def work_off(
     if shard.totals["documents"]:
         database.analyze_grown(engine)
     return shard.totals
+
+
+def tokens_at_once(settings: Settings) -> int:
+    """Most tokens of a micro-batch."""
+    return settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"]
 
 
 def _round(left: deque[PlannedBatch], seconds: float, clock: Callable[[], float]) -> Iterator[PlannedBatch]:

@@ -88,29 +88,27 @@ def plan_batches(
     # 1. The tries of each document. Documents with the same last try were at work together.
     of_document: dict[uuid.UUID, list[Try]] = {document_id: [] for document_id in pending}
     for left in tries:
-        for document_id in left.document_ids:
-            if document_id in of_document:
-                of_document[document_id].append(left)
-    clean = [document_id for document_id in pending if not of_document[document_id]]
-    together: dict[int, list[uuid.UUID]] = {}
-    for document_id in pending:
-        if of_document[document_id]:
-            together.setdefault(of_document[document_id][-1].try_id, []).append(document_id)
+        for document_id in of_document.keys() & left.document_ids:
+            of_document[document_id].append(left)
 
-    # 2. Micro-batches of the others.
-    long = [document_id for document_id in clean if tokens.get(document_id, 0) > most_tokens > 0]
+    # 2. Micro-batches of the documents without one.
     parts: list[list[uuid.UUID]] = []
     held = 0
-    for document_id in clean:
+    long: list[PlannedBatch] = []
+    together: dict[int, list[uuid.UUID]] = {}
+    for document_id in pending:
         own = tokens.get(document_id, 0)
-        if own > most_tokens > 0:
-            continue
-        if not parts or len(parts[-1]) == size or held + own > most_tokens > 0:
-            parts.append([])
-            held = 0
-        parts[-1].append(document_id)
-        held += own
-    batches = [PlannedBatch(part) for part in parts] + [PlannedBatch([one], is_long=True) for one in long]
+        if of_document[document_id]:
+            together.setdefault(of_document[document_id][-1].try_id, []).append(document_id)
+        elif own > most_tokens > 0:
+            long.append(PlannedBatch([document_id], is_long=True))
+        else:
+            if not parts or len(parts[-1]) == size or held + own > most_tokens > 0:
+                parts.append([])
+                held = 0
+            parts[-1].append(document_id)
+            held += own
+    batches = [*map(PlannedBatch, parts), *long]
 
     # 3. Those at which a process died.
     for _, documents in sorted(together.items()):

@@ -157,19 +157,13 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
         return _rejection("empty_text", f"found {len(text)} characters of white space")
     # 2. The optional fields; an empty one is none.
     ignored: list[str] = []
-    url, title, record_id = value.get("url"), value.get("title"), value.get("id")
-    if url is not None and not isinstance(url, str):
-        ignored.append("url_not_a_string")
-        url = None
-    if title is not None and not isinstance(title, str):
-        ignored.append("title_not_a_string")
-        title = None
+    record_id = value.get("id")
     if isinstance(record_id, int) and not isinstance(record_id, bool):
         record_id = str(record_id)
-    if record_id is not None and not isinstance(record_id, str):
-        ignored.append("id_not_a_string_or_whole_number")
-        record_id = None
-    elif record_id is not None and len(record_id) > ID_CHARACTERS:
+    url = _string_or_none(value.get("url"), "url_not_a_string", ignored)
+    title = _string_or_none(value.get("title"), "title_not_a_string", ignored)
+    record_id = _string_or_none(record_id, "id_not_a_string_or_whole_number", ignored)
+    if record_id is not None and len(record_id) > ID_CHARACTERS:
         ignored.append("id_too_long")
         record_id = None
     # 3. What Postgres cannot store.
@@ -192,6 +186,14 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
         escaped_characters=escaped_characters,
         ignored=tuple(ignored),
     )
+
+
+def _string_or_none(value: object, reason: str, ignored: list[str]) -> str | None:
+    """A string or nothing as it is; of anything else the reason is added to `ignored`."""
+    if value is None or isinstance(value, str):
+        return value
+    ignored.append(reason)
+    return None
 
 
 def escape_control_characters(text: str) -> tuple[str, int]:
