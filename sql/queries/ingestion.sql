@@ -12,27 +12,20 @@ create temporary table read_files (
     records        integer,
     usable         integer,
     refused        jsonb,
-    compared       boolean not null default false  -- records of lines that are the same were left out; read_gone has the other lines
+    compared       boolean not null default false  -- records of lines that are the same were left out; read_lines has the other lines
 );
-create temporary table read_records (
+create temporary table read_lines (
     file          integer not null,
     line          integer not null,
-    document_id   uuid not null,
+    kind          text not null default 'record',  -- or refused; or gone: the file has no longer what the newest version has there
+    document_id   uuid,
     record_id     text,
     url           text,
     document_date date,
     title         text,
-    line_hash     bigint
-);
-create temporary table read_gone (
-    file integer not null,
-    line integer not null
-);
-create temporary table read_rejections (
-    file   integer not null,
-    line   integer not null,
-    reason text not null,
-    detail text not null
+    line_hash     bigint,
+    reason        text,  -- of a refused record
+    detail        text
 )
 
 -- name: known_files
@@ -76,8 +69,7 @@ set local work_mem = '256MB';
 set local jit = off;
 set local random_page_cost = 1.1;  -- few rows of large tables, whose upper index pages are in memory
 analyze read_files;
-analyze read_records;
-analyze read_gone;
+analyze read_lines;
 
 -- 1. Records of these files that are not the same, in the same line, in the newest version and now. Of a file whose lines were compared
 -- when it was read, only those of the lines that differ.
@@ -89,10 +81,11 @@ with places as (
     where not f.compared
     union all
     select f.file, c.line, c.document_id, c.variant_id, c.record_id, c.title, c.line_hash
-    from read_gone g
+    from read_lines gone
     join read_files f using (file)
     join corpus_documents c
-        on c.corpus_id = :corpus_id and c.file_uri = f.file_uri and c.line = g.line and c.left_version is null
+        on c.corpus_id = :corpus_id and c.file_uri = f.file_uri and c.line = gone.line and c.left_version is null
+    where gone.kind = 'gone'
 ),
 held as (
     select p.file, p.line, p.document_id, p.record_id, d.url, d.document_date, p.title, p.line_hash
@@ -102,38 +95,39 @@ held as (
     select f.file, s.line, s.document_id, s.record_id, s.url, s.document_date, s.title, s.line_hash
     from read_files f
     join corpus_spare_records s on s.corpus_id = :corpus_id and s.file_uri = f.file_uri
-    where not f.compared or exists (select from read_gone g where g.file = f.file and g.line = s.line)
+    where not f.compared or exists (select from read_lines gone where gone.kind = 'gone' and gone.file = f.file and gone.line = s.line)
 )
 select f.file_uri, line, held.document_id as old_document_id, held.record_id as old_record_id,
        r.document_id, r.record_id, r.url, r.document_date, r.title, r.line_hash
 from held
-full join read_records r using (file, line)
+full join (select * from read_lines where kind = 'record') r using (file, line)
 join read_files f using (file)
 where (held.document_id, held.record_id, held.url, held.document_date, held.title, held.line_hash)
       is distinct from (r.document_id, r.record_id, r.url, r.document_date, r.title, r.line_hash);
 analyze differences;
 
 -- 2. Record ids whose records must be compared anew.
-create temporary table affected_ids on commit drop as
-select old_record_id as record_id from differences where old_record_id is not null
+create temporary table affected (record_id text, document_id uuid) on commit drop;
+insert into affected (record_id)
+select old_record_id from differences where old_record_id is not null
 union
 select record_id from differences where record_id is not null;
-analyze affected_ids;
+analyze affected;
 
 -- 3. Texts whose records must be compared anew: those that differ, and those of all records with an affected id.
-create temporary table affected_texts on commit drop as
-select old_document_id as document_id from differences where old_document_id is not null
+insert into affected (document_id)
+select old_document_id from differences where old_document_id is not null
 union
 select document_id from differences where document_id is not null
 union
 select c.document_id
-from affected_ids a
+from affected a
 join corpus_documents c on c.corpus_id = :corpus_id and c.record_id = a.record_id and c.left_version is null
 union
 select s.document_id
-from affected_ids a
+from affected a
 join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id;
-analyze affected_texts;
+analyze affected;
 
 -- 4. All records with these texts as they are now (`was` is what they were in the newest version), and which of them count: of one id the
 -- last one, then of one text the first one.
@@ -147,12 +141,12 @@ with contested as materialized (
     select held.*
     from (
         select c.file_uri, c.line, c.document_id, c.record_id, d.url, d.document_date, c.title, c.line_hash, 'document'
-        from affected_texts a
+        from affected a
         join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id and c.left_version is null
         join documents d on d.document_id = coalesce(c.variant_id, c.document_id)
         union all
         select s.file_uri, s.line, s.document_id, s.record_id, s.url, s.document_date, s.title, s.line_hash, s.why
-        from affected_texts a
+        from affected a
         join corpus_spare_records s on s.corpus_id = :corpus_id and s.document_id = a.document_id
     ) held
     where not exists (
@@ -163,7 +157,7 @@ with contested as materialized (
 replaced as (
     select distinct on (c.record_id) c.record_id, c.file_uri, c.line
     from contested c
-    join affected_ids a using (record_id)
+    join affected a using (record_id)
     order by c.record_id, c.file_uri collate "C" desc, c.line desc
 ),
 judged as (
@@ -187,7 +181,7 @@ create temporary table outcomes on commit drop as
 with held as (
     select c.document_id, c.first_version, c.ordinal, c.file_uri, c.line, c.record_id, c.variant_id, c.title, c.line_hash,
            case when f.read_as = 0 then coalesce(c.title, d.title) else c.title end as known_title
-    from affected_texts a
+    from affected a
     join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id and c.left_version is null
     join documents d on d.document_id = c.document_id
     left join corpus_files f on f.corpus_id = :corpus_id and f.file_uri = c.file_uri  -- read_as 0: before titles were stored here
@@ -227,11 +221,11 @@ cross join (
     select count(*) as changed
     from (
         select c.record_id, c.document_id
-        from affected_ids a
+        from affected a
         join corpus_documents c on c.corpus_id = :corpus_id and c.record_id = a.record_id and c.left_version is null
         union all
         select s.record_id, s.document_id
-        from affected_ids a
+        from affected a
         join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id and s.why = 'duplicate'
     ) before
     join settled now using (record_id)
@@ -282,7 +276,7 @@ using differences d
 where s.corpus_id = :corpus_id and s.file_uri = d.file_uri and s.line = d.line and d.old_document_id is not null;
 
 delete from corpus_spare_records s
-using affected_texts a
+using affected a
 where s.corpus_id = :corpus_id and s.document_id = a.document_id;
 
 delete from rejected_documents r
@@ -301,8 +295,9 @@ where becomes <> 'document';
 
 insert into rejected_documents (corpus_id, file_uri, line, reason, detail)
 select :corpus_id, f.file_uri, r.line, r.reason, r.detail
-from read_rejections r
+from read_lines r
 join read_files f using (file)
+where r.kind = 'refused'
 union all
 select :corpus_id, replaced.file_uri, replaced.line, 'same_id_later', 'a later record has the same id'
 from (

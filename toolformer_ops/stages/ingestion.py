@@ -45,7 +45,7 @@ ACCEPT_SHRINK = (
 )
 FORGOTTEN = "this text was forgotten (toolformer-ops forget)"
 _RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title", "line_hash")
-_REJECTION_COLUMNS = ("file", "line", "reason", "detail")
+_REJECTION_COLUMNS = ("file", "line", "kind", "reason", "detail")
 _DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters", "record_hash")
 
 
@@ -277,8 +277,8 @@ class Reading:
                 f"No version is made. Look at what wrote the file, {ACCEPT_SHRINK}."
             )
         with database.transaction(self.session) as connection:
-            gone = copy_text((number, line) for line in held.gone())
-            database.copy_rows(connection, "read_gone", ("file", "line"), gone)
+            gone = copy_text((number, line, "gone") for line in held.gone())
+            database.copy_rows(connection, "read_lines", ("file", "line", "kind"), gone)
             database.execute(
                 connection,
                 queries.ingestion.file_read,
@@ -314,7 +314,7 @@ class Reading:
                     refused[record.reason] += 1
                     if refused[record.reason] <= REFUSED_ROWS:
                         quote = f": {record.quote}" if self.quotes and record.quote else ""
-                        rejections.append((number, line, record.reason, record.detail + quote))
+                        rejections.append((number, line, "refused", record.reason, record.detail + quote))
                     continue
                 self.ignored_fields.update(record.ignored)
                 document_id = ids[line]
@@ -335,8 +335,8 @@ class Reading:
                 for document_id, record in texts.items()
             )
             database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
-            database.copy_rows(connection, "read_records", _RECORD_COLUMNS, copy_text(records))
-            database.copy_rows(connection, "read_rejections", _REJECTION_COLUMNS, copy_text(rejections))
+            database.copy_rows(connection, "read_lines", _RECORD_COLUMNS, copy_text(records))
+            database.copy_rows(connection, "read_lines", _REJECTION_COLUMNS, copy_text(rejections))
         return len(records)
 
 
