@@ -18,7 +18,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, make_url, text
 from typer.testing import CliRunner
 
-from tests.servers import RunningPostgres
+from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.cli import stages
 from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import Settings
@@ -246,11 +246,8 @@ def test_a_failing_migration_leaves_nothing_behind(engine: Engine, sql_folder: P
 def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
     postgres_server: RunningPostgres, sql_folder: Path
 ) -> None:
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    postgres.ensure_database(postgres_server.address, name, postgres.OWNER)
-    dsn = postgres_server.address.dsn(name, postgres.OWNER, "owner-of-tests")
-    engine = database.connect_dsn(dsn, database.DSN_SETTING)
-    try:
+    with copied_database(postgres_server, "template1", postgres.OWNER) as name:
+        engine = database.connect_dsn(postgres_server.dsn(name, postgres.OWNER), database.DSN_SETTING)
         # 1. The baseline with rows in each table. Today's functions and views may need later migrations.
         for folder in ("migrations", "functions", "views"):
             for path in (sql_folder / folder).glob("*.sql"):
@@ -268,9 +265,7 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
         assert _value(engine, "select array_agg(loss_reduction order by call_id) from call_losses") == losses
         assert _value(engine, "select count(*) from kept_calls") == 6
         assert schema.migrate(engine) == []
-    finally:
         engine.dispose()
-        postgres.drop_database(postgres_server.address, name)
 
 
 def test_functions_and_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:

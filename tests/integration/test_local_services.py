@@ -7,7 +7,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -67,15 +67,14 @@ def test_passwords_are_stored_and_logged_as_verifiers_only(postgres_server: Runn
 
 
 @pytest.fixture(scope="module")
-def limited(postgres_server: RunningPostgres) -> Iterator[Callable[[str], str]]:
+def limited(postgres_server: RunningPostgres) -> Callable[[str], str]:
     """A database with a table that the readers read; a function from a role to its address there."""
     address = postgres_server.address
     postgres.ensure_database(address, "limited", postgres.OWNER)
     postgres.allow_people(address, "limited")
     rights = (REPOSITORY / "sql" / "reader_role.sql").read_text()
     asked(postgres_server.dsn("limited", postgres.OWNER), rights, "create table kept as select 1 as number")
-    yield lambda role: postgres_server.dsn("limited", role)
-    postgres.drop_database(address, "limited")
+    return lambda role: postgres_server.dsn("limited", role)
 
 
 def test_reader_reads_later_tables_and_writes_nothing(limited: Callable[[str], str]) -> None:

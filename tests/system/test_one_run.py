@@ -598,7 +598,7 @@ def test_nobody_sees_it_without_signing_in(services: Settings, written: None) ->
 
 
 def test_a_run_that_a_person_ends_is_closed(services: Settings, airflow: AirflowClient, written: None) -> None:
-    airflow.end_run(ANNOTATE, RUNNING)
+    airflow._request("PATCH", f"/dags/{ANNOTATE}/dagRuns/{RUNNING}", json={"state": "failed"})  # as the UI does
     until(
         "its end",
         lambda: one(services, "select state from annotation_runs where run_id = :run", run=RUNNING) == "failed",

@@ -201,10 +201,6 @@ class AirflowClient:
         """Return the note of a run; empty if it has none."""
         return str(self.get(_run_path(dag_id, run_id))["note"] or "")
 
-    def end_run(self, dag_id: str, run_id: str) -> None:
-        """Set a run to failed, as a person does in the UI: its tasks are ended."""
-        self._request("PATCH", _run_path(dag_id, run_id), json={"state": "failed"})
-
     def set_note(self, dag_id: str, run_id: str, note: str) -> None:
         """Set the note of a run, at most 1,000 characters; an earlier one is replaced."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"note": note})

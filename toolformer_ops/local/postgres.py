@@ -259,12 +259,6 @@ def allow_people(address: PostgresAddress, database: str) -> None:
         cursor.execute((SHIPPED / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
 
 
-def drop_database(address: PostgresAddress, database: str) -> None:
-    """Delete `database`, cutting the connections that it has."""
-    with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
-        cursor.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(database)))
-
-
 def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
     """Return the words that run psql on `settings.reader_dsn`, and its environment: a password would be seen in `ps`.
 
