@@ -18,7 +18,11 @@ from toolformer_ops.config import REPOSITORY
 
 _STAGES = "tests/integration/test_annotation_stages.py"
 TESTS = {
-    "annotation/candidates.py": ("tests/unit/annotation/test_candidates.py", _STAGES),
+    "annotation/candidates.py": (
+        "tests/unit/annotation/test_candidates.py",
+        "tests/unit/annotation/test_chains.py",
+        _STAGES,
+    ),
     "annotation/chains.py": ("tests/unit/annotation/test_chains.py", "tests/integration/test_chains.py"),
     "annotation/placebo.py": ("tests/unit/annotation/test_placebo.py", "tests/integration/test_placebo_stage.py"),
     "annotation/scoring.py": ("tests/unit/annotation/test_scoring.py", _STAGES),
