@@ -1,7 +1,8 @@
 """Annotate a corpus with tool calls after Toolformer, release the texts whose calls help, and finetune the model on them.
 
 **How to trigger.** The form needs the corpus and the language model. A field that is left empty holds what its preset says: the
-paper's number, that of the demo for a small model, or, to only look, the paper's for 20 documents without finetuning. A run that
+paper's number, that of the demo for a small model, or, to only look, the paper's for 20 documents without finetuning. Parameters
+that the form does not have are keys of its "Configuration JSON" (`toolformer-ops parameters`). A run that
 cannot start is red at its first task within seconds, and its note says why: a field that is not known, a threshold below what is
 pruned, suites without data, an address where there is nothing (a path only if stages run on this machine). The corpus is ingested
 if it was not before. Nightly runs: a schedule file (`docs/nightly.md`).

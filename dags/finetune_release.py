@@ -27,7 +27,7 @@ shown under the run's tab "Annotation" and linked from the task `evaluation.repo
 from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
-from toolformer_ops.airflow_tasks.forms import finetuning_form, finetuning_parameters
+from toolformer_ops.airflow_tasks.forms import FINETUNING_PARAMETERS, finetuning_form
 from toolformer_ops.airflow_tasks.model_tasks import evaluation_group, model_tasks, not_needed_on_release
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
@@ -47,7 +47,7 @@ with DAG(
 ):
     start = stage(
         "start-finetuning",
-        arguments=("--run", RUN_ID, "--release", "{{ params.release }}", "--parameters", finetuning_parameters()),
+        arguments=("--run", RUN_ID, "--release", "{{ params.release }}", "--parameters", FINETUNING_PARAMETERS),
         not_needed=not_needed_on_release,
         before=check_before_first_task,
         on_failure=note_why_not_started,

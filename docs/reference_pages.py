@@ -2,6 +2,7 @@
 
     cli.md           every command with its arguments and options, as `toolformer-ops --help` has them
     settings.md      every setting of a deployment
+    parameters.md    every parameter of a run
     dags.md          every DAG: its text, its form and its tasks
     data_model.md    every table and view, from the comments that `sql/` puts on them
     sql_examples.md  the queries of `sql/examples`
@@ -72,8 +73,7 @@ def settings() -> str:
         f"# Settings\n\nFor whoever runs a deployment: where and with what it runs. {MADE}\n"
         "Settings are read from the environment and from the file `environment` in the state folder, which `make up` writes for\n"
         "one machine; the environment wins. What decides the content of a data set is not here: that is in the\n"
-        "[forms of the DAGs](dags.md) and in `toolformer-ops parameters`.\n\n"
-        + _table(("setting", "default", "meaning"), rows)
+        "[parameters of a run](parameters.md).\n\n" + _table(("setting", "default", "meaning"), rows)
     )
 
 
@@ -127,6 +127,37 @@ def data_model(connection: "Connection") -> str:
         table = _table(("column", "type", "meaning"), rows)
         parts.append(f"### {relation.name}\n\n{relation.description}\n\n{table}")
     return "\n".join(parts)
+
+
+def parameters() -> str:
+    """Every parameter of a run with its default, what each preset sets, and its section of the form."""
+    from toolformer_ops.airflow_tasks.forms import PROPERTIES, SECTION_OF, shown, usual_of
+    from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, RunChoices
+
+    presets = [preset for preset, values in PRESETS.items() if values]
+    rows = [
+        (
+            f"`{name}`",
+            schema["description"],
+            "required" if RunChoices.model_fields[name].is_required() else shown(schema.get("usual", usual_of(name))),
+            *(shown(PRESETS[preset].get(name, "")) for preset in presets),
+            (SECTION_OF[name] or "first section") if name in SECTION_OF else "",
+        )
+        for name, schema in PROPERTIES.items()
+    ]
+    return (
+        f"# The parameters of a run\n\nFor whoever starts a run: what it can choose, and where. {MADE}\n"
+        "A parameter that is not given holds what the preset sets, or else its default; the defaults are the paper's numbers.\n"
+        "Every parameter can be set\n\n"
+        '- in the form of `annotate_corpus`, if the table names its section there. For the others write `"NAME": VALUE` into\n'
+        '  "Configuration JSON", which is under "Advanced Options" of the form;\n'
+        "- in the `conf` of Airflow's API, for `make run` in `PARAMETERS='{...}'`, for commands in `--parameters '{...}'`;\n"
+        "- in the section `[run]` of a schedule file ([Nightly runs](../nightly.md)), but for `corpus` and\n"
+        "  `model`, which are keys of the file.\n\n"
+        f"Those from `{FINETUNING_FIELDS[0]}` on are parameters of `finetune_release`, too. For `keep_thresholds` the form has\n"
+        "a field a tool, `keep_threshold_TOOL`. `toolformer-ops parameters` prints the bounds.\n\n"
+        + _table(("parameter", "what it does", "default", *(f"`{preset}`" for preset in presets), "in the form"), rows)
+    )
 
 
 def dags(made: Iterable["DAG"]) -> str:
@@ -218,6 +249,7 @@ def main() -> None:
             "settings.md": settings(),
             "sql_examples.md": sql_examples(),
             "data_model.md": tables,
+            "parameters.md": parameters(),
             "dags.md": dags(bag.dags.values()),
         }
     FOLDER.mkdir(exist_ok=True)

@@ -105,8 +105,8 @@ def test_one_suite_is_enough_for_a_report_and_none_is_none() -> None:
 
 
 def test_the_form_asks_for_a_release_and_offers_what_can_be_chosen_anew(dag: DAG) -> None:
-    chosen = {name for name in RunChoices.model_fields if name.startswith(("finetune_", "evaluation_"))}
-    assert set(dag.params) == {"release"} | chosen
+    chosen = {"finetune_steps", "finetune_batch", "finetune_learning_rate", "finetune_baseline"}
+    assert set(dag.params) == {"release", "evaluation_suites", "evaluation_data", "evaluation_inputs"} | chosen
     with pytest.raises(ParamValidationError, match="release"):
         validated(dag)
     for wrong in ("", "0" * 2001, 16, None):  # any other text that is no release's id start-finetuning refuses by name
@@ -116,7 +116,7 @@ def test_the_form_asks_for_a_release_and_offers_what_can_be_chosen_anew(dag: DAG
 
 
 def test_the_first_stage_gets_the_form_without_the_release_as_json(dag: DAG) -> None:
-    values = validated(dag, release=RELEASE, finetune_steps=7, finetune_baseline=True)
+    values = validated(dag, release=RELEASE, finetune_steps=7, finetune_baseline=True, finetune_warmup=0.2)
     arguments = dag.task_dict["start_finetuning"].arguments
     rendered = [
         Environment(autoescape=True)
@@ -127,4 +127,4 @@ def test_the_first_stage_gets_the_form_without_the_release_as_json(dag: DAG) -> 
     assert rendered[:7] == ["stage", "start-finetuning", "--run", "r", "--release", RELEASE, "--parameters"]
     given = json.loads(rendered[7])
     assert given == {name: value for name, value in values.items() if name != "release"}
-    assert given["finetune_steps"] == 7
+    assert (given["finetune_steps"], given["finetune_warmup"]) == (7, 0.2)  # the second is not in the form

@@ -186,6 +186,18 @@ def test_a_night_has_the_tasks_of_annotate_corpus(local_dags: dict[str, DAG]) ->
     }
 
 
+@pytest.mark.parametrize("preset", ["paper", "small_model"])
+def test_what_a_file_sets_beside_the_form_is_in_its_form_and_in_its_run(preset: str) -> None:
+    sections = f'[run]\npreset = "{preset}"\nplacebos = 1\ncall_prefix = "free"\nfinetune_length = 256\n'
+    params = made(sections).params.validate()
+    beside = {"placebos": 1} | ({"finetune_length": 256} if preset == "paper" else {"call_prefix": "free"})
+    assert set(params) - set(made().params) == set(beside)
+    assert beside.items() <= params.items()
+    choices = RunChoices.parse(params)
+    assert (choices.placebos, choices.call_prefix, choices.finetune_length) == (1, "free", 256)
+    assert choices.finetune_device_batch == 4
+
+
 def test_a_night_is_what_its_file_says_and_asks_for_nothing() -> None:
     sections = '[run]\ntools = ["MT"]\nevaluation_data = "s3://data"\nkeep_thresholds = {MT = 0.9}\n'
     sections += f"{NOTIFY}every_morning = true\n"

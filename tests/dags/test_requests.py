@@ -60,6 +60,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
      "at least prune_below, 0.5 nats, found 0.25 for MT .* Set prune_below to 0.25 or lower"),
     (ANNOTATE, {"prune_below": 0.75}, r"found 0.5 for Calculator \(the tool's own\)"),
     (ANNOTATE, {"sampling_threshold": 1.0}, "sampling_threshold"),
+    # What no form has is checked all the same.
+    (ANNOTATE, {"placebos": -1}, "placebos: Input should be greater than or equal to 0 .found -1."),
+    (ANNOTATE, {"call_prefix": "none"}, "call_prefix: Input should be 'free' or 'tool_name' .found 'none'."),
+    (ANNOTATE, {"max_call_tokens": "many"}, "max_call_tokens: Input should be a valid integer"),
+    (FINETUNE, {"release": RELEASE, "finetune_warmup": 1.5}, "finetune_warmup: Input should be less than or equal to 1"),
+    (FINETUNE, {"release": RELEASE, "finetune_warm": 0.5}, r"found finetune_warm \(did you mean finetune_warmup\?\)"),
     (ANNOTATE, {"tools": ["MT"], "keep_threshold_QA": 2.0}, "expected chosen tools, found QA"),
     (ANNOTATE, {"evaluation_suites": ["math"]}, "evaluation_data must name the folder of the data sets that math read"),
     (ANNOTATE, {"evaluation_suites": ["math"], "evaluation_data": "/nowhere"}, "evaluation_data: expected files at /nowhere"),

@@ -10,7 +10,7 @@ from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.storage import database
 
-NAMES = ("cli.md", "settings.md", "dags.md", "data_model.md", "sql_examples.md")
+NAMES = ("cli.md", "settings.md", "parameters.md", "dags.md", "data_model.md", "sql_examples.md")
 
 
 def test_a_page_has_every_command_and_option() -> None:

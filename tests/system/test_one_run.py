@@ -60,20 +60,20 @@ OF_WORDS = (
 )
 """Texts that the filter of WordCount lets pass; Length has none."""
 FOLDED = {
-    "Sampling": {
-        "call_prefix": "tool_name",
-        "sampling_threshold": "0",
-        "max_positions": "4",
-        "samples_per_position": "3",
-        "max_call_tokens": "24",
-    },
-    "Scoring": {"prune_below": "0"},
-    "Placebos": {"placebos": "0", "placebo_sample": "0"},
-    "Keep thresholds (tau_f)": {f"keep_threshold_{tool}": "0" for tool in CHOSEN},
-    "Finetuning": {"finetune_steps": "2", "finetune_batch": "2", "finetune_device_batch": "2", "finetune_length": "64"},
+    "What is kept": {"prune_below": "0", **{f"keep_threshold_{tool}": "0" for tool in CHOSEN}},
+    "Sampling": {"sampling_threshold": "0", "max_positions": "4", "samples_per_position": "3"},
+    "Finetuning": {"finetune_steps": "2", "finetune_batch": "2"},
     "Evaluation": {"evaluation_suites": SUITES, "evaluation_data": None},
 }
 """Fields below the fold by section, chosen so that a model that knows nothing of a tool writes calls of it, and some are kept."""
+NOT_IN_THE_FORM = {
+    "call_prefix": "tool_name",
+    "max_call_tokens": 24,
+    "placebos": 0,
+    "placebo_sample": 0,
+    "finetune_device_batch": 2,
+    "finetune_length": 64,
+}
 FINISHED, RUNNING = "page-finished", "page-running"
 TOOL = "Calculator"
 TEXTS = 80
@@ -139,9 +139,6 @@ def write(form: Locator, name: str, value: str | list[str]) -> None:
         for item in value:
             form.locator(f"#element_{name} input").first.fill(item)
             form.get_by_role("option", name=item, exact=True).click()
-    elif name == "call_prefix":
-        form.locator(f'[id$="element_{name}"]').get_by_role("combobox").click()
-        form.get_by_role("option", name=value, exact=True).click()
     else:
         field.fill(value)
         field.blur()
@@ -223,6 +220,13 @@ def run(
         form.get_by_role("button", name=section, exact=True).click()
         for name, value in fields.items():
             write(form, name, value or str(evaluation_data))
+    form.get_by_role("button", name="Advanced Options", exact=True).click()
+    form.locator(".monaco-editor").click()
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("End")  # behind the brace that opens
+    page.keyboard.insert_text(json.dumps(NOT_IN_THE_FORM).strip("{}") + ",")
+    page.keyboard.press("Control+Home")
+    form.get_by_role("button", name="Evaluation", exact=True).click()  # leaves the editor, which reads its text then
     run_id = pressed_trigger(form, airflow)
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.goto("about:blank")
@@ -250,6 +254,7 @@ def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on
 ) -> None:
     conf = airflow.get(f"/dags/{ANNOTATE}/dagRuns/{quote(run, safe='')}")["conf"]
     assert (conf["tools"], conf["keep_threshold_Length"], conf["keep_threshold_MT"]) == (CHOSEN, 0, None)
+    assert NOT_IN_THE_FORM.items() <= conf.items()
     assert one(services, "select state from annotation_runs where run_id = :run", run=run) == "failed"
     [(scored,)] = rows(
         services, "select count(*) from scored_calls where run_id = :run and loss_reduction is not null", run=run

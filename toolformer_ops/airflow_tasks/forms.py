@@ -1,8 +1,11 @@
 """Trigger forms: Airflow params made from `RunChoices` (`runs/choices.py`), the one home of names, bounds and descriptions.
 
-Airflow shows them as a form by section, and validates each value, from the form, the API or the command line alike.
+Airflow shows them by section, and validates each value, from the form, the API or the command line alike. A form has the choices
+that `FORM` names. All others are keys of a run's conf, which the run's first task checks (`requests.py`).
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import Param
@@ -12,11 +15,24 @@ from toolformer_ops.config import Settings
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, THRESHOLD_OF, RunChoices
 from toolformer_ops.tools.registry import get_tool, tool_names
 
+FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "": ("corpus", "model", "tools", "preset", "document_limit"),
+        "What is kept": ("keep_thresholds", "keep_rule", "prune_below"),
+        "Sampling": ("max_positions", "samples_per_position", "sampling_threshold", "temperature", "seed"),
+        "Finetuning": ("finetune", "finetune_steps", "finetune_batch", "finetune_learning_rate", "finetune_baseline"),
+        "Evaluation": ("evaluation_suites", "evaluation_data", "evaluation_inputs"),
+    }
+)
+"""By section, the choices of a form: what somebody changes in the first month. Airflow unfolds what has no section."""
+
+SECTION_OF: Mapping[str, str] = MappingProxyType({name: section for section, names in FORM.items() for name in names})
+"""The section of each choice of a form."""
+
 KEYWORDS = (
     "type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "items", "additionalProperties", "title",
-    "section",
 )  # fmt: skip
-"""JSON schema keywords that are taken over, and the form's section: what Airflow's form itself holds a field to.
+"""JSON schema keywords that are taken over: what Airflow's form itself holds a field to.
 
 Of `exclusiveMaximum` or `pattern` its API alone would know. The form then says "Bad Request", and the reason above what is in view.
 So the run's first task checks them.
@@ -24,52 +40,55 @@ So the run's first task checks them.
 
 MAX_ADDRESS_LENGTH = 2000
 
-COST_HINT = "What a document costs, the command toolformer-ops estimate says beforehand: it measures a few texts."
-
 PRESET_NAMES = {"paper": "the paper", "small_model": "a small model", "only_look": "only look"}
+WITH_PRESET = {"small_model": "for a small model", "only_look": "to only look"}
+"""How a field says which preset a value is of."""
 
-OPEN_SECTIONS = frozenset({"Corpus", "Tools", "Language model"})
-"""What every run has to think about: without a section, Airflow shows these first and unfolded; the others are folded."""
+FINETUNING_PARAMETERS = "{{ dict(params.items() | rejectattr(0, 'eq', 'release')) | tojson }}"
+"""What a run of `finetune_release` chooses, as JSON; templated."""
+
+PROPERTIES: Mapping[str, Any] = MappingProxyType(RunChoices.model_json_schema()["properties"])
 
 
 def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> dict[str, Param]:
-    """One param a field of `RunChoices`, in its order; for the keep thresholds one a tool, in place of an object.
+    """The params of a run that annotates; for the keep thresholds one a tool, in place of an object.
 
     Airflow's form can be filled in by nobody but the user: no address holds values for it. So a field that a preset names starts
-    empty, and says what that means under each preset.
+    empty, and says what it holds then.
 
     Args:
         settings: the corpus, the preset and the model that the form starts with.
-        filled_in: the choices of a schedule; its form starts with these.
+        filled_in: the choices of a schedule; its form starts with these, and has also the others that its file sets.
     """
     defaults: dict[str, Any] = {
         "corpus": settings.default_corpus,
         "preset": settings.default_preset,
         "model": settings.default_model,
     }
+    of_file: list[str] = []
     if filled_in is not None:
         defaults = dict(filled_in)
-    properties = RunChoices.model_json_schema()["properties"]
+        usual = RunChoices(corpus=filled_in.corpus, model=filled_in.model, preset=filled_in.preset)
+        of_file = [name for name in PROPERTIES if name not in SECTION_OF and defaults[name] != getattr(usual, name)]
     form = {}
-    for name, schema in properties.items():
+    for name in (*SECTION_OF, *of_file):
         if name == "keep_thresholds":
             for tool in tool_names():
-                form[f"{THRESHOLD_OF}{tool}"] = _threshold_param(tool, schema, defaults.get(name, {}).get(tool))
+                form[f"{THRESHOLD_OF}{tool}"] = _threshold_param(tool, defaults.get(name, {}).get(tool))
         else:
-            form[name] = _param(name, schema, defaults.get(name), empty_is_preset=filled_in is None)
+            form[name] = _param(name, defaults.get(name), starts_empty=filled_in is None and is_of_presets(name))
     return form
 
 
 def corpus_form(settings: Settings) -> dict[str, Param]:
     """The corpus, as in the annotation form, and whether it may shrink."""
-    schema = RunChoices.model_json_schema()["properties"]["corpus"]
     accept_shrink = Param(
         False,
         type="boolean",
         title="Accept shrink",
         description="Take a file that breaks off, holds too much, or lost more than half of its records, as it is.",
     )
-    return {"corpus": _param("corpus", schema, settings.default_corpus), "accept_shrink": accept_shrink}
+    return {"corpus": _param("corpus", settings.default_corpus), "accept_shrink": accept_shrink}
 
 
 def index_form() -> dict[str, Param]:
@@ -108,79 +127,90 @@ def finetuning_form() -> dict[str, Param]:
         title="Release",
         description="Id of a release, 16 hex digits: `release_id` in the table dataset_releases, or the name of its folder on S3.",
     )
-    properties = RunChoices.model_json_schema()["properties"]
-    return {"release": release} | {name: _param(name, properties[name], None) for name in FINETUNING_FIELDS}
+    return {"release": release} | {name: _param(name) for name in FINETUNING_FIELDS if name in SECTION_OF}
 
 
-def finetuning_parameters() -> str:
-    """The fields of the finetuning form but for the release, as JSON; templated."""
-    return "{" + ", ".join(f'"{name}": {{{{ params.{name} | tojson }}}}' for name in FINETUNING_FIELDS) + "}"
+def is_of_presets(name: str) -> bool:
+    """Whether a preset says what a field holds that is left empty. A switch is never empty."""
+    return any(name in values and not isinstance(values[name], bool) for values in PRESETS.values())
 
 
-def _threshold_param(tool: str, schema: dict[str, Any], default: float | None) -> Param:
+def description_of(name: str) -> str:
+    """What a field does, in one line, and what it holds if it is left empty: the usual value, and that of a preset that names it.
+
+    A field that no preset names shows its usual value itself, unless that is nothing.
+    """
+    description, usual = PROPERTIES[name]["description"], PROPERTIES[name].get("usual", usual_of(name))
+    values = [f"{shown(values[name])} {WITH_PRESET[preset]}" for preset, values in PRESETS.items() if name in values]
+    if not values and "usual" not in PROPERTIES[name]:
+        return str(description)
+    return f"{description.removesuffix('.')} ({'; '.join((shown(usual), *values))})."
+
+
+def usual_of(name: str) -> Any:
+    """The default of a choice; None if it has none."""
+    field = RunChoices.model_fields[name]
+    return None if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def shown(value: Any) -> str:
+    """A choice's value as a person reads it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _threshold_param(tool: str, default: float | None) -> Param:
     """The param for one tool's keep threshold; empty is the tool's own."""
-    bounds = schema["additionalProperties"]
+    bounds = PROPERTIES["keep_thresholds"]["additionalProperties"]
     return Param(
         default,
-        description=f"Nats from which a call of {tool} is kept, at least prune_below; empty means "
-        f"{get_tool(tool).spec.keep_threshold:g}, the tool's own.",
+        description=f"Nats from which its calls are kept ({get_tool(tool).spec.keep_threshold:g}); prune_below is not higher.",
         type=["number", "null"],
         minimum=bounds["minimum"],
         maximum=bounds["maximum"],
         title=f"Keep threshold of {tool}",
-        section=schema["title"],
+        section=SECTION_OF["keep_thresholds"],
     )
 
 
-def _param(name: str, schema: dict[str, Any], default: Any, *, empty_is_preset: bool = False) -> Param:
+def _param(name: str, default: Any = None, *, starts_empty: bool = False) -> Param:
     """The param for one choice; it starts with `default`, or else with the choice's; without either, the form asks for it.
 
-    With `empty_is_preset`, a field that a preset names starts empty.
+    With `starts_empty`, it starts empty if there is no `default`, and may be left so.
     """
-    # 1. The JSON schema's own keywords, with `anyOf [type, null]` written as `type: [type, null]`, as Airflow's form wants it.
+    keywords, usual = _keywords(name), usual_of(name)
+    if starts_empty or usual == "":
+        # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
+        keywords, usual = _or_null(keywords), None
+    value = usual if default in (None, "") else default
+    if RunChoices.model_fields[name].is_required() and not value:
+        return Param(description=description_of(name), **keywords)
+    return Param(to_jsonable_python(value), description=description_of(name), **keywords)
+
+
+def _keywords(name: str) -> dict[str, Any]:
+    """The JSON schema of a choice as Airflow's form wants it, with its section."""
+    schema = PROPERTIES[name]
     keywords = {key: value for key, value in schema.items() if key in KEYWORDS}
     for option in schema.get("anyOf", ()):
         if option["type"] != "null":
-            keywords |= {key: value for key, value in option.items() if key in KEYWORDS}
-            keywords["type"] = [option["type"], "null"]
-    if keywords["section"] in OPEN_SECTIONS:
-        del keywords["section"]
-    # 2. What the form offers to choose from.
-    description = str(schema["description"])
+            keywords |= _or_null({key: value for key, value in option.items() if key in KEYWORDS})
     if name == "tools":
         names = list(tool_names())
         keywords |= {"items": {"type": "string", "enum": names}, "examples": names, "uniqueItems": True}
-        description = " ".join([description, *(f"{tool}: {get_tool(tool).spec.purpose}" for tool in names)])
     elif name == "preset":
         keywords["values_display"] = PRESET_NAMES
     elif name == "evaluation_suites":
         keywords |= {"type": ["array", "null"], "examples": schema["choices"], "uniqueItems": True}
-    elif name == "document_limit":
-        description = f"{description} {COST_HINT}"
-    # 3. The default.
-    field = RunChoices.model_fields[name]
-    if not field.is_required():
-        usual = field.get_default(call_default_factory=True)
-        if empty_is_preset and (meaning := _meaning_of_empty(name, usual)):
-            types = [keywords["type"]] if isinstance(keywords["type"], str) else keywords["type"]
-            keywords["type"] = [*dict.fromkeys((*types, "null"))]
-            if "enum" in keywords:
-                keywords["enum"] = [None, *keywords["enum"]]
-            return Param(default, description=f"{description} {meaning}", **keywords)
-        default = usual if default is None else default
-        if usual == "":
-            # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
-            keywords["type"], default = ["string", "null"], default or None
-    elif not default:
-        return Param(description=description, **keywords)
-    return Param(to_jsonable_python(default), description=description, **keywords)
+    section = SECTION_OF.get(name, "Others that the schedule sets")
+    return keywords | ({"section": section} if section else {})
 
 
-def _meaning_of_empty(name: str, usual: Any) -> str:
-    """What the field holds under each preset if it is left empty; nothing for a switch, and for a field that no preset names."""
-    named = {preset: values[name] for preset, values in PRESETS.items() if name in values}
-    if not named or isinstance(usual, bool):
-        return ""
-    meanings = [] if usual is None else [f"empty means {usual}"]
-    meanings += [f"empty means {value} with the preset {PRESET_NAMES[preset]!r}" for preset, value in named.items()]
-    return f"{'; '.join(meanings).capitalize()}."
+def _or_null(keywords: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a field that may be left empty."""
+    types = keywords["type"] if isinstance(keywords["type"], list) else [keywords["type"]]
+    values = {}
+    if "enum" in keywords:
+        values = {"enum": [None, *keywords["enum"]], "values_display": {"null": "as the preset says"}}
+    return keywords | {"type": [*dict.fromkeys((*types, "null"))], **values}

@@ -82,7 +82,6 @@ Seed = Annotated[
         le=2**31 - 1,
         title="Seed",
         description="Another seed samples other calls from the same texts.",
-        json_schema_extra={"section": "Sampling"},
     ),
 ]
 PruneBelow = Annotated[
@@ -91,8 +90,7 @@ PruneBelow = Annotated[
         ge=0.0,
         le=20.0,
         title="Prune below",
-        description="What provably saves less than so many nats is not computed; no keep threshold may be lower. 0 turns it off.",
-        json_schema_extra={"section": "Scoring"},
+        description="Calls that provably save fewer nats are not computed; no keep threshold may be lower. 0: off.",
     ),
 ]
 
@@ -158,43 +156,38 @@ class SubjectChoices(Choices):
         min_length=1,
         max_length=2000,
         title="Corpus",
-        description="JSON Lines, optionally .gz or .zst, or Parquet: a path, file:// or s3:// address of a file or a folder.",
-        json_schema_extra={"section": "Corpus"},
+        description="JSON Lines (also .gz, .zst) or Parquet: a path or an s3:// address of a file or a folder.",
     )
     preset: Preset = Field(
         default="paper",
         title="Preset",
-        description="What an empty field means. The paper: its numbers. A small model (small_model): those of make demo, for some "
-        "100 million parameters on two cores. Only look (only_look): the paper's for 20 documents, without finetuning.",
-        json_schema_extra={"section": "Corpus"},
+        description="What empty fields hold: the paper's numbers, a small model's, or those to only look.",
     )
     document_limit: int | None = Field(
         default=None,
         ge=1,
         le=100_000_000,
         title="Document limit",
-        description="Annotate only the first documents of the corpus; empty means all.",
-        json_schema_extra={"section": "Corpus"},
+        description="Only so many documents, the first of the corpus.",
+        json_schema_extra={"usual": "all"},
     )
     tools: tuple[str, ...] = Field(
         default=PAPER_TOOLS,
         min_length=1,
         title="Tools",
-        description="Tools whose calls are sampled. A tool that fails does not stop the others.",
-        json_schema_extra={"section": "Tools", "choices": list(PAPER_TOOLS)},
+        description="Tools whose calls are sampled; one that fails does not stop the others.",
+        json_schema_extra={"choices": list(PAPER_TOOLS)},
     )
     keep_thresholds: dict[str, Threshold] = Field(
         default_factory=dict,
         title="Keep thresholds (tau_f)",
-        description='Nats from which a call is kept, by tool, as {"Calculator": 0.5}; others keep their own. At least prune_below.',
-        json_schema_extra={"section": "Tools"},
+        description='Nats from which a call is kept, by tool: {"Calculator": 0.5}; others keep their own.',
     )
     model: str = Field(
         min_length=1,
         max_length=1000,
         title="Language model",
-        description="A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit as id@revision.",
-        json_schema_extra={"section": "Language model"},
+        description="A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit, id@revision.",
     )
 
     @field_validator("tools")
@@ -219,14 +212,12 @@ class FilterChoices(Choices):
         ge=0,
         le=1_000_000,
         title="Longest text",
-        description="Most tokens, of four characters each, of a text that is annotated as a whole; 0 means no limit.",
-        json_schema_extra={"section": "Sampling"},
+        description="Most tokens, of four characters each, of a text that is annotated as a whole; 0: no limit.",
     )
     long_texts: Literal["pieces", "leave_out"] = Field(
         default="pieces",
         title="Longer texts",
         description="pieces: cut at ends of paragraphs, each annotated as a text; leave_out: not annotated, and counted.",
-        json_schema_extra={"section": "Sampling"},
     )
 
     def deciding(self) -> dict[str, Any]:
@@ -241,65 +232,60 @@ class SamplingChoices(Choices):
     call_prefix: Literal["free", "tool_name"] = Field(
         default="free",
         title="Call prefix",
-        description="free: the model writes the whole call (the paper); tool_name: the tool's name is given, as small models need.",
-        json_schema_extra={"section": "Sampling"},
+        description="free: the model writes the whole call (the paper); tool_name: the tool's name is given.",
     )
     max_positions: int | None = Field(
         default=None,
         ge=1,
         le=200,
         title="Positions a text (k)",
-        description="Most call positions a text; empty means the tool's own (5; Calculator and MT 20).",
-        json_schema_extra={"section": "Sampling"},
+        description="Most call positions a text.",
+        json_schema_extra={"usual": "5, Calculator and MT 20"},
     )
     samples_per_position: int | None = Field(
         default=None,
         ge=1,
         le=100,
         title="Calls a position (m)",
-        description="Calls sampled at each position; empty means the tool's own (5; Calculator and MT 10).",
-        json_schema_extra={"section": "Sampling"},
+        description="Calls sampled at each position.",
+        json_schema_extra={"usual": "5, Calculator and MT 10"},
     )
     sampling_threshold: float | None = Field(
         default=None,
         ge=0.0,
         lt=1.0,
         title="Sampling threshold (tau_s)",
-        description='A position is taken where p(" [") is above this; empty means the tool\'s own (0.05; Calculator and MT 0).',
-        json_schema_extra={"section": "Sampling"},
+        description='Positions are where p(" [") is above this.',
+        json_schema_extra={"usual": "0.05, Calculator and MT 0"},
     )
     max_call_tokens: int | None = Field(
         default=None,
         ge=4,
         le=256,
         title="Call length",
-        description="Most tokens of a sampled call; a call that does not end by then is dropped and counted. Empty means as many "
-        "as the longest call of the tool's prompt has bytes, 32 to 256.",
-        json_schema_extra={"section": "Sampling"},
+        description="Most tokens of a sampled call; a longer one is dropped and counted.",
+        json_schema_extra={"usual": "32 to 256, as the calls of the tool's prompt need"},
     )
     temperature: float = Field(
         default=1.0,
         gt=0.0,
         le=2.0,
         title="Temperature",
-        description="Temperature of sampling; 1 samples from the model's own distribution.",
-        json_schema_extra={"section": "Sampling"},
+        description="Temperature of sampling.",
     )
     top_p: float = Field(
         default=1.0,
         gt=0.0,
         le=1.0,
         title="Top p",
-        description="Sample only from the most likely tokens that together have this probability; 1 means from all.",
-        json_schema_extra={"section": "Sampling"},
+        description="Samples only from the most likely tokens that together have this probability; 1: from all.",
     )
     seed: Seed = 0
     prune_below: PruneBelow = 0.5
     chains: bool = Field(
         default=False,
         title="Chains",
-        description="The corpus is a release (s3:// address): sample calls whose input holds the result of a call in its texts.",
-        json_schema_extra={"section": "Sampling"},
+        description="The corpus is a release (s3:// address): samples calls whose input holds the result of a call in its texts.",
     )
 
     def deciding(self) -> dict[str, Any]:
@@ -337,22 +323,20 @@ class ScoringChoices(Choices):
         ge=1,
         le=4096,
         title="Scoring context",
-        description="Tokens of text before a position that its call is scored with; empty means all (the paper).",
-        json_schema_extra={"section": "Scoring"},
+        description="Tokens of text before a position that its call is scored with.",
+        json_schema_extra={"usual": "all"},
     )
 
     verify_in_float32: VerifyInFloat32 = Field(
         default="auto",
         title="Verify in float32",
-        description="Of a model in bfloat16, losses that rounding may bring over a keep threshold are computed again in float32. "
-        "auto: if the GPU has room for both weights. on: always. all: of each call that may be kept. off: never.",
-        json_schema_extra={"section": "Scoring"},
+        description="Computes losses in bfloat16 again in float32 if rounding may bring them over a threshold. auto: if the GPU "
+        "has room; on: always; all: of each call that may be kept; off: never.",
     )
     score_unreleasable: bool = Field(
         default=True,
         title="Score calls that no release takes",
-        description="Calls whose input stands in the text only after them are scored, too. Off: they are counted, and cost no GPU.",
-        json_schema_extra={"section": "Scoring"},
+        description="Scores calls whose input stands in the text only after them, too. Off: they are counted, and cost no GPU.",
     )
 
     def deciding(self) -> dict[str, Any]:
@@ -369,9 +353,7 @@ class StoringChoices(Choices):
     token_log_probabilities: bool = Field(
         default=True,
         title="Store token log probabilities",
-        description="Store the log probabilities that a call's losses are the weighted sums of: explain then needs no model, and "
-        "another weighting is a question in SQL. About 100 bytes a call.",
-        json_schema_extra={"section": "Scoring"},
+        description="Stores the terms of the losses, 100 bytes a call: explain then needs no model, another weighting only SQL.",
     )
 
 
@@ -383,16 +365,14 @@ class PlaceboChoices(Choices):
         ge=0,
         le=20,
         title="Placebos a call (K)",
-        description="Results of other calls scored in the place of each call that reaches prune_below; 0 scores none.",
-        json_schema_extra={"section": "Placebos"},
+        description="Results of other calls scored in the place of each call that reaches prune_below; 0: none.",
     )
     placebo_sample: int = Field(
         default=2000,
         ge=0,
         le=10_000_000,
         title="Placebo sample",
-        description="Calls a tool that the false-discovery rate is estimated from, about; all if there are fewer. 0: no rate.",
-        json_schema_extra={"section": "Placebos"},
+        description="Calls a tool that the false-discovery rate is estimated from, about; 0: no rate.",
     )
 
 
@@ -402,8 +382,7 @@ class KeepRuleChoices(Choices):
     keep_rule: Literal["paper", "information"] = Field(
         default="paper",
         title="Keep rule",
-        description="paper: the loss reduction decides alone; information: a kept call's own result also helps more than placebos.",
-        json_schema_extra={"section": "Placebos"},
+        description="information: a kept call also saves more than placebos.",
     )
     tau_information: float = Field(
         default=0.2,
@@ -411,7 +390,6 @@ class KeepRuleChoices(Choices):
         le=20.0,
         title="Least information (tau_information)",
         description="With the rule information: nats that a kept call's result saves beyond its placebos, in the mean.",
-        json_schema_extra={"section": "Placebos"},
     )
 
     @property
@@ -428,22 +406,19 @@ class CostChoices(Choices):
         ge=0.0,
         le=1_000_000.0,
         title="Nats a second",
-        description="A kept call saves at least so many nats for each second that a call of its tool takes; 0 asks for none.",
-        json_schema_extra={"section": "Cost of calls"},
+        description="A kept call saves at least so many nats for each second that a call of its tool takes.",
     )
     nats_per_price: float = Field(
         default=0.0,
         ge=0.0,
         le=1_000_000.0,
         title="Nats a unit of price",
-        description="A kept call saves at least so many nats for each unit of the price that its tool names; 0 asks for none.",
-        json_schema_extra={"section": "Cost of calls"},
+        description="A kept call saves at least so many nats for each unit of the price that its tool names.",
     )
     call_seconds: dict[str, Annotated[float, Field(ge=0.0, le=86_400.0)]] = Field(
         default_factory=dict,
         title="Seconds of a call",
-        description='What a call takes, by tool, as {"WikiSearch": 0.02}; of other tools what was measured, once a tool version.',
-        json_schema_extra={"section": "Cost of calls"},
+        description='What a call takes, by tool: {"WikiSearch": 0.02}; of other tools what was measured, once a tool version.',
     )
 
     @field_validator("call_seconds")
@@ -459,24 +434,22 @@ class QualityChoices(Choices):
         default=0,
         ge=0,
         title="Fewest kept texts a tool",
-        description="The check of a tool fails where fewer texts than this have a kept call.",
-        json_schema_extra={"section": "Quality"},
+        description="The check of a tool fails if fewer texts than this have a kept call.",
     )
     max_kept_share: float = Field(
         default=1.0,
         ge=0.0,
         le=1.0,
         title="Largest kept share",
-        description="The check of a tool fails where a larger share of its scored calls is kept: results would be leaking.",
-        json_schema_extra={"section": "Quality"},
+        description="The check of a tool fails if a larger share of its scored calls is kept: results would be leaking.",
     )
     max_false_discovery_rate: float | None = Field(
         default=None,
         ge=0.0,
         le=1.0,
         title="Largest false-discovery rate",
-        description="The check of a tool fails where more of its kept calls are kept by chance; empty: it warns above 0.2.",
-        json_schema_extra={"section": "Quality"},
+        description="The check of a tool fails if a larger share of its kept calls is kept by chance.",
+        json_schema_extra={"usual": "it warns above 0.2"},
     )
 
 
@@ -488,8 +461,7 @@ class ReleaseChoices(Choices):
         ge=1,
         le=10_000_000,
         title="Examples a tool",
-        description="Most texts a tool in the release (appendix B: 25,000).",
-        json_schema_extra={"section": "Release"},
+        description="Most texts a tool in the release.",
     )
 
 
@@ -500,24 +472,21 @@ class FinetuningChoices(Choices):
     finetune: bool = Field(
         default=True,
         title="Finetune",
-        description="Finetune the language model on the release and publish it.",
-        json_schema_extra={"section": "Finetuning"},
+        description="Finetunes the language model on the release and publishes it.",
     )
     finetune_steps: int = Field(
         default=2000,
         ge=1,
         le=1_000_000,
         title="Steps",
-        description="Most optimiser steps (appendix B: 2,000).",
-        json_schema_extra={"section": "Finetuning"},
+        description="Most optimiser steps.",
     )
     finetune_batch: int = Field(
         default=128,
         ge=1,
         le=4096,
         title="Effective batch",
-        description="Texts an optimiser step (appendix B: 128).",
-        json_schema_extra={"section": "Finetuning"},
+        description="Texts an optimiser step.",
     )
     finetune_device_batch: int = Field(
         default=4,
@@ -525,61 +494,53 @@ class FinetuningChoices(Choices):
         le=1024,
         title="Device batch",
         description="Texts in one forward pass; gradients are accumulated up to the effective batch.",
-        json_schema_extra={"section": "Finetuning"},
     )
     finetune_length: int = Field(
         default=1024,
         ge=16,
         le=131_072,
         title="Sequence length",
-        description="Tokens a training text is cut into (appendix B: 1,024).",
-        json_schema_extra={"section": "Finetuning"},
+        description="Tokens that a training text is cut into.",
     )
     finetune_learning_rate: float = Field(
         default=1e-5,
         gt=0.0,
         le=1.0,
         title="Learning rate",
-        description="Peak learning rate (section 4.1: 1e-5).",
-        json_schema_extra={"section": "Finetuning"},
+        description="Peak learning rate.",
     )
     finetune_warmup: float = Field(
         default=0.1,
         ge=0.0,
         le=1.0,
         title="Warm-up",
-        description="Share of the steps with a linearly rising learning rate (section 4.1: 0.1).",
-        json_schema_extra={"section": "Finetuning"},
+        description="Share of the steps with a linearly rising learning rate.",
     )
     finetune_dev_documents: int = Field(
         default=1000,
         ge=0,
         le=1_000_000,
         title="Development documents",
-        description="Documents of the corpus outside the release, whose perplexity chooses the checkpoint (appendix B: 1,000).",
-        json_schema_extra={"section": "Finetuning"},
+        description="Documents outside the release whose perplexity chooses the checkpoint.",
     )
     finetune_eval_steps: int = Field(
         default=500,
         ge=1,
         le=1_000_000,
         title="Steps between evaluations",
-        description="Optimiser steps between two development perplexities (appendix B: 500).",
-        json_schema_extra={"section": "Finetuning"},
+        description="Optimiser steps between two development perplexities.",
     )
     finetune_checkpoint_steps: int = Field(
         default=100,
         ge=1,
         le=1_000_000,
         title="Steps between checkpoints",
-        description="Optimiser steps that a killed training loses at most; each checkpoint is three times the model's size.",
-        json_schema_extra={"section": "Finetuning"},
+        description="Optimiser steps that a killed training loses at most; a checkpoint is three times the model's size.",
     )
     finetune_baseline: bool = Field(
         default=False,
         title="Finetune the baseline",
-        description="Also finetune on the same texts without calls: the paper's second baseline.",
-        json_schema_extra={"section": "Finetuning"},
+        description="Finetunes on the same texts without calls, too: the paper's second baseline.",
     )
 
 
@@ -589,23 +550,22 @@ class EvaluationChoices(Choices):
     evaluation_suites: tuple[Suite, ...] = Field(
         default=(),
         title="Suites",
-        description="What the models are evaluated on, with the language model for comparison; see docs/evaluation.md.",
-        json_schema_extra={"section": "Evaluation", "choices": list(SUITES)},
+        description="What the models are evaluated on, beside the language model itself (docs/evaluation.md).",
+        json_schema_extra={"choices": list(SUITES)},
     )
     evaluation_data: str = Field(
         default="",
         max_length=2000,
         title="Evaluation data",
-        description="A folder or s3:// address that holds one folder a data set, with its files as they are published.",
-        json_schema_extra={"section": "Evaluation"},
+        description="A folder or s3:// address with one folder a data set, its files as they are published.",
     )
     evaluation_inputs: int | None = Field(
         default=None,
         ge=1,
         le=10_000_000,
         title="Inputs a data set",
-        description="Ask a sample of so many inputs over the parts of each data set; empty means all.",
-        json_schema_extra={"section": "Evaluation"},
+        description="Inputs asked of each data set, sampled over its parts.",
+        json_schema_extra={"usual": "all"},
     )
 
     @model_validator(mode="after")
@@ -617,7 +577,7 @@ class EvaluationChoices(Choices):
 
 
 class RunChoices(
-    # Pydantic orders the fields from the last base to the first: this is the order of the form, read from below.
+    # Pydantic orders the fields from the last base to the first: this is the order of the table of parameters, read from below.
     EvaluationChoices,
     FinetuningChoices,
     ReleaseChoices,
