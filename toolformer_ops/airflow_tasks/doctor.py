@@ -243,16 +243,22 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
             raise ConfigurationError(
                 f"{described}. Give the nodes a larger boot disk, or lower ephemeral-storage in the template."
             )
-    # 2. GPUs: whether a node has as many as a pod asks for, and what is free.
-    wanted = gpus_of(stage)
-    if not wanted:
-        return described
+    # 2. GPUs.
+    return _with_gpus(client, described, nodes, wanted) if (wanted := gpus_of(stage)) else described
+
+
+def _with_gpus(client: CoreV1Api, described: str, nodes: Sequence[k8s.V1Node], wanted: int) -> str:
+    """The described nodes with their drivers and free GPUs.
+
+    Raises:
+        ConfigurationError: no node has as many GPUs as a pod wants.
+    """
     drivers = sorted({version for node in nodes if (version := (node.metadata.labels or {}).get(DRIVER_LABEL))})
     free = {node.metadata.name: gpu_count(node.status.allocatable) for node in nodes}
     largest = max(free.values())
     for pod in client.list_pod_for_all_namespaces().items:
         if pod.spec.node_name in free and not has_ended(pod):
-            limits = [(one.resources and one.resources.limits) or {} for one in pod.spec.containers]
+            limits = [(found.resources and found.resources.limits) or {} for found in pod.spec.containers]
             free[pod.spec.node_name] -= sum(map(gpu_count, limits))
     found = (
         f"{described}; GPUs free: {sum(free.values())}, on one node {max(free.values())}; a pod wants {wanted}"

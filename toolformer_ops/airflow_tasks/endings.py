@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_NO_RESULT, EXIT_TERMINATED, EXIT_USAGE
 
 if TYPE_CHECKING:
-    from kubernetes.client import CoreV1Event, V1ContainerStatus, V1Pod
+    from kubernetes.client import CoreV1Event, V1Pod
 
 CONTAINER = "stage"
 MESSAGE_CHARACTERS = 500
@@ -193,13 +193,13 @@ class _Said(NamedTuple):
     """What is said of a pod or a process."""
 
     where: str
-    reason: str = ""
+    reason: str | None = ""
     message: str | None = ""
     container: str = CONTAINER
 
     @property
     def text(self) -> str:
-        return f"{self.reason}: {_shortened(self.message) or 'no message'}"
+        return f"{self.reason or ''}: {_shortened(self.message) or 'no message'}"
 
 
 def describe_exit(status: int, last_line: str = "") -> PodEnding:
@@ -225,14 +225,14 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
 def what_befell(pod: "V1Pod") -> dict[str, Any] | None:
     """What is said of the whole pod, for `describe_gone_pod`, as plain values; None if nothing is."""
     said = [list(one[:3]) for one in _said_of_pod(pod)]
-    return {"said": said, "node": pod.spec.node_name if pod.spec else None} if said else None
+    return {"said": said, "node": _of(pod, "spec.node_name")} if said else None
 
 
 def describe_gone_pod(
     name: str, events: Sequence["CoreV1Event"] = (), before: Mapping[str, Any] | None = None
 ) -> PodEnding:
     """The ending of a pod that the API does not show any more, by its events, which outlive it, and by what befell it `before`."""
-    said = [_Said("gone", event.reason or "", event.message) for event in reversed(events)]
+    said = [_Said("gone", event.reason, event.message) for event in reversed(events)]
     node = {"node": f"node {before['node']}"} if before and before["node"] else {}
     earlier = [_Said(*one) for one in before["said"]] if before else []
     return _described([*earlier, *said, _Said("gone")], None, name=name, **node)
@@ -255,95 +255,103 @@ def _described(said: Sequence[_Said], pod: "V1Pod | None", **more: str) -> PodEn
 
 def _values(said: _Said, pod: "V1Pod | None") -> dict[str, str]:
     """What a sentence may name."""
-    spec = pod.spec if pod else None
-    containers = [*(spec.init_containers or ()), *spec.containers] if spec else []
-    container = next((one for one in containers if one.name == said.container), None)
-    limits = (container.resources.limits if container and container.resources else None) or {}
-    memory = f"{limits['memory']} of memory" if "memory" in limits else None
-    selector = ", ".join(f"{key}={value}" for key, value in ((spec.node_selector if spec else None) or {}).items())
-    killed_by = int(said.reason) - 128 if said.where == "exit" else 0
+    containers = [*_of(pod, "spec.init_containers", ()), *_of(pod, "spec.containers", ())]
+    container = next((container for container in containers if container.name == said.container), None)
+    memory = _of(container, "resources.limits", {}).get("memory")
+    selector = ", ".join(f"{key}={value}" for key, value in _of(pod, "spec.node_selector", {}).items())
+    killed_by = int(said.reason or 0) - 128 if said.where == "exit" else 0
     known = killed_by in {number.value for number in signal.Signals}
-    volumes = [one.persistent_volume_claim for one in (spec.volumes if spec else None) or ()]
-    taints = re.findall(rf"{_TAINT} \{{(?!{_CONTROL_PLANE})([^:}}]+): ?([^}}]*)\}}", said.message or "")
-    equal = "{{key: {}, operator: Equal, value: {}}}"
+    claims = (_of(volume, "persistent_volume_claim.claim_name") for volume in _of(pod, "spec.volumes", ()))
+    node = _of(pod, "spec.node_name")
     return {
-        "claims": ", ".join(claim.claim_name for claim in volumes if claim),
-        "tolerations": ", ".join(
-            equal.format(key, json.dumps(value)) if value else f"{{key: {key}, operator: Exists}}"
-            for key, value in taints
-        ),
-        "reason": said.reason,
+        "claims": ", ".join(filter(None, claims)),
+        "tolerations": _tolerations(said.message or ""),
+        "reason": said.reason or "",
         "said": (_one_line if said.where == "exit" else _shortened)(said.message) or "no message",
         "text": said.text,
         "signal": signal.Signals(killed_by).name if known else f"signal {killed_by}",
         "again": STARTS_AGAIN,
         "init": "" if not pod or said.container == _main_name(pod) else f"init container {said.container}: ",
-        "image": (container.image if container else None) or "of the pod",
-        "memory": memory or "the node's memory (the pod has no memory limit)",
-        "node": f"node {spec.node_name}" if spec and spec.node_name else "its node",
+        "image": _of(container, "image", "of the pod"),
+        "memory": f"{memory} of memory" if memory else "the node's memory (the pod has no memory limit)",
+        "node": f"node {node}" if node else "its node",
         "selector": selector or "in its affinity",
-        "deadline": str(spec.active_deadline_seconds if spec else None),
-        "name": (pod.metadata.name if pod and pod.metadata else None) or "NAME",
-        "namespace": (pod.metadata.namespace if pod and pod.metadata else None) or "of the pods",
+        "deadline": str(_of(pod, "spec.active_deadline_seconds")),
+        "name": _of(pod, "metadata.name", "NAME"),
+        "namespace": _of(pod, "metadata.namespace", "of the pods"),
     }
+
+
+def _tolerations(message: str) -> str:
+    """The tolerations, as in a manifest, of the taints that the scheduler's message names, but for the control plane's."""
+    taints = re.findall(rf"{_TAINT} \{{(?!{_CONTROL_PLANE})([^:}}]+): ?([^}}]*)\}}", message)
+    equal = "{{key: {}, operator: Equal, value: {}}}"
+    return ", ".join(
+        equal.format(key, json.dumps(value)) if value else f"{{key: {key}, operator: Exists}}" for key, value in taints
+    )
+
+
+def _of(shown: object, path: str, otherwise: Any = None) -> Any:
+    """The attribute at a path of names such as `spec.node_name`; `otherwise` if it is empty, or something on the way not set."""
+    for name in path.split("."):
+        shown = getattr(shown, name, None)
+    return shown or otherwise
 
 
 def _said_of_pod(pod: "V1Pod") -> Iterator[_Said]:
     """What befell the whole pod. Its containers then show a status of 137 or 143, or none."""
-    status = pod.status
-    if (status and status.phase == "Unknown") or (pod.metadata and is_lost(pod)):
+    if _of(pod, "status.phase") == "Unknown" or (pod.metadata and is_lost(pod)):
         yield _Said("lost")
-    if status and status.reason:
-        yield _Said("pod", status.reason, status.message)
-    for condition in (status.conditions if status else None) or ():
+    if reason := _of(pod, "status.reason"):
+        yield _Said("pod", reason, _of(pod, "status.message"))
+    for condition in _of(pod, "status.conditions", ()):
         if condition.type == "DisruptionTarget" and condition.status == "True":
-            yield _Said("condition", condition.reason or "", condition.message)
+            yield _Said("condition", condition.reason, condition.message)
 
 
 def _said_of_containers(pod: "V1Pod", events: Sequence["CoreV1Event"]) -> Iterator[_Said]:
-    status = pod.status
     # 1. A container that ended, an init container first: the stage never ran then. One that does not start.
-    for container in _by_importance(pod):
-        ended = container.state.terminated if container.state else None
-        waiting = container.state.waiting if container.state else None
-        if ended and ended.exit_code != 0:
-            lines = [line for line in (ended.message or "").splitlines() if line.strip()]
-            yield _Said("terminated", ended.reason or "", ended.message, container.name)
-            yield _Said("exit", str(ended.exit_code), lines[-1] if lines else "", container.name)
-        if waiting:
-            message = waiting.message or ""
-            if not message or message.startswith("Back-off pulling image"):  # the reason is in the events
-                pulls = [event.message or "" for event in events if event.reason in ("Failed", "InspectFailed")]
-                message = next((text for text in reversed(pulls) if "Failed to pull" in text), message)
-            yield _Said("waiting", waiting.reason or "", message, container.name)
-    if status and status.phase == "Pending":
+    main = [status for status in _of(pod, "status.container_statuses", ()) if status.name == _main_name(pod)]
+    for container in (*_of(pod, "status.init_container_statuses", ()), *main):
+        if (ended := _of(container, "state.terminated")) and ended.exit_code != 0:
+            *_, last_line = "", *filter(str.strip, (ended.message or "").splitlines())
+            yield _Said("terminated", ended.reason, ended.message, container.name)
+            yield _Said("exit", str(ended.exit_code), last_line, container.name)
+        if waiting := _of(container, "state.waiting"):
+            yield _Said("waiting", waiting.reason, _why_waiting(waiting.message or "", events), container.name)
+    phase = _of(pod, "status.phase")
+    if phase == "Pending":
         for event in reversed(events):
-            yield _Said("event", event.reason or "", event.message)
+            yield _Said("event", event.reason, event.message)
     # 2. A pod without a node.
-    for condition in (status.conditions if status else None) or ():
+    yield from _said_of_scheduling(pod, events)
+    # 3. Nothing of these.
+    if _of(pod, "metadata.deletion_timestamp"):
+        yield _Said("deleted")
+    newest = events[-1].message if events else None
+    yield _Said("phase", phase or "Unknown", _of(pod, "status.message") or newest or "Kubernetes gives no reason")
+
+
+def _said_of_scheduling(pod: "V1Pod", events: Sequence["CoreV1Event"]) -> Iterator[_Said]:
+    """Why the pod has no node, and what adds one."""
+    for condition in _of(pod, "status.conditions", ()):
         if condition.type == "PodScheduled" and condition.status == "False":
             for event in events:
                 if event.reason in ("TriggeredScaleUp", "Nominated"):  # of the cluster autoscaler, and of Karpenter
                     yield _Said("node added", event.reason, event.message)
-            yield _Said("unscheduled", condition.reason or "", condition.message)
-    # 3. Nothing of these.
-    if pod.metadata and pod.metadata.deletion_timestamp:
-        yield _Said("deleted")
-    newest = events[-1].message if events else None
-    said = (status.message if status else None) or newest or "Kubernetes gives no reason"
-    yield _Said("phase", (status.phase if status else None) or "Unknown", said)
+            yield _Said("unscheduled", condition.reason, condition.message)
 
 
-def _by_importance(pod: "V1Pod") -> list["V1ContainerStatus"]:
-    """Statuses of the init containers, and then of the stage's container."""
-    if pod.status is None:
-        return []
-    main = [status for status in pod.status.container_statuses or () if status.name == _main_name(pod)]
-    return [*(pod.status.init_container_statuses or ()), *main]
+def _why_waiting(message: str, events: Sequence["CoreV1Event"]) -> str:
+    """Why a container waits. While an image's pull is backed off, the reason is in the events, the newest last."""
+    if message and not message.startswith("Back-off pulling image"):
+        return message
+    pulls = [event.message or "" for event in events if event.reason in ("Failed", "InspectFailed")]
+    return next((text for text in reversed(pulls) if "Failed to pull" in text), message)
 
 
 def _main_name(pod: "V1Pod") -> str:
-    names = [container.name for container in (pod.spec.containers if pod.spec else ())]
+    names = [container.name for container in _of(pod, "spec.containers", ())]
     return CONTAINER if CONTAINER in names or not names else str(names[0])
 
 

@@ -115,13 +115,7 @@ class _Stage:
                     corpus = self.table(CORPUS_TABLE, f"corpus version {newest.version}")
                     written.append(self.written(corpus, rows=newest.documents))
             case "check":
-                counts = {
-                    row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)
-                }
-                for table, stage in WRITTEN_BY.items():
-                    if table != "placebo_losses" or stage in counts:
-                        checks = self.tool if table == "call_losses" else None
-                        read.append(self.read(self.table(table), rows=counts.get(stage, 0), checks=checks))
+                read = self._checked_tables()
             case "release":
                 tables = (CORPUS_TABLE, "candidate_calls", "call_results", "call_losses", "placebo_losses")
                 read = [self.read(self.table(table)) for table in tables]
@@ -147,6 +141,17 @@ class _Stage:
                 [scores] = self.rows(queries.lineage.scores, run_id=self.run_id, suite=None)
                 read = [self.read(self.table("evaluation_scores"), rows=scores.rows)]
         return read, written
+
+    def _checked_tables(self) -> list["InputDataset"]:
+        """The tables of a tool with the rows that the run wrote in each; of placebos if it wrote any."""
+        counts = {row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)}
+        return [
+            self.read(
+                self.table(table), rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None
+            )
+            for table, stage in WRITTEN_BY.items()
+            if table != "placebo_losses" or stage in counts
+        ]
 
     def table(self, name: str, version: str | None = None) -> dict[str, Any]:
         """A table as a dataset; the corpus at this version, or else at the run's."""

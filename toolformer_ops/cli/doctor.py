@@ -1,5 +1,7 @@
 """`toolformer-ops doctor`: whether a stage could run here, or on the cluster."""
 
+import contextlib
+import sys
 from typing import Annotated
 
 import typer
@@ -29,17 +31,18 @@ def doctor(
     Example: toolformer-ops doctor --kubernetes
     """
     settings = load_settings()
-    if kubernetes:
-        from toolformer_ops.airflow_tasks.doctor import findings_of_cluster
+    missing, stdout = 0, sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # Airflow logs to stdout, on which belong the findings alone
+        if kubernetes:
+            from toolformer_ops.airflow_tasks.doctor import findings_of_cluster
 
-        found = findings_of_cluster(settings, pods=pods, wait_seconds=wait_seconds)
-    else:
-        from toolformer_ops.runs.self_check import findings
+            found = findings_of_cluster(settings, pods=pods, wait_seconds=wait_seconds)
+        else:
+            from toolformer_ops.runs.self_check import findings
 
-        found = findings(settings)
-    missing = 0
-    for finding in found:
-        typer.echo(str(finding))
-        missing += finding.state == "missing"
+            found = findings(settings)
+        for finding in found:
+            typer.echo(str(finding), file=stdout)
+            missing += finding.state == "missing"
     if missing:
         raise typer.Exit(EXIT_FAILED)

@@ -71,22 +71,13 @@ def evaluate(
     from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores, wide_console
 
     settings = load_settings()
-    try:
-        ranks = [int(part) for part in k.split(",")]
-    except ValueError:
-        ranks = []
-    if not ranks or min(ranks) < 0:
-        raise UsageError(f"--k: expected whole numbers from 0 with commas between, found {k!r}.")
+    ranks = _ranks(k)
     if not compare and (base or without_calls):
         raise UsageError("--base, --without-calls: expected --compare with them, found none. Add --compare.")
     if compare and not base:
         raise UsageError("--compare: expected the model before finetuning as --base, found none.")
-    if out is not None:  # before hours of work
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_bytes(b"")
-        except OSError as error:
-            raise UsageError(f"--out: expected a file that can be written, found {out}: {error.strerror}.") from error
+    if out is not None:
+        _make_empty(out)  # before hours of work
     outcome = Outcome()
     suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
     # Each k once, 0 first.
@@ -114,6 +105,24 @@ def evaluate(
         print_comparisons(console, comparisons)
     if outcome.failures:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _ranks(k: str) -> list[int]:
+    try:
+        ranks = [int(part) for part in k.split(",")]
+    except ValueError:
+        ranks = []
+    if not ranks or min(ranks) < 0:
+        raise UsageError(f"--k: expected whole numbers from 0 with commas between, found {k!r}.")
+    return ranks
+
+
+def _make_empty(out: Path) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_bytes(b"")
+    except OSError as error:
+        raise UsageError(f"--out: expected a file that can be written, found {out}: {error.strerror}.") from error
 
 
 def _entrant(settings: Settings, model: str, variants: "list[tuple[Variant, int]]", tools: Any) -> "Entrant":

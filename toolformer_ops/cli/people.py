@@ -115,7 +115,7 @@ def explain(
     from toolformer_ops.on_a_file.explanation import explain_call, explanation_table
 
     if call_id or document or run:
-        if text or call_text or date or model or context_tokens or placebos:
+        if any((text, call_text, date, model, context_tokens, placebos)):
             raise UsageError(
                 "expected a stored call (--call-id, --run, --document with --at) or one that you write (--text, --at, --call), "
                 "found both. Leave out one of them."

@@ -228,13 +228,7 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
     original = folder / CARD
     text = original.read_text(encoding="utf-8") if original.is_file() else f"# {manifest.prefix}\n"
     card = RepoCard(text if text.startswith("---") else f"---\n{{}}\n---\n\n{text}", ignore_metadata_errors=True)
-    runs = _runs(settings, manifest)
-    sources = described.sources or tuple(
-        f"the corpus `{run.corpus_uri.rpartition('/')[2] if run.corpus_uri.startswith('file:') else run.corpus_uri}`"
-        f"{'' if run.corpus_version is None else f', version {run.corpus_version}'}"
-        for run in runs
-    )
-    when = f" on {min(run.published_at for run in runs):%Y-%m-%d}" if runs else ""
+    corpora, when = _origin(settings, manifest)
     languages = described.languages
     if REPO_TYPES[manifest.prefix.partition("/")[0]] == "dataset":
         parts = sorted(folder.glob("part-*.parquet"))
@@ -258,7 +252,7 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
         "",
         "## Where the texts come from",
         "",
-        *(f"- {source}" for source in sources or ["not known to who published this"]),
+        *(f"- {source}" for source in described.sources or corpora or ["not known to who published this"]),
         "",
         f"Licence: {said}. Languages: {', '.join(languages) or 'not known'}.",
         f"Published as `{manifest.prefix}`{when}; `{MANIFEST_ON_HUB}` has the SHA-256 of every file but this one.",
@@ -288,13 +282,19 @@ def _plain_texts(parts: Sequence[Path]) -> Iterable[str]:
                     return
 
 
-def _runs(settings: Settings, manifest: Manifest) -> list[Any]:
-    """The runs that made a publication, with their corpora; none if no database is set."""
+def _origin(settings: Settings, manifest: Manifest) -> tuple[list[str], str]:
+    """The corpora of the runs that made a publication, and ` on ` the first one's date; nothing if no database is set."""
     if not settings.database_dsn.get_secret_value():
-        return []
+        return [], ""
     uri = ObjectStore(settings).uri(manifest.prefix)
     with database.transaction(database.connect(settings, writes=False)) as connection:
-        return list(database.fetch_all(connection, queries.releases.sources, uri=uri))
+        runs = database.fetch_all(connection, queries.releases.sources, uri=uri)
+    corpora = [
+        f"the corpus `{run.corpus_uri.rpartition('/')[2] if run.corpus_uri.startswith('file:') else run.corpus_uri}`"
+        f"{'' if run.corpus_version is None else f', version {run.corpus_version}'}"
+        for run in runs
+    ]
+    return corpora, f" on {min(run.published_at for run in runs):%Y-%m-%d}" if runs else ""
 
 
 def _require_there(api: "HfApi", repo: str, repo_type: RepoType, revision: str, files: dict[str, Path]) -> None:

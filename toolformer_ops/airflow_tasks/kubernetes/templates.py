@@ -103,16 +103,7 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: no image is set, or one that may change; the template is missing or wrong, with file and line.
     """
-    image = settings.kubernetes_image
-    if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
-        raise ConfigurationError(
-            f"expected an image with a tag or a digest in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. "
-            "Set it to what the stages are to run in, best by digest: registry/toolformer@sha256:..."
-        )
-    if image.endswith(":latest"):
-        raise ConfigurationError(
-            f"expected an image that stays the same in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. Name a version or a digest."
-        )
+    _require_fixed_image(settings.kubernetes_image)
     path = settings.kubernetes_templates / f"{template}.yaml"
     if not path.is_file():
         raise ConfigurationError(
@@ -126,7 +117,7 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     spec["containers"].sort(key=lambda container: container["name"] != CONTAINER)
     stage = spec["containers"][0]
     gpus = gpus_of(stage)
-    stage["image"] = image
+    stage["image"] = settings.kubernetes_image
     stage.setdefault("imagePullPolicy", "IfNotPresent")
     stage["command"] = ["python", "-m", "toolformer_ops"]
     stage.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
@@ -148,7 +139,18 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
         *({"name": name, "mountPath": path} for name, path in WRITABLE.items() if path not in mounted),
     ]
 
-    # 4. Safety, wherever the template left it out.
+    _make_safe(spec)
+    metadata = pod.get("metadata") or {}
+    pod["metadata"] = {
+        "namespace": settings.kubernetes_namespace,
+        "labels": {**(metadata.get("labels") or {}), **LABELS, "toolformer/template": template},
+        "annotations": metadata.get("annotations") or {},
+    }
+    return pod
+
+
+def _make_safe(spec: dict[str, Any]) -> None:
+    """Fill in the Pod Security of a pod's specification if the template left it out."""
     spec["restartPolicy"] = "Never"
     spec["automountServiceAccountToken"] = False
     chosen = spec.get("securityContext") or {}
@@ -158,13 +160,18 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     for container in (*spec["containers"], *(spec.get("initContainers") or ())):
         container["securityContext"] = _filled(container.get("securityContext"), CONTAINER_SECURITY)
 
-    metadata = pod.get("metadata") or {}
-    pod["metadata"] = {
-        "namespace": settings.kubernetes_namespace,
-        "labels": {**(metadata.get("labels") or {}), **LABELS, "toolformer/template": template},
-        "annotations": metadata.get("annotations") or {},
-    }
-    return pod
+
+def _require_fixed_image(image: str) -> None:
+    """Do nothing if the image has a tag that stays, or a digest."""
+    if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
+        raise ConfigurationError(
+            f"expected an image with a tag or a digest in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. "
+            "Set it to what the stages are to run in, best by digest: registry/toolformer@sha256:..."
+        )
+    if image.endswith(":latest"):
+        raise ConfigurationError(
+            f"expected an image that stays the same in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. Name a version or a digest."
+        )
 
 
 def gpus_of(container: Mapping[str, Any]) -> int:

@@ -190,19 +190,7 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
     """
     # 1. The items that its files hold, or a sample of them.
     files = read_files(folder, data_set)
-    names = ", ".join(file.uri for file in files[:3]) + (", ..." if len(files) > 3 else "")
-    items: list[Item] = []
-    left_out: Counter[str] = Counter()
-    try:
-        for found in data_set.read(files):
-            if isinstance(found, LeftOut):
-                left_out[found.reason] += 1
-                continue
-            items.append(found)
-    except WrongFormatError as error:
-        raise EvaluationDataError(_expectation(folder, data_set, f"{error}, in {names}")) from error
-    if not items:
-        raise EvaluationDataError(_expectation(folder, data_set, f"no input that can be asked, in {names}"))
+    items, left_out = _read_items(folder, data_set, files)
     places = range(len(items)) if limit is None else sample_places([item.part for item in items], limit, data_set.name)
     if left_out:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
@@ -229,6 +217,24 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
     lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
     sha256 = hashlib.sha256(lines.encode()).hexdigest()
     return LoadedDataSet(data_set, questions, sha256, dict(sorted(left_out.items())))
+
+
+def _read_items(folder: DataFolder, data_set: DataSet, files: Sequence[DataFile]) -> tuple[list[Item], "Counter[str]"]:
+    """The items that the files hold, at least one, and how many records cannot be asked, by reason."""
+    names = ", ".join(file.uri for file in files[:3]) + (", ..." if len(files) > 3 else "")
+    items: list[Item] = []
+    left_out: Counter[str] = Counter()
+    try:
+        for found in data_set.read(files):
+            if isinstance(found, LeftOut):
+                left_out[found.reason] += 1
+            else:
+                items.append(found)
+    except WrongFormatError as error:
+        raise EvaluationDataError(_expectation(folder, data_set, f"{error}, in {names}")) from error
+    if not items:
+        raise EvaluationDataError(_expectation(folder, data_set, f"no input that can be asked, in {names}"))
+    return items, left_out
 
 
 def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:

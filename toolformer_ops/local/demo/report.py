@@ -53,24 +53,7 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
         say(console, f"Annotated {annotated} of {documents} pairs of a document and a tool; the rest was done before.")
 
     # 2. the paper's Table 2: calls (texts) that save at least a threshold
-    counts = rows(queries.page.thresholds)
-    thresholds = sorted({row.threshold for row in counts})
-    table = Table("tool")
-    for name in ("sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds), "by chance*"):
-        table.add_column(name, justify="right")
-    cells = {
-        (row.tool, row.threshold): f"{row.calls} ({row.texts}){'*' if row.is_keep_threshold else ' '}" for row in counts
-    }
-    by_chance = {row.tool: kept_by_chance(row) for row in counts if row.is_keep_threshold}
-    for row in rows(queries.demo.scored_by_tool):
-        found = [cells.get((row.tool, threshold), "") for threshold in thresholds]
-        table.add_row(row.tool, str(row.calls), str(row.scored), *found, by_chance.get(row.tool, ""))
-    say(
-        console,
-        "\nCalls (and texts) that the keep rule keeps from so many nats on; * marks the tool's own threshold. By chance: the",
-    )
-    say(console, "share of them that the rule would keep with another call's result (its 95 % interval)")
-    console.print(table)
+    print_thresholds(console, rows(queries.page.thresholds), rows(queries.demo.scored_by_tool))
 
     # 3. the best calls, each in its sentence with the nats that it saves
     best = rows(queries.demo.best_calls, at_most=BEST_CALLS)
@@ -105,6 +88,27 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     place = "the environment" if variable in os.environ else settings.state_dir / "environment"
     password = f"password: {variable} in {place}"
     say(console, f"Airflow  {settings.airflow_url}  (user {settings.airflow_username}, {password})")
+
+
+def print_thresholds(console: Console, counts: Sequence[Row[Any]], scored: Sequence[Row[Any]]) -> None:
+    """Print how many calls each tool's keep rule keeps from each threshold on, of `scored` calls, and the share by chance."""
+    thresholds = sorted({row.threshold for row in counts})
+    table = Table("tool")
+    for name in ("sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds), "by chance*"):
+        table.add_column(name, justify="right")
+    cells = {
+        (row.tool, row.threshold): f"{row.calls} ({row.texts}){'*' if row.is_keep_threshold else ' '}" for row in counts
+    }
+    by_chance = {row.tool: kept_by_chance(row) for row in counts if row.is_keep_threshold}
+    for row in scored:
+        found = [cells.get((row.tool, threshold), "") for threshold in thresholds]
+        table.add_row(row.tool, str(row.calls), str(row.scored), *found, by_chance.get(row.tool, ""))
+    say(
+        console,
+        "\nCalls (and texts) that the keep rule keeps from so many nats on; * marks the tool's own threshold. By chance: the",
+    )
+    say(console, "share of them that the rule would keep with another call's result (its 95 % interval)")
+    console.print(table)
 
 
 def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
