@@ -19,6 +19,7 @@ from sqlalchemy import text as sql
 
 from tests.annotated_runs import unregistered
 from tests.fake_language_model import TOKENS, UNFINISHED, FakeLanguageModel, StoppedError, UseModel, loaded_by_stages
+from tests.run_sql import run_sql
 from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.annotation.candidates import Candidate, LostSample
 from toolformer_ops.call_syntax import Call
@@ -101,8 +102,7 @@ def annotate(settings: Settings, run_id: str, shards: tuple[str, ...] = ("0/1",)
 
 
 def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...]]:
-    with database.transaction(database.connect(settings)) as connection:
-        return [tuple(row) for row in connection.execute(sql(f"select {columns} from {table} order by 1, 2, 3, 4"))]
+    return [tuple(row) for row in run_sql(settings, f"select {columns} from {table} order by 1, 2, 3, 4")]
 
 
 def start(settings: Settings, corpus: Path, use_model: UseModel, **choices: Any) -> FakeLanguageModel:
@@ -151,10 +151,10 @@ def snapshot(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def forget(settings: Settings) -> None:
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(
-            sql("truncate candidate_calls, call_losses, pruned_positions, call_results, stage_ledger, filter_decisions")
-        )
+    run_sql(
+        settings,
+        "truncate candidate_calls, call_losses, pruned_positions, call_results, stage_ledger, filter_decisions",
+    )
 
 
 def micro_batches(settings: Settings, *stages: str) -> list[int]:
@@ -164,15 +164,11 @@ def micro_batches(settings: Settings, *stages: str) -> list[int]:
 
 
 def counts_of(settings: Settings, stage: str, document_text: str) -> dict[str, int]:
-    with database.transaction(database.connect(settings)) as connection:
-        found = connection.execute(
-            sql(
-                "select counts from stage_ledger join documents using (document_id) where stage = :stage and text = :text"
-            ),
-            {"stage": stage, "text": document_text},
-        )
-        counts: dict[str, int] = found.scalar_one()
-        return {name: count for name, count in counts.items() if count}
+    of_document = (
+        "select counts from stage_ledger join documents using (document_id) where stage = :stage and text = :text"
+    )
+    [(counts,)] = run_sql(settings, of_document, stage=stage, text=document_text)
+    return {name: count for name, count in counts.items() if count}
 
 
 def test_every_sample_and_call_is_counted_under_what_became_of_it(annotated: Settings) -> None:
@@ -196,24 +192,21 @@ def test_every_sample_and_call_is_counted_under_what_became_of_it(annotated: Set
 
 
 def test_what_became_no_call_is_there_to_look_at(annotated: Settings) -> None:
-    with database.transaction(database.connect(annotated)) as connection:
-        # Those of another run's document do not take the places of this run's.
-        connection.execute(
-            sql(
-                "with other as (insert into documents (document_id, text) "
-                "select gen_random_uuid(), 'x' returning document_id) "
-                "insert into lost_samples select sampling_recipe_id, other.document_id, "
-                "('00000000-0000-0000-0000-' || lpad(number::text, 12, '0'))::uuid, 0, 0, 'sample_without_end', 'x', 1 "
-                "from run_tools, other, generate_series(1, 60) number"
-            )
-        )
-        found = connection.execute(
-            sql(
-                "select lost.reason, sample_text, sum(sample_count)::integer from run_lost_samples lost "
-                "join documents using (document_id) where run_id = 'r' and text = :text group by 1, 2 order by 1"
-            ),
-            {"text": SUM},
-        ).all()
+    # Those of another run's document do not take the places of this run's.
+    run_sql(
+        annotated,
+        "with other as (insert into documents (document_id, text) "
+        "select gen_random_uuid(), 'x' returning document_id) "
+        "insert into lost_samples select sampling_recipe_id, other.document_id, "
+        "('00000000-0000-0000-0000-' || lpad(number::text, 12, '0'))::uuid, 0, 0, 'sample_without_end', 'x', 1 "
+        "from run_tools, other, generate_series(1, 60) number",
+    )
+    found = run_sql(
+        annotated,
+        "select lost.reason, sample_text, sum(sample_count)::integer from run_lost_samples lost "
+        "join documents using (document_id) where run_id = 'r' and text = :text group by 1, 2 order by 1",
+        text=SUM,
+    )
     assert [tuple(row) for row in found] == [
         ("sample_does_not_parse", "Calculator 2 +", 3),
         ("sample_of_another_tool", "QA(how many?)", 3),
@@ -251,14 +244,12 @@ def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few
 
 
 def test_only_the_call_that_helps_lowers_the_loss(annotated: Settings) -> None:
-    with database.transaction(database.connect(annotated)) as connection:
-        found = connection.execute(
-            sql(
-                "select call_text, result, loss_reduction, position_char from call_losses join candidate_calls using (call_id) "
-                "join documents on documents.document_id = call_losses.document_id where text = :text and reason is null"
-            ),
-            {"text": SUM},
-        ).all()
+    found = run_sql(
+        annotated,
+        "select call_text, result, loss_reduction, position_char from call_losses join candidate_calls using (call_id) "
+        "join documents on documents.document_id = call_losses.document_id where text = :text and reason is null",
+        text=SUM,
+    )
     reductions = {row.position_char: row.loss_reduction for row in found}
     assert reductions[SUM.index(" 5")] == pytest.approx(1.0)  # min(2.0, 2.5) - 1.0
     assert {value for at, value in reductions.items() if at != SUM.index(" 5")} == {-0.25}
@@ -710,8 +701,7 @@ def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_o
         ("dearer", 9.0, {"nats_per_second": 3.0}),  # as measured before
         ("given", 9.0, {"nats_per_second": 3.0, "call_seconds": {"calculator": 0.1}}),
     ):
-        with database.transaction(database.connect(settings)) as connection:
-            connection.execute(sql(took.format(seconds)))
+        run_sql(settings, took.format(seconds))
         start_run(settings, run_id, parameters(corpus, **chosen))
         start_run(settings, run_id, parameters(corpus, **chosen))
         annotate(settings, run_id)
@@ -723,8 +713,7 @@ def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_o
         ("dear", 0.4, 2.0, 0.8), ("dearer", 0.4, 3.0, pytest.approx(1.2)), ("given", 0.1, 3.0, pytest.approx(0.3)),
     ]  # fmt: skip
     kept = "run_id, max(cost_threshold), count(*), min(loss_reduction) from kept_calls group by run_id"
-    with database.transaction(database.connect(settings)) as connection:
-        found = connection.execute(sql(f"select {kept} order by run_id")).all()
+    found = run_sql(settings, f"select {kept} order by run_id")
     free = found[1]
     assert [tuple(row) for row in found] == [
         ("dear", 0.8, *free[2:]),
@@ -856,16 +845,15 @@ def test_a_long_text_is_sampled_executed_and_scored_in_pieces_and_a_short_one_as
     }.items():
         start_run(settings, name, parameters(corpus, **chosen))
         annotate(settings, name)
-        with database.transaction(database.connect(settings)) as connection:
-            found = connection.execute(
-                sql(
-                    "select d.text = :long as is_long, c.paragraph, c.position_char, c.result, c.loss_reduction, "
-                    "substr(d.text, c.position_char + 1, 7) "
-                    "from scored_calls c join documents d using (document_id) where c.run_id = :run order by 1, 2, 3"
-                ),
-                {"run": name, "long": LONG},
-            )
-            calls[name] = [tuple(row) for row in found]
+        found = run_sql(
+            settings,
+            "select d.text = :long as is_long, c.paragraph, c.position_char, c.result, c.loss_reduction, "
+            "substr(d.text, c.position_char + 1, 7) "
+            "from scored_calls c join documents d using (document_id) where c.run_id = :run order by 1, 2, 3",
+            run=name,
+            long=LONG,
+        )
+        calls[name] = [tuple(row) for row in found]
     short = [call for call in calls["whole"] if not call[0]]
     assert len(short) == 3
     assert calls["left out"] == short
@@ -876,8 +864,7 @@ def test_a_long_text_is_sampled_executed_and_scored_in_pieces_and_a_short_one_as
     # "5 things." ends each piece; a call before the word 5 is kept, wherever its piece is
     assert [call[5] for call in calls["pieces"] if call[4] == 1.0] == [" 5 anim"] + [" 5 thin"] * 3
     counted = "select counts from stage_ledger l join documents d using (document_id) where d.text = :long and stage = 'filter'"
-    with database.transaction(database.connect(settings)) as connection:
-        decided = [dict(row.counts) for row in connection.execute(sql(counted), {"long": LONG})]
+    decided = [dict(row.counts) for row in run_sql(settings, counted, long=LONG)]
     assert sorted((one.get("longer_than_max_text_tokens", 0), one["paragraphs"], one["kept"]) for one in decided) == [
         (0, 1, 1),
         (0, 3, 3),
@@ -938,8 +925,7 @@ def test_a_process_stores_what_it_took_to_start_with_its_first_micro_batch_after
     small = settings.model_copy(update={"micro_batch_documents": 4})
     filter_stage(small, "r", "Calculator", start_up=StartUp(loads_model=False))
     annotate_stage(small, "r", "Calculator", "0/1", StartUp())
-    with database.transaction(database.connect(settings)) as connection:
-        rows = connection.execute(sql("select stage, start_up_seconds from micro_batches order by batch_id")).all()
+    rows = run_sql(settings, "select stage, start_up_seconds from micro_batches order by batch_id")
     stored = [(row.stage, row.start_up_seconds is not None) for row in rows]
     assert stored == [
         ("filter", True), ("sample", True), *[("sample", False)] * 3, ("execute", False), *[("score", False)] * 4,
@@ -1034,9 +1020,8 @@ def test_a_night_that_was_ended_before_its_last_task_is_closed_as_failed_by_the_
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
     def states() -> dict[str, str]:
-        with database.transaction(database.connect(settings)) as connection:
-            rows = connection.execute(sql("select run_id, state from annotation_runs"))
-            return {row.run_id: row.state for row in rows}
+        rows = run_sql(settings, "select run_id, state from annotation_runs")
+        return {row.run_id: row.state for row in rows}
 
     use_model(FakeLanguageModel(SCRIPT))
     ingest_corpus(settings, str(corpus))

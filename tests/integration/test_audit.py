@@ -21,6 +21,7 @@ from sqlalchemy import text as sql
 from typer.testing import CliRunner
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
+from tests.run_sql import run_sql
 from tests.servers import RunningObjectStore, RunningPostgres, copied_database
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit import rows
@@ -89,8 +90,7 @@ class State:
             assert changed == rows or (rows is None and changed > 0), statement
 
     def ask(self, statement: str) -> list[Any]:
-        with database.transaction(database.connect(self.settings)) as connection:
-            return list(connection.execute(sql(statement)).all())
+        return run_sql(self.settings, statement)
 
     def put(self, key: str, content: bytes, metadata: dict[str, str] | None = None) -> None:
         client = self.store._client

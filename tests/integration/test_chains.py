@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text as sql
 
 from tests.fake_language_model import FakeLanguageModel, with_terms
+from tests.run_sql import run_sql
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
 from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.audit.objects import releases as check_releases
@@ -87,11 +87,6 @@ def texts(settings: Settings, release_id: str, folder: Path) -> list[ReleasedTex
     return list(read_release(folder))
 
 
-def rows(settings: Settings, query: str) -> list[tuple[Any, ...]]:
-    with database.transaction(database.connect(settings)) as connection:
-        return [tuple(row) for row in connection.execute(sql(query))]
-
-
 def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settings, first: str, tmp_path: Path) -> None:
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
     # 1. The release: the sum in the text with the date, and out of it again.
@@ -104,7 +99,7 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settin
     assert [message["name"] for message in messages if message["role"] == "tool"] == ["Calendar", "Calculator"]
     assert plain_text(messages) == AGED
     # 2. The call and its parent in SQL.
-    assert rows(
+    assert run_sql(
         settings,
         """select chain.tool, kept.call_text, chain.parent_tool, parent.call_text, parent.document_id = chain.source_document_id
            from chained_calls chain
@@ -112,7 +107,7 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settin
            join scored_calls parent on parent.call_id = chain.parent_call_id""",
     ) == [("Calculator", "Calculator(2020 - 1987)", "Calendar", "Calendar()", True)]
     # 3. Every sample is counted: 2 + 4 uses no result, and no call is sampled before the date or right behind it.
-    [(counts,)] = rows(
+    [(counts,)] = run_sql(
         settings,
         f"""select counts from stage_ledger
             where stage = 'sample' and document_id = '{document_id_of(WITH_DATE)}'""",
@@ -128,11 +123,10 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settin
         subjects = subjects_of(connection, "all", "")
     auditing = Auditing(settings, database.connect(settings), ObjectStore(settings), subjects, Ages(), audit_id=0)
     assert check_releases(auditing, second, "").findings == []
-    [(recipe_id,)] = rows(settings, "select sampling_recipe_id from run_tools where run_id = 'sums'")
+    [(recipe_id,)] = run_sql(settings, "select sampling_recipe_id from run_tools where run_id = 'sums'")
     assert stage_rows("sample")(auditing, recipe_id, "").findings == []
     # 5. A parent that is changed by hand is found.
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("update candidate_calls set parent_call = 1 where parent_call = 0"))
+    run_sql(settings, "update candidate_calls set parent_call = 1 where parent_call = 0")
     assert {finding.kind for finding in stage_rows("sample")(auditing, recipe_id, "").findings} == {"changed"}
 
 
@@ -142,7 +136,7 @@ def test_a_run_without_chains_refuses_such_texts_and_its_recipes_are_what_they_w
     ingest_corpus(settings, first)
     start_run(settings, "plain", choices(first, "Calculator"))
     filter_stage(settings, "plain", "Calculator")
-    assert rows(settings, "select distinct reason from filter_decisions where start_char = 0 and not kept") == [
+    assert run_sql(settings, "select distinct reason from filter_decisions where start_char = 0 and not kept") == [
         ("holds_call_markup",)
     ]
 
@@ -167,7 +161,7 @@ def test_what_a_run_without_chains_decided_about_a_text_is_not_what_a_run_with_t
     decided = """select distinct decision.kept, decision.reason
                  from filter_decisions decision join run_tools using (filter_recipe_id)
                  where run_id = 'plain'"""
-    assert rows(settings, decided) == [(False, "holds_call_markup")]
+    assert run_sql(settings, decided) == [(False, "holds_call_markup")]
 
 
 def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains(
@@ -181,8 +175,7 @@ def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains(
         start_run(settings, "claimed", choices(str(elsewhere), "Calculator", chains=True))
     # 2. Files that were swapped.
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("update corpus_files set content_sha256 = repeat('0', 64) where file_uri like 's3:%'"))
+    run_sql(settings, "update corpus_files set content_sha256 = repeat('0', 64) where file_uri like 's3:%'")
     with pytest.raises(CorpusError, match="expected the files of release"):
         start_run(settings, "swapped", choices(first, "Calculator", chains=True))
     # 3. A release of chains.
@@ -195,7 +188,7 @@ def test_a_text_that_is_forgotten_leaves_with_the_texts_that_hold_it(settings: S
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
     forgotten = forget(settings, document_ids=[document_id_of(AGED)])
     assert {place.publication_id for place in forgotten.places} == {first.rpartition("/")[2], second}
-    left = {text for (text,) in rows(settings, "select text from documents")}
+    left = {text for (text,) in run_sql(settings, "select text from documents")}
     assert AGED not in left
     assert not any("1987" in text for text in left)
-    assert rows(settings, "select count(*) from chained_texts") == [(1,)]
+    assert run_sql(settings, "select count(*) from chained_texts") == [(1,)]

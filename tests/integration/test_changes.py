@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from tests.run_sql import run_sql
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.changes import REASONS, ChangedCall, ReleaseChanges, changed_calls, find_changes
@@ -232,18 +233,16 @@ def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:
     nights.ingest(*texts(*range(80)))
     night(nights, "one", CALCULATOR)
     night(nights, "two", replace(CALCULATOR, index="index-4"))
-    with database.transaction(nights.engine) as connection:
-        connection.execute(text("update annotation_runs set previous_run_id = 'one' where run_id = 'two'"))
-        views = [
-            connection.execute(text(f"select * from {view} where run_id = :run_id and is_previous_run order by call_id"),
-                               {"run_id": run_id}).all()
-            for view in ("release_changes", "run_comparison") for run_id in ("one", "two")
-        ]  # fmt: skip
-        for view in ("release_changes", "run_comparison"):  # from the earlier run to the later, and never back
-            pairs = connection.execute(
-                text(f"select distinct run_id, before_run_id from {view} where run_id in ('one', 'two')")
-            )
-            assert {tuple(pair) for pair in pairs} == {("one", None), ("two", None), ("two", "one")}
+    run_sql(nights.engine, "update annotation_runs set previous_run_id = 'one' where run_id = 'two'")
+    views = [
+        run_sql(nights.engine, f"select * from {view} where run_id = :run_id and is_previous_run order by call_id", run_id=run_id)
+        for view in ("release_changes", "run_comparison") for run_id in ("one", "two")
+    ]  # fmt: skip
+    for view in ("release_changes", "run_comparison"):  # from the earlier run to the later, and never back
+        pairs = run_sql(
+            nights.engine, f"select distinct run_id, before_run_id from {view} where run_id in ('one', 'two')"
+        )
+        assert {tuple(pair) for pair in pairs} == {("one", None), ("two", None), ("two", "one")}
     first, second, places_of_first, places_of_second = views
     assert {(row.before_run_id, row.reason) for row in first} == {(None, "first_run")}
     assert {(row.before_run_id, row.change) for row in places_of_first} == {(None, "new")}
@@ -324,11 +323,12 @@ def nodes(node: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def compared(nights: Nights, run_id: str, before_run_id: str) -> list[Any]:
-    with database.transaction(nights.engine) as connection:
-        return list(connection.execute(
-            text("select * from run_comparison where run_id = :run_id and before_run_id = :before_run_id"),
-            {"run_id": run_id, "before_run_id": before_run_id},
-        ))  # fmt: skip
+    return run_sql(
+        nights.engine,
+        "select * from run_comparison where run_id = :run_id and before_run_id = :before_run_id",
+        run_id=run_id,
+        before_run_id=before_run_id,
+    )
 
 
 def fact(call: ChangedCall) -> tuple[Any, ...]:
@@ -337,16 +337,14 @@ def fact(call: ChangedCall) -> tuple[Any, ...]:
 
 def released_texts(nights: Nights, run_id: str) -> set[tuple[Any, ...]]:
     """The release's calls as they are in its texts."""
-    with database.transaction(nights.engine) as connection:
-        rows = connection.execute(
-            text(
-                "select r.document_id, r.tool, c.position_char, c.call_text, l.result from run_releases "
-                "join release_calls r using (release_id) join candidate_calls c using (call_id) "
-                "join call_losses l using (call_id, scoring_recipe_id) where run_id = :run_id"
-            ),
-            {"run_id": run_id},
-        )
-        return {tuple(row) for row in rows}
+    rows = run_sql(
+        nights.engine,
+        "select r.document_id, r.tool, c.position_char, c.call_text, l.result from run_releases "
+        "join release_calls r using (release_id) join candidate_calls c using (call_id) "
+        "join call_losses l using (call_id, scoring_recipe_id) where run_id = :run_id",
+        run_id=run_id,
+    )
+    return {tuple(row) for row in rows}
 
 
 def test_two_runs_without_a_release_are_compared_by_what_they_keep(nights: Nights) -> None:
@@ -356,8 +354,7 @@ def test_two_runs_without_a_release_are_compared_by_what_they_keep(nights: Night
         nights.start(run_id, *tools)
         nights.work(run_id, *tools)
     kept = "select document_id, position_char, call_id from kept_calls where run_id = :run and tool = 'Calculator' and releasable"
-    with database.transaction(nights.engine) as connection:
-        calls_of = {run: set(connection.execute(text(kept), {"run": run})) for run in ("one", "two")}
+    calls_of = {run: set(run_sql(nights.engine, kept, run=run)) for run in ("one", "two")}
     found, calls = changes(nights, "two", "one")
     assert reasons(calls) == {(False, "threshold")}
     assert {(call.document_id, call.position_char) for call in calls} == {
@@ -376,5 +373,4 @@ def test_two_runs_without_a_release_are_compared_by_what_they_keep(nights: Night
     _, calls = changes(nights, "last", "two")
     assert {call.is_added for call in calls} == {True}
     # Alone, a run without a release has nothing to show.
-    with database.transaction(nights.engine) as connection:
-        assert not connection.execute(text("select from calls_to_compare('two', null)")).all()
+    assert not run_sql(nights.engine, "select from calls_to_compare('two', null)")

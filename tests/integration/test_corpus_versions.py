@@ -13,12 +13,12 @@ import hypothesis
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sqlalchemy
 import zstandard
 from hypothesis import strategies as st
 from pydantic import SecretStr
 from sqlalchemy import Engine
 
+from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, corpus_id_of, document_id_of, normal_uri
@@ -46,11 +46,6 @@ def folder(tmp_path: Path) -> Path:
 
 def _write(path: Path, lines: Iterable[Line]) -> None:
     path.write_text("".join("{broken\n" if line is None else json.dumps(line) + "\n" for line in lines))
-
-
-def _rows(engine: Engine, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
-    with engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(sqlalchemy.text(statement), parameters)]
 
 
 def _numbers(report: IngestReport) -> dict[str, int]:
@@ -146,13 +141,13 @@ class Reference:
     def check(self, engine: Engine) -> None:
         corpus_id = corpus_id_of(self.uri)
         columns = ", ".join(self.newest)
-        [newest] = _rows(
+        [newest] = run_sql(
             engine,
             f"select {columns} from corpus_versions where corpus_id = :c order by version desc limit 1",
             c=corpus_id,
         )
         assert dict(zip(self.newest, newest, strict=True)) == self.newest
-        held = _rows(
+        held = run_sql(
             engine,
             """select first.text, c.ordinal, c.first_version, c.left_version, seen.url, cast(seen.document_date as text), c.title,
                       c.file_uri, c.line, c.record_id, seen.text = first.text
@@ -171,9 +166,9 @@ class Reference:
         at = """select text from corpus_documents join documents using (document_id) where corpus_id = :c
                 and first_version <= :v and (left_version is null or left_version > :v) order by ordinal"""
         for version, texts in enumerate(self.texts, 1):
-            assert [text for (text,) in _rows(engine, at, c=corpus_id, v=version)] == texts
+            assert [text for (text,) in run_sql(engine, at, c=corpus_id, v=version)] == texts
         rejected = "select file_uri, line, reason from rejected_documents where corpus_id = :c"
-        assert sorted(_rows(engine, rejected, c=corpus_id)) == self.rejected
+        assert sorted(run_sql(engine, rejected, c=corpus_id)) == self.rejected
         # Each file's own counts, against its rows.
         counted = """
             select f.file_uri, f.records, f.accepted, f.duplicates, f.rejected,
@@ -181,7 +176,7 @@ class Reference:
                     where c.corpus_id = f.corpus_id and c.file_uri = f.file_uri and c.left_version is null),
                    (select count(*) from rejected_documents r where r.corpus_id = f.corpus_id and r.file_uri = f.file_uri)
             from corpus_files f where f.corpus_id = :c"""
-        for _, records, accepted, duplicates, refused, rows, refusals in _rows(engine, counted, c=corpus_id):
+        for _, records, accepted, duplicates, refused, rows, refusals in run_sql(engine, counted, c=corpus_id):
             assert (accepted, refused) == (rows, refusals)
             assert records == accepted + duplicates + refused
 
@@ -295,8 +290,8 @@ def test_a_version_says_which_files_changed_and_gives_a_text_that_was_away_a_new
         ingest_corpus(settings, str(folder))
     newest = """select text from corpus_documents join documents using (document_id)
                 where left_version is null order by ordinal"""
-    assert _rows(engine, newest) == [("two",), ("three",), ("one",)]
-    assert _rows(engine, "select version, change, records from corpus_version_files order by 1") == [
+    assert run_sql(engine, newest) == [("two",), ("three",), ("one",)]
+    assert run_sql(engine, "select version, change, records from corpus_version_files order by 1") == [
         (1, "added", 2),
         (2, "changed", 2),
         (3, "changed", 3),
@@ -312,10 +307,10 @@ def test_a_corrected_date_is_a_variant_and_the_first_date_again_is_the_document(
     assert _numbers(report) == {"version": 3, "added": 0, "removed": 0, "corrected": 1, "changed": 0, "kept": 0}
     document = document_id_of("one")
     variant = content_uuid(str(document), "https://x/1", "2015-01-02")
-    assert _rows(
+    assert run_sql(
         engine, "select first_version, left_version, ordinal, variant_id from corpus_documents order by first_version"
     ) == [(1, 2, 0, None), (2, 3, 0, variant), (3, None, 0, None)]
-    assert _rows(
+    assert run_sql(
         engine,
         "select text, url, cast(document_date as text), variant_of from documents where document_id = :v",
         v=variant,
@@ -327,7 +322,7 @@ def test_a_corrected_date_is_a_variant_and_the_first_date_again_is_the_document(
 )
 def test_the_id_of_a_variant_is_the_same_in_sql_and_python(engine: Engine, url: str | None, day: str | None) -> None:
     document = document_id_of("one")
-    [[found]] = _rows(engine, "select variant_id_of(:d, :u, cast(:t as date))", d=document, u=url, t=day)
+    [[found]] = run_sql(engine, "select variant_id_of(:d, :u, cast(:t as date))", d=document, u=url, t=day)
     assert found == content_uuid(str(document), url or "", day or "")
 
 
@@ -375,7 +370,7 @@ def test_a_changed_parquet_file_makes_a_version(folder: Path, settings: Settings
         report = ingest_corpus(settings, str(folder))
     assert _numbers(report) == {"version": 2, "added": 1, "removed": 1, "corrected": 0, "changed": 0, "kept": 1}
     assert report.rejected_by_reason == {"text_not_a_string": 1}
-    assert _rows(engine, "select distinct document_date from documents") == [(datetime.date(2014, 5, 6),)]
+    assert run_sql(engine, "select distinct document_date from documents") == [(datetime.date(2014, 5, 6),)]
 
 
 # Shrinking
@@ -383,7 +378,7 @@ def test_a_changed_parquet_file_makes_a_version(folder: Path, settings: Settings
 
 def _state(engine: Engine) -> list[list[tuple[Any, ...]]]:
     tables = "corpora corpus_versions corpus_files corpus_documents corpus_spare_records rejected_documents"
-    return [sorted(_rows(engine, f"select cast({table} as text) from {table}")) for table in tables.split()]
+    return [sorted(run_sql(engine, f"select cast({table} as text) from {table}")) for table in tables.split()]
 
 
 ONE, TWO = b'{"text": "one"}\n', b'{"text": "two"}\n'
@@ -471,7 +466,7 @@ def test_forgotten_texts_are_refused_and_leave_their_corpora(folder: Path, setti
     report = ingest_corpus(settings, str(folder))  # the files have the same bytes, and are read again
     assert _numbers(report) == {"version": 2, "added": 0, "removed": 1, "corrected": 0, "changed": 0, "kept": 3}
     assert report.rejected_by_reason == {"forgotten": 4}
-    assert "secret" not in {row[0] for row in _rows(engine, "select text from documents")}
+    assert "secret" not in {row[0] for row in run_sql(engine, "select text from documents")}
     again = ingest_corpus(settings, str(folder))
     assert (again.is_new, again.unchanged_files) == (False, 2)
 

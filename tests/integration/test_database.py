@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, make_url, text
 from typer.testing import CliRunner
 
+from tests.run_sql import run_sql
 from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.cli import stages
 from toolformer_ops.cli.command_line import app
@@ -42,8 +43,7 @@ def _document(number: int, content: str) -> tuple[object, ...]:
 
 
 def _value(engine: Engine, statement: str) -> object:
-    with engine.connect() as connection:
-        return connection.execute(text(statement)).scalar_one()
+    return run_sql(engine, statement)[0][0]
 
 
 # Connecting
@@ -326,8 +326,7 @@ def test_a_statement_of_a_migration_that_takes_too_long_is_ended(engine: Engine,
 
 
 def test_an_unmigrated_database_is_told_how_to_be_migrated(engine: Engine) -> None:
-    with engine.begin() as connection:
-        connection.execute(text("alter table corpora rename to elsewhere"))
+    run_sql(engine, "alter table corpora rename to elsewhere")
     with (
         engine.connect() as connection,
         pytest.raises(DatabaseError, match=r"corpora\.by_id.*toolformer-ops migrate"),

@@ -6,8 +6,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
+from tests.run_sql import run_sql
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.queries import Statement
 
@@ -68,8 +69,7 @@ def test_a_stage_finds_its_undone_documents_each_in_one_shard(
     annotated: Engine, run_id: str, stage: str, recipe_id: str, previous: tuple[str, str], documents: list[UUID]
 ) -> None:
     if stage == "execute":
-        with annotated.begin() as connection:
-            connection.execute(text("delete from stage_ledger where stage = 'sample' and document_id::text like 'd2%'"))
+        run_sql(annotated, "delete from stage_ledger where stage = 'sample' and document_id::text like 'd2%'")
     for count in (1, 2, 3, 7, 64):
         shards = [_undone(annotated, run_id, stage, recipe_id, previous, index, count) for index in range(count)]
         assert sorted(document for shard in shards for document in shard) == documents
@@ -118,15 +118,13 @@ def test_executed_calls_carry_their_paragraph_and_their_result(annotated: Engine
 
 
 def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_a_token(annotated: Engine) -> None:
-    with annotated.begin() as connection:
-        connection.execute(
-            text(
-                "insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, seconds) values "
-                "('r2', 'Calculator', 'sample', '51', 2, 20, 6, 5), ('r1', 'Calculator', 'sample', '51', 1, 10, 1, 4), "
-                "('r2', 'Calculator', 'execute', 'e1', 2, 20, 7, 1), ('r1', 'Calculator', 'score', 'a1', 9, null, 9, 99), "
-                "('r2', 'Calculator', 'score', 'a1', 3, 30, 7, 9), ('r1', 'Calculator', 'score', 'a1', 0, 0, 0, 0)"
-            )
-        )
+    run_sql(
+        annotated,
+        "insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, seconds) values "
+        "('r2', 'Calculator', 'sample', '51', 2, 20, 6, 5), ('r1', 'Calculator', 'sample', '51', 1, 10, 1, 4), "
+        "('r2', 'Calculator', 'execute', 'e1', 2, 20, 7, 1), ('r1', 'Calculator', 'score', 'a1', 9, null, 9, 99), "
+        "('r2', 'Calculator', 'score', 'a1', 3, 30, 7, 9), ('r1', 'Calculator', 'score', 'a1', 0, 0, 0, 0)",
+    )
     recipes = {"filter_recipe_id": "f1", "sampling_recipe_id": "51", "execution_recipe_id": "e1"}
 
     def remaining(run_id: str, scoring_recipe_id: str) -> tuple[int, int, float | None]:

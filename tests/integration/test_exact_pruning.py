@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text as sql
 
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
+from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
@@ -21,7 +21,6 @@ from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage import database
 
 TOOL = "Calculator"
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -60,14 +59,9 @@ def annotate(settings: Settings, run_id: str, run: RunChoices) -> None:
         stage(settings, run_id, TOOL, "0/1")
 
 
-def rows(settings: Settings, statement: str, **values: object) -> list[tuple[Any, ...]]:
-    with database.transaction(database.connect(settings)) as connection:
-        return [tuple(row) for row in connection.execute(sql(statement), values)]
-
-
 def kept(settings: Settings, run_id: str, threshold: float) -> list[tuple[Any, ...]]:
     """What the run keeps from the threshold on; call ids differ between recipes, so calls are named by their places."""
-    return rows(
+    return run_sql(
         settings,
         "select k.document_id, k.text_before, k.call_text, k.result, k.loss_reduction "
         "from kept_calls_at(:run, 'Calculator', :threshold) k order by 1, 2, 3",
@@ -93,10 +87,10 @@ def test_a_position_where_no_call_can_be_kept_is_stored_with_its_bound_and_not_s
 ) -> None:
     annotate(settings, "r", parameters(corpus))
     at = SUM.index(" and")
-    assert rows(settings, PRUNED_POSITIONS, text=SUM) == [(at, 0.5, 0.25)]
-    found = rows(settings, LOSSES, text=SUM)
+    assert run_sql(settings, PRUNED_POSITIONS, text=SUM) == [(at, 0.5, 0.25)]
+    found = run_sql(settings, LOSSES, text=SUM)
     assert at not in {row[1] for row in found}
-    [(counts,)] = rows(
+    [(counts,)] = run_sql(
         settings,
         "select counts from stage_ledger join documents using (document_id) where stage = 'sample' and text = :text",
         text=SUM,
@@ -108,11 +102,11 @@ def test_a_call_that_cannot_be_kept_is_stored_with_its_bound_and_reason(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
     annotate(settings, "r", parameters(corpus))
-    found = {(row[0], row[1]): row[2:] for row in rows(settings, LOSSES, text=SUM)}
+    found = {(row[0], row[1]): row[2:] for row in run_sql(settings, LOSSES, text=SUM)}
     assert found["Calculator(2 + 3", SUM.index(" 5")] == (None, 2.0, 2.5, 1.0, 1.0, 1.0, "float32")
     # 2.0 - 2.25: the loss without the result could only lower it, and is not computed
     assert found["Calculator(2 * 3", SUM.index(" 5")] == ("pruned_below", 2.0, None, 2.25, -0.25, None, "float32")
-    [(counts,)] = rows(
+    [(counts,)] = run_sql(
         settings,
         "select counts from stage_ledger join documents using (document_id) where stage = 'score' and text = :text",
         text=SUM,
@@ -130,7 +124,7 @@ def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without
     assert kept(settings, "pruned", threshold) == complete
     assert len(complete) == (5 if threshold <= 1.0 else 0)
     counts = "select calls, texts from threshold_counts where run_id = :run and threshold = 0.5"
-    assert rows(settings, counts, run="all") == rows(settings, counts, run="pruned") == [(5, 5)]
+    assert run_sql(settings, counts, run="all") == run_sql(settings, counts, run="pruned") == [(5, 5)]
     with pytest.raises(Exception, match="expected a threshold of at least"):
         kept(settings, "pruned", 0.25)
     assert len(kept(settings, "all", 0.125)) == 5
@@ -138,9 +132,9 @@ def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without
 
 def test_without_pruning_nothing_is_left_out(settings: Settings, corpus: Path, model: FakeLanguageModel) -> None:
     annotate(settings, "r", parameters(corpus, prune_below=0.0))
-    assert rows(settings, "select count(*) from pruned_positions") == [(0,)]
-    assert rows(settings, "select count(*) from call_losses where reason is not null") == [(0,)]
-    assert rows(settings, "select count(*) from call_losses") == [(5 * 9 * 2,)]
+    assert run_sql(settings, "select count(*) from pruned_positions") == [(0,)]
+    assert run_sql(settings, "select count(*) from call_losses where reason is not null") == [(0,)]
+    assert run_sql(settings, "select count(*) from call_losses") == [(5 * 9 * 2,)]
 
 
 def test_the_checks_hold_for_a_run_with_pruned_rows(settings: Settings, corpus: Path, model: FakeLanguageModel) -> None:
@@ -161,7 +155,7 @@ def test_in_a_context_window_a_call_must_beat_the_full_context_too(
 ) -> None:
     annotate(settings, "r", parameters(corpus, scoring_context_tokens=16))
     assert set(model.context_tokens) == {16}
-    reductions = rows(
+    reductions = run_sql(
         settings, "select loss_reduction, loss_without_call_full_context from scored_calls where run_id = 'r'"
     )
     assert reductions == [(FULL_CONTEXT - 1.0, FULL_CONTEXT)] * 5  # min(2.0, 2.5, 1.75) - 1.0
@@ -172,10 +166,10 @@ def test_a_run_with_another_window_samples_nothing_again(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
     annotate(settings, "r", parameters(corpus))
-    sampled = rows(settings, "select count(*) from candidate_calls")
+    sampled = run_sql(settings, "select count(*) from candidate_calls")
     annotate(settings, "window", parameters(corpus, scoring_context_tokens=16))
-    assert rows(settings, "select count(*) from candidate_calls") == sampled
-    assert rows(settings, "select count(distinct scoring_recipe_id) from call_losses") == [(2,)]
+    assert run_sql(settings, "select count(*) from candidate_calls") == sampled
+    assert run_sql(settings, "select count(distinct scoring_recipe_id) from call_losses") == [(2,)]
 
 
 def test_calls_that_no_release_takes_are_spared_and_the_others_keep_their_losses(
@@ -189,14 +183,14 @@ def test_calls_that_no_release_takes_are_spared_and_the_others_keep_their_losses
         "join run_tools t on t.scoring_recipe_id = l.scoring_recipe_id and t.sampling_recipe_id = c.sampling_recipe_id "
         "where t.run_id = :run order by c.call_id"
     )
-    every, found = rows(settings, statement, run="all"), rows(settings, statement, run="spared")
+    every, found = run_sql(settings, statement, run="all"), run_sql(settings, statement, run="spared")
     ahead = sum(row[1] for row in every)
     assert 0 < ahead < len(every)
     assert found == [(*row[:2], "input_only_after", None) if row[1] else row for row in every]
     counted = (
         "select reason, is_loss, count from yield_by_stage where run_id = 'spared' and stage = 'score' and count > 0"
     )
-    assert ("input_only_after", True, ahead) in rows(settings, counted)
+    assert ("input_only_after", True, ahead) in run_sql(settings, counted)
     assert all(result.success for result in check_tool(settings, "spared", TOOL))
 
 
@@ -207,6 +201,6 @@ def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_writte
         start_run(settings, "r", parameters(corpus, keep_thresholds={TOOL: 0.25}))
     with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the tool's own\)"):
         start_run(settings, "r", parameters(corpus, prune_below=0.75))
-    assert rows(settings, "select count(*) from annotation_runs") == [(0,)]
+    assert run_sql(settings, "select count(*) from annotation_runs") == [(0,)]
     assert start_run(settings, "r", parameters(corpus, prune_below=0.75, keep_thresholds={TOOL: 0.75})) == [TOOL]
-    assert rows(settings, "select keep_threshold, prune_below from run_tools") == [(0.75, 0.75)]
+    assert run_sql(settings, "select keep_threshold, prune_below from run_tools") == [(0.75, 0.75)]

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from pydantic import SecretStr
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
+from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
@@ -33,13 +34,8 @@ def _lines(*texts: str) -> bytes:
     return b"".join(json.dumps({"text": item}).encode() + b"\n" for item in texts)
 
 
-def _rows(engine: Engine, statement: str) -> list[tuple[object, ...]]:
-    with engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(text(statement))]
-
-
 def _ordinals(engine: Engine) -> list[tuple[object, ...]]:
-    return _rows(
+    return run_sql(
         engine,
         """select ordinal, text, line from corpus_documents join documents using (document_id)
            where left_version is null order by ordinal""",
@@ -54,11 +50,11 @@ def test_a_record_arrives_with_all_that_it_says(tmp_path: Path, local_settings: 
     path = tmp_path / "posts.jsonl"
     path.write_text('{"id": "p1", "text": "One\\u0007.", "url": "https://x/1", "date": "2014-05-06", "title": "T"}\n')
     ingest_corpus(local_settings, str(path))
-    [row] = _rows(
+    [row] = run_sql(
         engine, "select document_id, text, url, document_date::text, title, escaped_characters from documents"
     )
     assert row == (document_id_of("One\u2407."), "One\u2407.", "https://x/1", "2014-05-06", "T", 1)
-    assert _rows(engine, "select uri from corpora") == [(f"file://{path}",)]
+    assert run_sql(engine, "select uri from corpora") == [(f"file://{path}",)]
 
 
 def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_reason(
@@ -83,7 +79,7 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_
     assert _numbers(report) == (18, 6, 2, 10)
     assert report.files == 5
     assert report.added == 6
-    rejected = _rows(
+    rejected = run_sql(
         engine,
         "select split_part(file_uri, '/corpus/', 2), line, reason from rejected_documents order by file_uri, line",
     )
@@ -100,7 +96,7 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_
         ("e.jsonl.gz", 0, "unreadable_file"),
     ]
     assert dict.fromkeys((row[2] for row in rejected), 1) == report.rejected_by_reason
-    files = _rows(engine, "select records, accepted, duplicates, rejected from corpus_files order by file_uri")
+    files = run_sql(engine, "select records, accepted, duplicates, rejected from corpus_files order by file_uri")
     assert files == [(12, 3, 1, 8), (2, 1, 1, 0), (1, 1, 0, 0), (1, 0, 0, 1), (2, 1, 0, 1)]
     assert _ordinals(engine) == [
         (0, "one", 1),
@@ -117,8 +113,8 @@ PASSWORD = "hunter2-of-the-owner"
 
 def _everything(engine: Engine) -> str:
     """All rows of all tables as text."""
-    tables = _rows(engine, "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'public'")
-    return "\n".join(str(_rows(engine, f"select * from {table}")) for [table] in tables)
+    tables = run_sql(engine, "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'public'")
+    return "\n".join(str(run_sql(engine, f"select * from {table}")) for [table] in tables)
 
 
 def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted(
@@ -130,7 +126,7 @@ def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted
     for address in (f"{state}/secrets.json", str(state), f"{state}/../state/secrets.json", "/proc/self/environ"):
         with pytest.raises(UsageError, match="expected files that may be read"):
             ingest_corpus(local_settings, address)
-    assert _rows(engine, "select * from corpora") == []
+    assert run_sql(engine, "select * from corpora") == []
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(_lines("a", "b"))
@@ -139,14 +135,14 @@ def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted
         report = ingest_corpus(local_settings, str(folder))
         assert (_numbers(report), report.rejected_by_reason) == ((3, 2, 0, 1), {"outside_corpus": 1})
     assert (report.version, report.unchanged_files) == (1, 2)
-    assert _rows(
+    assert run_sql(
         engine, "select split_part(file_uri, '/corpus/', 2), line, reason, detail from rejected_documents"
     ) == [("b.jsonl", 0, "outside_corpus", "it is a link that leads out of the folder")]
     assert PASSWORD not in _everything(engine)
     (folder / "b.jsonl").unlink()
     (folder / "b.jsonl").write_bytes(_lines("c"))  # the file itself is read
     assert _numbers(ingest_corpus(local_settings, str(folder))) == (3, 3, 0, 0)
-    assert _rows(engine, "select * from rejected_documents") == []
+    assert run_sql(engine, "select * from rejected_documents") == []
 
 
 @pytest.mark.parametrize("quotes", [False, True], ids=["by default", "where it is asked for"])
@@ -177,8 +173,8 @@ def test_a_refused_record_is_quoted_only_where_that_is_asked_for(
     settings = local_settings.model_copy(update={"quote_rejected": quotes, "max_line_bytes": 2900 if quotes else 2000})
     report = ingest_corpus(settings, str(tmp_path), accept_shrink=True)
     assert report.documents == 0
-    assert report.rejected == len(_rows(engine, "select * from rejected_documents")) >= 11
-    details = [str(detail) for [detail] in _rows(engine, "select detail from rejected_documents")]
+    assert report.rejected == len(run_sql(engine, "select * from rejected_documents")) >= 11
+    details = [str(detail) for [detail] in run_sql(engine, "select detail from rejected_documents")]
     assert any(PASSWORD in detail for detail in details) is quotes
     assert quotes or not any(word[:4] in detail for detail in details for word in (PASSWORD, PASSWORD[8:]))
     assert any("a line of 20 bytes" in detail for detail in details)
@@ -199,14 +195,14 @@ def test_of_many_refused_records_few_have_rows_and_all_are_counted(
                 "corrupt_json": corrupt, "no_text": REFUSED_ROWS + 1, "not_an_object": 1,
             }  # fmt: skip
             assert _numbers(report) == (corrupt + REFUSED_ROWS + 4, 1, 1, corrupt + REFUSED_ROWS + 2)
-    assert _rows(
+    assert run_sql(
         engine, "select reason, count(*), min(line), max(line) from rejected_documents group by 1 order by 1"
     ) == [
         ("corrupt_json", REFUSED_ROWS, 1, REFUSED_ROWS),
         ("no_text", REFUSED_ROWS, 3 * REFUSED_ROWS + 3, 4 * REFUSED_ROWS + 2),
         ("not_an_object", 1, 4 * REFUSED_ROWS + 4, 4 * REFUSED_ROWS + 4),
     ]
-    assert _rows(engine, "select sum(records) from rejected_records") == [(report.rejected,)]
+    assert run_sql(engine, "select sum(records) from rejected_records") == [(report.rejected,)]
 
 
 def test_a_corpus_whose_path_is_no_utf_8_is_a_wrong_request(tmp_path: Path, local_settings: Settings) -> None:
@@ -223,11 +219,11 @@ def test_ingesting_again_reads_no_file_and_changes_nothing(
     path = tmp_path / "a.jsonl"
     path.write_bytes(_lines("one", "two", "one") + b"{\n")
     first = ingest_corpus(local_settings, str(path))
-    before = _rows(engine, "select *, xmin from corpus_documents")
+    before = run_sql(engine, "select *, xmin from corpus_documents")
     second = ingest_corpus(local_settings, f"file://{path}")
     assert _numbers(second) == _numbers(first) == (4, 2, 1, 1)
     assert (first.unchanged_files, second.unchanged_files, second.added) == (0, 1, 0)
-    assert _rows(engine, "select *, xmin from corpus_documents") == before
+    assert run_sql(engine, "select *, xmin from corpus_documents") == before
 
 
 def test_two_ingestions_at_once_both_end_well_and_write_nothing_twice(
@@ -260,8 +256,8 @@ def test_two_corpora_with_equal_texts_in_opposite_order_are_ingested_at_once(
             for name in "ab"
         ]:
             assert _numbers(done.result()) == (300, 300, 0, 0)
-    assert _rows(engine, "select count(*) from documents") == [(300,)]
-    assert _rows(engine, "select count(*) from corpus_documents") == [(600,)]
+    assert run_sql(engine, "select count(*) from documents") == [(300,)]
+    assert run_sql(engine, "select count(*) from corpus_documents") == [(600,)]
 
 
 KILLED_AFTER_TWO_BATCHES = textwrap.dedent("""
@@ -290,13 +286,13 @@ def test_a_killed_ingestion_leaves_texts_alone_and_the_next_writes_the_rows_of_a
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
     killed = subprocess.run([sys.executable, "-c", KILLED_AFTER_TWO_BATCHES, str(path)], check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert _rows(engine, "select text from documents order by text") == [("a",), ("b",), ("c",)]
-    assert _rows(engine, "select count(*) from corpus_versions") == [(0,)]
+    assert run_sql(engine, "select text from documents order by text") == [("a",), ("b",), ("c",)]
+    assert run_sql(engine, "select count(*) from corpus_versions") == [(0,)]
     report = ingest_corpus(local_settings, str(path))
     assert _numbers(report) == (11, 6, 3, 2)
     assert report.added == 6
     assert _ordinals(engine) == [(0, "a", 1), (1, "b", 2), (2, "c", 5), (3, "d", 7), (4, "e", 9), (5, "f", 11)]
-    assert _rows(engine, "select line from rejected_documents order by line") == [(4,), (10,)]
+    assert run_sql(engine, "select line from rejected_documents order by line") == [(4,), (10,)]
 
 
 def test_a_corpus_that_is_not_there_fails_before_the_database_is_asked(tmp_path: Path) -> None:

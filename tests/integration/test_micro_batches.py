@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
+from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.records import content_uuid
@@ -56,9 +57,8 @@ def engine(settings: Settings) -> Engine:
 
 
 def forget_execution(engine: Engine) -> None:
-    with database.transaction(engine) as connection:
-        connection.execute(sql("delete from stage_ledger where stage in ('execute', 'score')"))
-        connection.execute(sql("truncate call_results"))
+    run_sql(engine, "delete from stage_ledger where stage in ('execute', 'score')")
+    run_sql(engine, "truncate call_results")
 
 
 def execution(engine: Engine, runner: CountingRunner | None = None) -> ExecuteWork:
@@ -69,18 +69,16 @@ def execution(engine: Engine, runner: CountingRunner | None = None) -> ExecuteWo
 
 
 def rows(engine: Engine) -> list[tuple[Any, ...]]:
-    with database.transaction(engine) as connection:
-        results = connection.execute(sql("select input, results::text, reason from call_results order by 1"))
-        ledger = connection.execute(
-            sql("select document_id, rows_written, counts::text from stage_ledger where stage = 'execute' order by 1")
-        )
-        return [tuple(row) for row in (*results, *ledger)]
+    results = run_sql(engine, "select input, results::text, reason from call_results order by 1")
+    ledger = run_sql(
+        engine, "select document_id, rows_written, counts::text from stage_ledger where stage = 'execute' order by 1"
+    )
+    return [tuple(row) for row in (*results, *ledger)]
 
 
 def documents_done(engine: Engine) -> int:
-    with database.transaction(engine) as connection:
-        done: int = connection.execute(sql("select count(*) from stage_ledger where stage = 'execute'")).scalar_one()
-        return done
+    done: int = run_sql(engine, "select count(*) from stage_ledger where stage = 'execute'")[0][0]
+    return done
 
 
 @pytest.mark.parametrize("documents", [1, 2, 3, DOCUMENTS])
@@ -170,8 +168,7 @@ def test_a_stage_that_fails_keeps_whole_micro_batches_and_run_again_gives_the_ro
     with pytest.raises(error):
         work_off(small, engine, work)
     assert documents_done(engine) == 4  # two micro-batches of two; what was computed after the failure is not written
-    with database.transaction(engine) as connection:  # the process can say that no text killed it
-        assert connection.execute(sql("select count(*) from micro_batch_tries")).scalar_one() == 0
+    assert run_sql(engine, "select count(*) from micro_batch_tries")[0][0] == 0
     assert set(rows(engine)) < set(undisturbed)
     work_off(small, engine, execution(engine))
     assert rows(engine) == undisturbed
@@ -192,28 +189,23 @@ def test_the_end_says_what_share_of_the_time_the_database_took(
 
 
 def batches_of(engine: Engine) -> list[tuple[Any, ...]]:
-    with database.transaction(engine) as connection:
-        found = connection.execute(
-            sql(
-                "select run_id, documents, rows_written, counts, seconds from micro_batches "
-                "where stage = 'execute' order by batch_id"
-            )
-        )
-        return [tuple(row) for row in found]
+    found = run_sql(
+        engine,
+        "select run_id, documents, rows_written, counts, seconds from micro_batches "
+        "where stage = 'execute' order by batch_id",
+    )
+    return [tuple(row) for row in found]
 
 
 def test_each_micro_batch_has_a_row_with_the_sums_of_its_ledger_rows(settings: Settings, engine: Engine) -> None:
-    with database.transaction(engine) as connection:
-        connection.execute(sql("delete from micro_batches"))
+    run_sql(engine, "delete from micro_batches")
     work_off(settings.model_copy(update={"micro_batch_documents": 3}), engine, execution(engine))
-    with database.transaction(engine) as connection:
-        ledger = connection.execute(
-            sql(
-                "select 'run-1', count(*), sum(rows_written), jsonb_build_object('calls', sum((counts ->> 'calls')::int), "
-                "'executed', sum((counts ->> 'executed')::int)), sum(seconds) "
-                "from stage_ledger where stage = 'execute' group by batch_id order by batch_id"
-            )
-        ).all()
+    ledger = run_sql(
+        engine,
+        "select 'run-1', count(*), sum(rows_written), jsonb_build_object('calls', sum((counts ->> 'calls')::int), "
+        "'executed', sum((counts ->> 'executed')::int)), sum(seconds) "
+        "from stage_ledger where stage = 'execute' group by batch_id order by batch_id",
+    )
     found = batches_of(engine)
     assert (
         [row[:3] for row in found] == [row[:3] for row in ledger] == [("run-1", 3, 5), ("run-1", 3, 3), ("run-1", 1, 1)]
@@ -235,11 +227,8 @@ def test_a_document_that_another_process_finished_first_counts_in_its_micro_batc
         with database.transaction(engine) as connection:
             write_ledger(connection, run, "execute", outcomes)
     assert batches_of(engine) == [("run-1", 3, 6, {"calls": 9}, 1.5), ("run-1", 2, 4, {"calls": 6}, 1.0)]
-    with database.transaction(engine) as connection:
-        ledger = connection.execute(
-            sql("select document_id, batch_id from stage_ledger where stage = 'execute' order by 1")
-        )
-        first, *others = (row.batch_id for row in ledger)
+    ledger = run_sql(engine, "select document_id, batch_id from stage_ledger where stage = 'execute' order by 1")
+    first, *others = (row.batch_id for row in ledger)
     assert others == [first, first, first + 1, first + 1]
 
 
@@ -255,11 +244,9 @@ def test_tables_that_have_grown_are_analysed_with_their_parents(engine: Engine) 
         connection.execute(sql("select pg_stat_force_next_flush()"))
     partition = "pruned_positions_0123456789abcdef"
     assert database.analyze_grown(engine) == [partition, "pruned_positions"]
-    with database.transaction(engine) as connection:
-        rows = connection.execute(
-            sql("select reltuples from pg_class where relname in (:partition, 'pruned_positions')"),
-            {"partition": partition},
-        )
-        assert list(rows.scalars()) == [2000, 2000]
-        connection.execute(sql("select pg_stat_force_next_flush()"))
+    rows = run_sql(
+        engine, "select reltuples from pg_class where relname in (:partition, 'pruned_positions')", partition=partition
+    )
+    assert rows == [(2000,), (2000,)]
+    run_sql(engine, "select pg_stat_force_next_flush()")
     assert database.analyze_grown(engine) == []

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text as sql
 from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun
+from tests.run_sql import run_sql
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.decoding.model import WritingModel
@@ -32,7 +32,6 @@ from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards
 from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.stages.sampling import sample_stage
-from toolformer_ops.storage import database
 from toolformer_ops.storage.publication import ObjectStore
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -136,8 +135,7 @@ def test_run_takes_the_identity_from_the_manifest_and_finds_its_work_done_with_t
     assert len(list((settings.cache_folder / "entries").iterdir())) == 1
 
     def rows(statement: str) -> list[Any]:
-        with database.transaction(database.connect(settings)) as connection:
-            return list(connection.execute(sql(statement)))
+        return run_sql(settings, statement)
 
     start_run(settings, "in-a-folder", RunChoices.parse({**values, "model": str(tiny_model_dir)}))
     recipes = "select distinct model_identity, sampling_recipe_id from annotation_runs join run_tools using (run_id)"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text as sql
 
 from tests.fake_language_model import FakeLanguageModel, StoppedError
+from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import Settings
 from toolformer_ops.records import CallLosses, PlacedCall
@@ -178,8 +178,7 @@ class Nights:
         return {**views, "release": self.rows(calls, run_id=run_id), "listed": listed, "summary": summary}
 
     def rows(self, statement: str, **parameters: object) -> list[Any]:
-        with database.transaction(database.connect(self.settings)) as connection:
-            return list(connection.execute(sql(statement), parameters).all())
+        return run_sql(self.settings, statement, **parameters)
 
     def reasons(self, run_id: str) -> set[str]:
         """Sign and reason of each call that joined or left the release."""
@@ -319,8 +318,7 @@ def test_a_release_is_made_again_only_where_something_changed(
     assert lost in store.list(f"{release_prefix(str(first.release_id))}/")
     # So is the release where rows were written since, as after a repair, ...
     nights.night("unchanged")
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("update micro_batches set committed_at = now() where stage = 'score'"))
+    run_sql(settings, "update micro_batches set committed_at = now() where stage = 'score'")
     nights.night("rows since")
     # ... and where a threshold or the corpus is another.
     nights.thresholds = {"Calculator": 0.9}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
+from tests.run_sql import run_sql
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.config import Settings
 from toolformer_ops.release.choosing import count_kept
@@ -143,9 +144,8 @@ def test_a_finished_run_stays_as_it_was_when_texts_calls_and_its_ledger_change(n
     nights.ingest(*texts(*range(20)))
     night(nights, "one", *TOOLS)
     before, _ = stored_and_computed(nights, "one")
-    with database.transaction(nights.engine) as connection:
-        for table in ("stage_ledger", "call_losses", "filter_decisions", "corpus_documents"):
-            connection.execute(text(f"delete from {table}"))
+    for table in ("stage_ledger", "call_losses", "filter_decisions", "corpus_documents"):
+        run_sql(nights.engine, f"delete from {table}")
     after, computed = stored_and_computed(nights, "one")
     assert after == before != computed
 
@@ -188,8 +188,7 @@ def test_without_a_run_that_counted_the_same_rows_all_are_counted(
         "another corpus": "update annotation_runs set corpus_id = repeat('a', 16)",
     }
     if what in statements:
-        with database.transaction(nights.engine) as connection:
-            connection.execute(text(statements[what]))
+        run_sql(nights.engine, statements[what])
     if what == "tried again":
         assert retry_failed(settings, "one")
     assert night(nights, "two", replace(CALCULATOR, **changed)) == [None]

@@ -17,6 +17,7 @@ from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel, StoppedError, UseModel
+from tests.run_sql import run_sql
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
@@ -104,15 +105,10 @@ def work(settings: Settings, run_id: str) -> None:
     check_tool(settings, run_id, "Calculator")
 
 
-def rows(settings: Settings, query: str) -> list[tuple[Any, ...]]:
-    with database.transaction(database.connect(settings)) as connection:
-        return [tuple(row) for row in connection.execute(sql(query))]
-
-
 def yields_of_placebos(settings: Settings, run_id: str) -> dict[str, tuple[bool, int]]:
     """What the stage counted, by reason: whether it is a loss, and how many."""
     query = f"select reason, is_loss, count from yield_by_stage where run_id = '{run_id}' and stage = 'placebo'"
-    return {reason: (is_loss, count) for reason, is_loss, count in rows(settings, query)}
+    return {reason: (is_loss, count) for reason, is_loss, count in run_sql(settings, query)}
 
 
 SAMPLED, UNSAMPLED = uuid.UUID(int=1), uuid.UUID(int=2**64 - 1)
@@ -206,36 +202,36 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     # 1. The pool has to be whole.
     filter_stage(settings, "run-1", "Calculator", "0/1")
     progress = "select stage, done, total from annotation_progress where stage = 'placebo'"
-    assert rows(settings, progress) == [("placebo", 0, 12)]
+    assert run_sql(settings, progress) == [("placebo", 0, 12)]
     with pytest.raises(NoResultError, match="12 that are not scored"):
         placebo_stage(settings, "run-1", "Calculator", "0/1")
     for stage in (sample_stage, execute_stage, score_stage):
         stage(settings, "run-1", "Calculator", "0/1")
     # 2. A stage that stops in the middle and goes on in shards has the rows of one that does not stop.
-    losses = rows(settings, "select * from call_losses order by call_id")
+    losses = run_sql(settings, "select * from call_losses order by call_id")
     model.seen.clear()
     model.texts_before_stop = 5
     with pytest.raises(StoppedError):
         placebo_stage(settings.model_copy(update={"micro_batch_documents": 2}), "run-1", "Calculator", "0/1")
     model.texts_before_stop = None
-    [(_, done, _)] = rows(settings, progress)
+    [(_, done, _)] = run_sql(settings, progress)
     assert 0 < done < 12
     for shard in ("2/3", "0/3", "1/3"):
         placebo_stage(settings, "run-1", "Calculator", shard)
-    assert rows(settings, progress) == [("placebo", 12, 12)]
-    stored = rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
-    hashes = rows(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1")
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("truncate placebo_losses"))
-        connection.execute(sql("delete from stage_ledger where stage = 'placebo'"))
+    assert run_sql(settings, progress) == [("placebo", 12, 12)]
+    stored = run_sql(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
+    hashes = run_sql(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1")
+    run_sql(settings, "truncate placebo_losses")
+    run_sql(settings, "delete from stage_ledger where stage = 'placebo'")
     placebo_stage(settings, "run-1", "Calculator", "0/1")
-    assert rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number") == stored
+    assert run_sql(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number") == stored
     assert (
-        rows(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1") == hashes
+        run_sql(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1")
+        == hashes
     )
-    assert rows(settings, "select * from call_losses order by call_id") == losses  # untouched
+    assert run_sql(settings, "select * from call_losses order by call_id") == losses  # untouched
     # 3. Each text has one call that helps, by 1 nat, and 23 that do not (L+ = 2.25); a placebo of that call saves -0.25 nats.
-    kept = rows(settings, "select loss_reduction, placebo_reduction, information, placebos from kept_calls")
+    kept = run_sql(settings, "select loss_reduction, placebo_reduction, information, placebos from kept_calls")
     assert kept == [(1.0, -0.25, 1.25, 3)] * 12
     with database.transaction(database.connect(settings)) as connection:
         [call] = connection.execute(sql("select call_id, placebo_reduction from kept_calls limit 1")).all()
@@ -245,11 +241,11 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     assert len({one["result"] for one in explained["placebos"]} - {explained["result"]}) == 3
     # 4. Of the calls without help, one in 23 draws the right result: its placebo is as good as the right call.
     check_tool(settings, "run-1", "Calculator")
-    hits = rows(
+    hits = run_sql(
         settings,
         "select count(*) from placebo_losses where is_sampled and reduction >= 0.5 and placebo_information > 0",
     )
-    counts = rows(
+    counts = run_sql(
         settings,
         "select threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_low < false_discovery_rate, "
         "rate_high >= false_discovery_rate from threshold_counts order by threshold",
@@ -259,11 +255,11 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     rate = pytest.approx(min(1.0, hits[0][0] / 12))
     assert counts[:2] == [(0.5, 12, hits[0][0], 288, rate, True, True), (1.0, 12, hits[0][0], 288, rate, True, True)]
     assert counts[2][:5] == (2.0, 0, 0, 288, None)
-    warned = rows(settings, "select check_name, severity from quality_results where not success")
+    warned = run_sql(settings, "select check_name, severity from quality_results where not success")
     assert ("false_discovery_rate_is_low", "warn") in warned
     # 5. What the page shows of a run whose numbers are not counted yet is at its place, and a loss where the funnel says so.
     steps = "select stage, reason, step, is_loss from yield_by_stage where run_id = 'run-1' and step between 2 and 5"
-    funnel = {(stage, reason): (step, is_loss) for stage, reason, step, is_loss in rows(settings, steps)}
+    funnel = {(stage, reason): (step, is_loss) for stage, reason, step, is_loss in run_sql(settings, steps)}
     with database.transaction(database.connect(settings)) as connection:
         own = database.fetch_all(connection, queries.page.own_counts, run_id="run-1")
     assert {row.stage for row in own} == {"sample", "execute", "score", "placebo"}
@@ -276,7 +272,7 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     placebo_stage(settings, "run-2", "Calculator", "0/1")
     assert model.loads == 0
     finish_run(settings, "run-2", "success")
-    numbers = rows(
+    numbers = run_sql(
         settings,
         "select threshold, calls, placebos, false_discovery_rate, rate_low, rate_high from threshold_counts order by threshold",
     )
@@ -293,23 +289,22 @@ def test_the_process_of_the_last_shard_draws_the_pool_and_scores_the_placebos_of
     left = [functools.partial(why_nothing_to_do, settings, "r", "Calculator", shard) for shard in ("0/2", "1/2")]
     # 1. The first shard finds calls of the other that are not scored.
     annotate_stage(settings, "r", "Calculator", "1/2")
-    assert (rows(settings, pool), [why() for why in left]) == ([(0,)], [None, None])
+    assert (run_sql(settings, pool), [why() for why in left]) == ([(0,)], [None, None])
     # 2. The last one has scored all calls, and still has the model.
     model.loads = 0
     annotate_stage(settings, "r", "Calculator", "0/2")
-    assert (rows(settings, pool), model.loads) == ([(1,)], 1)
+    assert (run_sql(settings, pool), model.loads) == ([(1,)], 1)
     of_shard = "select count(*) from documents where document_shard(document_id, 2) = {}"
-    assert rows(settings, scored) == rows(settings, of_shard.format(0)) != [(8,)]
+    assert run_sql(settings, scored) == run_sql(settings, of_shard.format(0)) != [(8,)]
     assert [why() for why in left] == ["no document of shard 0/2 lacks its placebos", None]
     # 3. The rest is left to the stage; the rows are those that it writes by itself.
     placebo_stage(settings, "r", "Calculator", "1/2")
     assert [why() for why in left] == [f"no document of shard {index}/2 lacks its placebos" for index in (0, 1)]
-    stored = rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("truncate placebo_losses"))
-        connection.execute(sql("delete from stage_ledger where stage = 'placebo'"))
+    stored = run_sql(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
+    run_sql(settings, "truncate placebo_losses")
+    run_sql(settings, "delete from stage_ledger where stage = 'placebo'")
     placebo_stage(settings, "r", "Calculator", "0/1")
-    assert rows(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number") == stored
+    assert run_sql(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number") == stored
 
 
 def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Settings, begin: Begin) -> None:
@@ -319,23 +314,23 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
     placebo_stage(settings, "old", "Calculator", "0/1")  # asks for none
     assert why_nothing_to_do(settings, "old", "Calculator", "0/1") == "run old asks for no placebos"
     assert model.loads == 0
-    assert rows(settings, "select * from annotation_progress where stage = 'placebo'") == []
+    assert run_sql(settings, "select * from annotation_progress where stage = 'placebo'") == []
     check_tool(settings, "old", "Calculator")
     finish_run(settings, "old", "success")
     columns = "threshold, calls, texts, false_discovery_rate is null, placebos_scored"
     counts = f"select {columns} from threshold_counts order by threshold"
-    assert rows(settings, counts) == [(0.5, 8, 8, True, None), (1.0, 8, 8, True, None), (2.0, 0, 0, True, None)]
+    assert run_sql(settings, counts) == [(0.5, 8, 8, True, None), (1.0, 8, 8, True, None), (2.0, 0, 0, True, None)]
     with database.transaction(database.connect(settings)) as connection:
         run = load_run_tool(connection, "old", "Calculator")
         assert "toolformer-ops placebo" in lowest_threshold(connection, run, 0.1).why_not
     # 1. One command scores them, and counts.
-    before = rows(settings, "select * from call_losses order by call_id")
+    before = run_sql(settings, "select * from call_losses order by call_id")
     rates = placebos_of_run(settings, "old", PlaceboChoices())
     assert list(rates["Calculator"]) == [0.5, 1.0, 2.0]
-    assert rows(settings, counts) == [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
-    assert rows(settings, "select * from call_losses order by call_id") == before
-    assert rows(settings, "select count(*) from stored_runs") == [(1,)]
-    assert rows(settings, "select step, done, total from annotation_progress where stage = 'placebo'") == [(5, 8, 8)]
+    assert run_sql(settings, counts) == [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
+    assert run_sql(settings, "select * from call_losses order by call_id") == before
+    assert run_sql(settings, "select count(*) from stored_runs") == [(1,)]
+    assert run_sql(settings, "select step, done, total from annotation_progress where stage = 'placebo'") == [(5, 8, 8)]
     # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below 1; nothing above.
     rate = rates["Calculator"][0.5].false_discovery_rate
     assert rate is not None
@@ -353,10 +348,9 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
     assert (page.items, page.findings) == (8, [])
     again = resampling_check(128, "seed")
     assert again.page(auditing, subjects.tools[0].scoring_recipe_id, "").findings == []
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(
-            sql("delete from placebo_losses where call_id = (select min(call_id::text)::uuid from placebo_losses)")
-        )
+    run_sql(
+        settings, "delete from placebo_losses where call_id = (select min(call_id::text)::uuid from placebo_losses)"
+    )
     [lost] = stage_rows("placebo")(auditing, str(subjects.tools[0].placebo_recipe_id), "").findings
     assert (lost.kind, lost.relation) == ("lost", "placebo_losses")
 
@@ -371,13 +365,13 @@ def test_where_all_results_are_equal_no_placebo_is_possible_and_nothing_fails(
     ingest_corpus(settings, str(corpus))
     start_run(settings, "r", choices(corpus, max_false_discovery_rate=0.0))
     work(settings, "r")
-    assert rows(settings, "select distinct reason, source is null, is_sampled from placebo_losses") == [
+    assert run_sql(settings, "select distinct reason, source is null, is_sampled from placebo_losses") == [
         ("no_other_result", True, True)
     ]
     assert yields_of_placebos(settings, "r") == {
         "calls": (False, 8), "without_placebos": (False, 8), "placebos": (False, 8), "no_other_result": (True, 8),
     }  # fmt: skip
-    assert rows(settings, "select calls, placebos_scored, false_discovery_rate from threshold_counts order by threshold") == [
+    assert run_sql(settings, "select calls, placebos_scored, false_discovery_rate from threshold_counts order by threshold") == [
         (4, 0, None), (4, 0, None), (0, 0, None),
     ]  # fmt: skip
     with database.transaction(database.connect(settings)) as connection:
@@ -405,7 +399,7 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
         model.loads = 0
         annotate(settings, run_id)
         loads.append(model.loads)
-        of_annotation = rows(settings, of_run.format(run_id))
+        of_annotation = run_sql(settings, of_run.format(run_id))
         if of_annotation:  # the rows are those of the stage by itself
             with database.connect(settings).begin() as connection:
                 connection.execute(sql(f"delete from placebo_losses where document_id in ({done.format(run_id)})"))
@@ -415,39 +409,41 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
                 connection.execute(sql(f"delete from micro_batches where stage = 'placebo' and run_id = '{run_id}'"))
         model.seen.clear()
         placebo_stage(settings, run_id, "Calculator", "0/1")
-        assert not of_annotation or rows(settings, of_run.format(run_id)) == of_annotation
+        assert not of_annotation or run_sql(settings, of_run.format(run_id)) == of_annotation
         seen.append(({text.split()[1] for text in model.seen}, bool(of_annotation)))
         check_tool(settings, run_id, "Calculator")
         finish_run(settings, run_id, "success")
-        [(recipe,)] = rows(settings, f"select placebo_recipe_id from run_tools where run_id = '{run_id}'")
+        [(recipe,)] = run_sql(settings, f"select placebo_recipe_id from run_tools where run_id = '{run_id}'")
         return str(recipe)
 
     numbers = "select run_id, threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_high from threshold_counts"
     first = night("night-1", range(2, 8))
-    of_first = rows(settings, f"{numbers} where run_id = 'night-1' order by threshold")
+    of_first = run_sql(settings, f"{numbers} where run_id = 'night-1' order by threshold")
     assert seen == [({"2", "3", "4", "5", "6", "7"}, True)]
     # 1. Two new texts: the old ones' placebos are not scored again, the new ones' come from the same pool.
     second = night("night-2", range(2, 10))
     assert second == first
     assert (loads, seen[1]) == ([1, 1], ({"8", "9"}, True))
     sources = "select count(*) from call_placebos placebo join run_documents member on member.run_id = 'night-1' and "
-    assert rows(
+    assert run_sql(
         settings, f"{sources} member.document_id = placebo.source_document_id where placebo.run_id = 'night-2'"
-    ) == (rows(settings, "select count(*) from call_placebos where run_id = 'night-2' and source_call_id is not null"))
+    ) == (
+        run_sql(settings, "select count(*) from call_placebos where run_id = 'night-2' and source_call_id is not null")
+    )
     # 2. Each call has placebos or none, each placebo a reduction or a reason.
     progress = "select stage, done, total from annotation_progress where run_id = 'night-2' order by step desc limit 1"
-    assert rows(settings, progress) == [("placebo", 8, 8)]
+    assert run_sql(settings, progress) == [("placebo", 8, 8)]
     counted = yields_of_placebos(settings, "night-2")
     of = {reason: count for reason, (_, count) in counted.items()}
     assert of["calls"] == of["with_placebos"] + of.get("without_placebos", 0)
     losses = [count for is_loss, count in counted.values() if is_loss]
     assert of["placebos"] == of["scored"] + sum(losses)
-    assert rows(settings, "select documents, documents_reused from run_work where run_id = 'night-2' and stage = 'placebo'") == [
+    assert run_sql(settings, "select documents, documents_reused from run_work where run_id = 'night-2' and stage = 'placebo'") == [
         (2, 6)
     ]  # fmt: skip
     # 3. The corpus has more than twice the documents: a new pool. The numbers of the first night are what they were.
     assert night("night-3", range(2, 16)) != first
-    assert rows(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
+    assert run_sql(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
 
 
 def test_two_that_count_the_rates_at_once_store_them_once(settings: Settings, begin: Begin) -> None:
@@ -464,11 +460,11 @@ def test_two_that_count_the_rates_at_once_store_them_once(settings: Settings, be
         with database.transaction(engine) as connection:
             first = store_rates(connection, load_run_tool(connection, "run-1", "Calculator"))
             waiting = second.submit(count)
-            while not rows(settings, "select 1 from pg_stat_activity where wait_event_type = 'Lock'"):
+            while not run_sql(settings, "select 1 from pg_stat_activity where wait_event_type = 'Lock'"):
                 assert not waiting.done()
                 time.sleep(0.01)
         assert waiting.result() == first
-    assert rows(settings, "select count(*) from placebo_rates") == [(len(first),)]
+    assert run_sql(settings, "select count(*) from placebo_rates") == [(len(first),)]
 
 
 def released_run(settings: Settings, begin: Begin, run_id: str) -> str:
@@ -497,8 +493,8 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     store, prefix = ObjectStore(settings), release_prefix(first)
     manifest = store.read_manifest(prefix)
     assert manifest is not None
-    [(on_card,)] = rows(settings, "select rates from dataset_releases")
-    [(rate,)] = rows(settings, "select false_discovery_rate from placebo_rates where threshold = 0.5")
+    [(on_card,)] = run_sql(settings, "select rates from dataset_releases")
+    [(rate,)] = run_sql(settings, "select false_discovery_rate from placebo_rates where threshold = 0.5")
     assert on_card["Calculator"]["false_discovery_rate"] == rate
     require_sound(audit(settings, "release", first))
     # 1. A run with the same release and other rates: nothing that was published changes, and SQL has the new rate.
@@ -510,10 +506,10 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
         )
     assert release(settings, "run-2") == first
     assert store.read_manifest(prefix) == manifest
-    assert rows(settings, "select run_id, rates from dataset_releases") == [("run-1", on_card)]
+    assert run_sql(settings, "select run_id, rates from dataset_releases") == [("run-1", on_card)]
     newest = "select distinct false_discovery_rate from threshold_counts where run_id = 'run-2' and calls > 0"
     finish_run(settings, "run-2", "success")
-    assert rows(settings, newest) == [(0.7,)]
+    assert run_sql(settings, newest) == [(0.7,)]
     [reported] = gather(settings, store, "run-2").facts.rates
     assert (reported.tool, reported.false_discovery_rate, reported.rate_high) == ("Calculator", 0.7, 0.8)
     # 2. A card that was lost is written again as it was, also by the run with other rates.
@@ -524,15 +520,14 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     assert store.lacking(manifest) == {}
     # 3. Two runs publish at once, or the first one was killed before it registered the release: the first card stays.
     for table in ("run_releases", "release_calls", "dataset_releases"):
-        with database.transaction(database.connect(settings)) as connection:
-            connection.execute(sql(f"delete from {table}"))
+        run_sql(settings, f"delete from {table}")
     with monkeypatch.context() as at_once:
         answers = iter([None])  # the first run's manifest is written after the second has asked for it
         read = ObjectStore.read_manifest
         at_once.setattr(ObjectStore, "read_manifest", lambda *arguments: next(answers, read(*arguments)))
         assert release(settings, "run-2") == first
     assert store.read_manifest(prefix) == manifest
-    found = rows(settings, "select run_id, manifest_sha256, rates from dataset_releases")
+    found = run_sql(settings, "select run_id, manifest_sha256, rates from dataset_releases")
     assert found == [("run-2", manifest.sha256, None)]
     with database.transaction(database.connect(settings)) as connection:
         subjects = subjects_of(connection, "release", first)
@@ -545,22 +540,22 @@ def test_a_share_of_the_calls_is_sampled_and_stands_for_all(settings: Settings, 
     work(settings, "r")
     # 1. The sample is decided by the calls' ids; who reaches prune_below has its placebos in any case.
     results = "select call_id, document_id, result from call_losses where result is not null"
-    every = rows(settings, results)
+    every = run_sql(settings, results)
     ids = {call_id for call_id, *_ in every if (call_id.int & (2**64 - 1)) / 2**64 < 96 / 288}
     assert len(every) == 288
     assert 0 < len(ids) < 144
-    assert {row[0] for row in rows(settings, "select call_id from placebo_losses where is_sampled")} == ids
+    assert {row[0] for row in run_sql(settings, "select call_id from placebo_losses where is_sampled")} == ids
     others = "select count(*), min(placebos), max(placebos) from kept_calls"
-    assert rows(settings, others) == [(12, 3, 3)]
+    assert run_sql(settings, others) == [(12, 3, 3)]
     # 2. Each sampled placebo stands for three calls.
     hits = "select count(*) from placebo_losses where is_sampled and reduction >= 0.5"
-    [(chance,)] = rows(settings, hits)
+    [(chance,)] = run_sql(settings, hits)
     counts = "select calls, placebos, placebos_scored, false_discovery_rate, rate_low from threshold_counts where threshold = 0.5"
-    [(calls, placebos, scored, rate, low)] = rows(settings, counts)
+    [(calls, placebos, scored, rate, low)] = run_sql(settings, counts)
     assert (calls, placebos, scored) == (12, chance, len(ids))
     assert chance * 3 > 12
     assert rate == 1.0
-    counted = rows(settings, "select placebos, calls, documents from placebo_counts where threshold = 0.5")
+    counted = run_sql(settings, "select placebos, calls, documents from placebo_counts where threshold = 0.5")
     assert low == rate_of([CountedDocuments(*row) for row in counted], 3 * len(ids), len(ids)).rate_low
     # 3. No check judges a rate on fewer than 30.
     of_tool = {"run_id": "r", "tool": "Calculator", "keep_threshold": 0.5, "max_false_discovery_rate": 0.0}
@@ -573,7 +568,7 @@ def test_a_share_of_the_calls_is_sampled_and_stands_for_all(settings: Settings, 
     # 3. The pool and the share are those of the same calls in one process.
     recipe = "select placebo_recipe_id from run_tools"
     with database.transaction(database.connect(settings)) as connection:
-        stored = load_pool(connection, str(rows(settings, recipe)[0][0]))
+        stored = load_pool(connection, str(run_sql(settings, recipe)[0][0]))
     assert stored == Pool.of_calls(every, PlaceboChoices(placebo_sample=96))
 
 
@@ -583,17 +578,17 @@ def test_what_a_forgotten_text_gave_to_the_pool_is_gone_and_the_losses_of_others
     begin("r", range(2, 10))
     work(settings, "r")
     finish_run(settings, "r", "success")
-    [(forgotten,)] = rows(settings, "select document_id from documents order by document_id limit 1")
+    [(forgotten,)] = run_sql(settings, "select document_id from documents order by document_id limit 1")
     of_others = f"select {PLACEBOS} from placebo_losses where document_id <> '{forgotten}' order by call_id, number"
-    before, information = rows(settings, of_others), "select document_id, information, placebos from kept_calls"
-    kept = {row for row in rows(settings, information) if row[0] != forgotten}
-    assert rows(settings, f"select 1 from placebo_pool_results where document_id = '{forgotten}'")
+    before, information = run_sql(settings, of_others), "select document_id, information, placebos from kept_calls"
+    kept = {row for row in run_sql(settings, information) if row[0] != forgotten}
+    assert run_sql(settings, f"select 1 from placebo_pool_results where document_id = '{forgotten}'")
     forget(settings, [forgotten])
-    assert not rows(settings, f"select 1 from placebo_pool_results where document_id = '{forgotten}'")
-    assert not rows(settings, f"select 1 from placebo_losses where document_id = '{forgotten}'")
-    assert rows(settings, of_others) == before
-    assert set(rows(settings, information)) == kept
+    assert not run_sql(settings, f"select 1 from placebo_pool_results where document_id = '{forgotten}'")
+    assert not run_sql(settings, f"select 1 from placebo_losses where document_id = '{forgotten}'")
+    assert run_sql(settings, of_others) == before
+    assert set(run_sql(settings, information)) == kept
     # Whose result it was is not said any more.
     unknown = "select count(*) from call_placebos where source_call_id is null and result is null and reason is null"
-    assert rows(settings, unknown) > [(0,)]
-    assert not rows(settings, f"select 1 from call_placebos where source_document_id = '{forgotten}'")
+    assert run_sql(settings, unknown) > [(0,)]
+    assert not run_sql(settings, f"select 1 from call_placebos where source_document_id = '{forgotten}'")

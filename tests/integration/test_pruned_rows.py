@@ -3,24 +3,13 @@
 The rows are those of data/small_annotation.sql, which pruned nothing, and those that a test adds.
 """
 
-from typing import Any
-
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from tests.run_sql import run_sql
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.storage import database
-
-
-def _rows(engine: Engine, statement: str) -> list[tuple[Any, ...]]:
-    with engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(text(statement))]
-
-
-def _write(engine: Engine, statement: str) -> None:
-    with engine.begin() as connection:
-        connection.execute(text(statement))
 
 
 def _add_losses(engine: Engine, reason: str | None, *losses: float | None) -> None:
@@ -59,7 +48,7 @@ def test_the_bound_is_the_least_known_loss_without_the_result_minus_the_loss_wit
     annotated: Engine, losses: tuple[float | None, ...], bound: float, reduction: float | None
 ) -> None:
     _add_losses(annotated, None if reduction else "pruned_below", *losses)
-    assert _rows(annotated, NEW) == [(bound, reduction)]
+    assert run_sql(annotated, NEW) == [(bound, reduction)]
 
 
 def test_a_row_with_a_loss_missing_needs_a_reason(annotated: Engine) -> None:
@@ -68,15 +57,15 @@ def test_a_row_with_a_loss_missing_needs_a_reason(annotated: Engine) -> None:
 
 
 def test_a_pruned_call_is_no_scored_call_and_counts_as_a_loss_of_its_stage(annotated: Engine) -> None:
-    before = _rows(annotated, "select count(*) from scored_calls where run_id = 'r1'")
+    before = run_sql(annotated, "select count(*) from scored_calls where run_id = 'r1'")
     _add_losses(annotated, "pruned_below", 2.0, None, 1.75, None)
-    assert _rows(annotated, "select count(*) from scored_calls where run_id = 'r1'") == before
-    _write(
+    assert run_sql(annotated, "select count(*) from scored_calls where run_id = 'r1'") == before
+    run_sql(
         annotated,
         "update stage_ledger set counts = counts || '{\"positions_pruned_below\": 3}' "
         "where stage = 'sample' and document_id::text like 'd1%'",
     )
-    assert _rows(
+    assert run_sql(
         annotated,
         "select stage, is_loss, count from yield_by_stage "
         "where run_id = 'r1' and tool = 'Calculator' and reason = 'positions_pruned_below'",
@@ -85,29 +74,29 @@ def test_a_pruned_call_is_no_scored_call_and_counts_as_a_loss_of_its_stage(annot
 
 def test_a_run_cannot_keep_what_it_may_have_pruned(annotated: Engine) -> None:
     with pytest.raises(DBAPIError, match="what_a_run_keeps_was_not_pruned"):
-        _write(annotated, "update run_tools set prune_below = 1.5 where run_id = 'r2'")  # it keeps from 1.0
+        run_sql(annotated, "update run_tools set prune_below = 1.5 where run_id = 'r2'")  # it keeps from 1.0
 
 
 def test_kept_calls_at_is_exact_from_prune_below_on(annotated: Engine) -> None:
-    _write(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
+    run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
     at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
-    assert _rows(annotated, at.format(0.5)) == [("c1", 1.25, True), ("c4", 2.375, True), ("c5", 0.625, False)]
-    assert _rows(annotated, at.format(1.25)) == [("c1", 1.25, True), ("c4", 2.375, True)]
+    assert run_sql(annotated, at.format(0.5)) == [("c1", 1.25, True), ("c4", 2.375, True), ("c5", 0.625, False)]
+    assert run_sql(annotated, at.format(1.25)) == [("c1", 1.25, True), ("c4", 2.375, True)]
 
 
 @pytest.mark.parametrize("threshold", ["0.49", "-1", "null", "'NaN'"])
 def test_kept_calls_at_refuses_below_prune_below_and_says_what_to_do(annotated: Engine, threshold: str) -> None:
-    _write(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
+    run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
     if threshold == "'NaN'":  # sorts above all numbers: nothing is kept from there on
-        assert _rows(annotated, f"select * from kept_calls_at('r1', 'Calculator', {threshold})") == []
+        assert run_sql(annotated, f"select * from kept_calls_at('r1', 'Calculator', {threshold})") == []
         return
     with pytest.raises(DBAPIError, match=r"expected a threshold of at least 0\.5 nats") as caught:
-        _rows(annotated, f"select * from kept_calls_at('r1', 'Calculator', {threshold})")
+        run_sql(annotated, f"select * from kept_calls_at('r1', 'Calculator', {threshold})")
     assert "Start a run with prune_below" in str(caught.value)
 
 
 def test_below_prune_below_the_stored_bounds_say_what_a_lower_threshold_may_add(annotated: Engine) -> None:
-    _write(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
+    run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
     _add_losses(annotated, "pruned_below", 2.0, None, 1.75, None)  # it saves at most 0.25 nats
     with database.transaction(annotated) as connection:
         document = "d1000000-0000-0000-0000-000000000000"
@@ -119,20 +108,20 @@ def test_below_prune_below_the_stored_bounds_say_what_a_lower_threshold_may_add(
         pruned = [("51", document, 0, token, token, 0.5, loss) for token, loss in ((1, 0.125), (2, 0.375))]
         database.copy_insert(connection, "pruned_positions", columns, pruned)
     may_add = "select calls, positions from undecided_at('r1', 'Calculator', {})"
-    assert [_rows(annotated, may_add.format(at)) for at in (0, 0.25, 0.3, 0.5)] == [
+    assert [run_sql(annotated, may_add.format(at)) for at in (0, 0.25, 0.3, 0.5)] == [
         [(1, 2)],
         [(1, 1)],
         [(0, 1)],
         [(0, 0)],
     ]
     with pytest.raises(DBAPIError) as caught:
-        _rows(annotated, "select * from kept_calls_at('r1', 'Calculator', 0.25)")
+        run_sql(annotated, "select * from kept_calls_at('r1', 'Calculator', 0.25)")
     assert "It may keep 1 more calls whose losses were not all computed, and calls at 1 positions" in str(caught.value)
 
 
 def test_kept_calls_at_refuses_a_run_without_the_tool(annotated: Engine) -> None:
     with pytest.raises(DBAPIError, match="run r2: expected a started run with Calendar"):
-        _rows(annotated, "select * from kept_calls_at('r2', 'Calendar', 1.0)")
+        run_sql(annotated, "select * from kept_calls_at('r2', 'Calendar', 1.0)")
 
 
 def test_a_pruned_position_has_a_finite_bound_and_is_stored_once(annotated: Engine) -> None:

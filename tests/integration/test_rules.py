@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
+from tests.run_sql import run_sql
 from toolformer_ops.audit.rows import statement_of
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.losses import is_kept
@@ -68,8 +69,7 @@ def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: 
 def test_the_loss_reduction_is_the_smallest_loss_without_the_result_minus_the_loss_with_it(
     engine: Engine, losses: str, reduction: float | None
 ) -> None:
-    with engine.connect() as connection:
-        assert connection.execute(text(f"select loss_reduction({losses})")).scalar_one() == reduction
+    assert run_sql(engine, f"select loss_reduction({losses})")[0][0] == reduction
 
 
 def test_the_loss_reduction_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
@@ -105,8 +105,7 @@ def test_the_keep_rule_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
     ("reason", "reduction"), [("'pruned_below'", "2.0"), ("'no_result'", "null"), ("null", "null")]
 )
 def test_a_call_without_a_score_is_not_kept(engine: Engine, reason: str, reduction: str) -> None:
-    with engine.connect() as connection:
-        assert connection.execute(text(f"select is_kept({reason}, {reduction}, 0.5) is not true")).scalar_one()
+    assert run_sql(engine, f"select is_kept({reason}, {reduction}, 0.5) is not true")[0][0]
 
 
 def test_postgres_inlines_the_rules(engine: Engine) -> None:

@@ -3,9 +3,9 @@
 from decimal import Decimal
 
 import pytest
-from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
+from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
@@ -28,12 +28,13 @@ def run(settings: Settings) -> AnnotatedRun:
     run.add_call("Calculator", second, "and", "4 * 5", "20")
     run.add_call("MT", first, "one", "eins", "one")
     run.complete("Calculator", "MT")
-    with database.transaction(run.engine) as connection:
-        for stage, seconds in SECONDS.items():
-            connection.execute(
-                sql("update micro_batches set seconds = 2 * :seconds where stage = :stage"),  # two documents
-                {"stage": stage, "seconds": seconds},
-            )
+    for stage, seconds in SECONDS.items():
+        run_sql(
+            run.engine,
+            "update micro_batches set seconds = 2 * :seconds where stage = :stage",
+            stage=stage,
+            seconds=seconds,
+        )
     return run
 
 
@@ -58,8 +59,7 @@ def test_the_estimate_stands_beside_the_truth(settings: Settings, run: Annotated
 
 def test_the_cost_holds_the_seconds_of_each_stage(settings: Settings, run: AnnotatedRun) -> None:
     finish_run(settings, "run-1", "failed")
-    with database.transaction(run.engine) as connection:
-        cost = connection.execute(sql("select cost from annotation_runs")).scalar_one()
+    cost = run_sql(run.engine, "select cost from annotation_runs")[0][0]
     assert cost["tools"][0]["seconds"] == {
         stage: 2 * seconds for stage, seconds in (SECONDS | {"placebo": 0.0}).items()
     }
@@ -70,8 +70,7 @@ def test_the_cost_holds_the_seconds_of_each_stage(settings: Settings, run: Annot
 def test_a_run_that_ended_before_its_first_stage_cost_nothing(settings: Settings) -> None:
     AnnotatedRun(settings, {"Calculator": 0.5})
     finish_run(settings, "run-1", "failed")
-    with database.transaction(database.connect(settings)) as connection:
-        cost = connection.execute(sql("select cost from annotation_runs")).scalar_one()
+    cost = run_sql(settings, "select cost from annotation_runs")[0][0]
     assert (cost["total"]["texts"], cost["total"]["rows"], cost["total"]["device_hours"]) == (0, 0, 0)
 
 

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel
 from tests.killed_stages import MICRO_BATCH
+from tests.run_sql import run_sql
 from toolformer_ops import termination
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import REPOSITORY, Settings
@@ -72,14 +72,11 @@ def killed_stages(tries: int) -> list[int]:
     return list(json.loads(ended.stdout))
 
 
-def rows(settings: Settings, statement: str) -> list[tuple[Any, ...]]:
-    with database.transaction(database.connect(settings)) as connection:
-        return [tuple(row) for row in connection.execute(sql(statement))]
-
-
 def snapshot(settings: Settings, without: Sequence[uuid.UUID] = ()) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of the stages but those of these documents."""
-    found = {table: rows(settings, f"select {columns} from {table} order by 1, 2") for table, columns in TABLES.items()}
+    found = {
+        table: run_sql(settings, f"select {columns} from {table} order by 1, 2") for table, columns in TABLES.items()
+    }
     return {table: [row for row in of_table if row[0] not in without] for table, of_table in found.items()}
 
 
@@ -87,9 +84,9 @@ def test_a_try_that_a_killed_process_left_is_at_work_no_more_when_another_has_it
     settings: Settings, tmp_path: Path
 ) -> None:
     start(settings, tmp_path)
-    ids = [document_id for (document_id,) in rows(settings, "select document_id from documents order by 1")]
+    ids = [document_id for (document_id,) in run_sql(settings, "select document_id from documents order by 1")]
     engine = database.connect(settings)
-    [(recipe_id,)] = rows(settings, "select sampling_recipe_id from run_tools")
+    [(recipe_id,)] = run_sql(settings, "select sampling_recipe_id from run_tools")
     tries = Tries(engine, run_id="r", tool="Calculator", stage="sample", recipe_id=recipe_id)
 
     def at_work() -> list[int]:
@@ -114,22 +111,22 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
     given_up = (
         "select stage, text, reason, deaths from run_failed_documents join documents using (document_id) order by 1"
     )
-    assert rows(settings, given_up) == [
+    assert run_sql(settings, given_up) == [
         ("sample", deadly[0], PROCESS_KILLED, DEATHS_BETWEEN_ROUNDS),
         ("score", deadly[1], PROCESS_KILLED, DEATHS_OF_ONE),
     ]
-    assert rows(settings, "select * from micro_batch_tries") == []
+    assert run_sql(settings, "select * from micro_batch_tries") == []
     check_tool(settings, "r", "Calculator")
     lost = "select stage, count, documents from yield_by_stage where reason = 'process_killed' and is_loss order by 1"
-    counted = rows(settings, lost)
+    counted = run_sql(settings, lost)
     assert counted == [("sample", 1, 1), ("score", 3, 1)]  # a text; the calls of a text, one a position
-    assert rows(settings, "select 1 from yield_by_stage where reason = 'texts_without_position'") == []
+    assert run_sql(settings, "select 1 from yield_by_stage where reason = 'texts_without_position'") == []
     finish_run(settings, "r", "success")
-    assert rows(settings, lost) == counted  # stored now
+    assert run_sql(settings, lost) == counted  # stored now
 
     # 2. Tried again, on a machine on which they do not kill: the rows are those of an undisturbed run.
     disturbed = snapshot(settings)
-    ids = [row[0] for row in rows(settings, "select document_id from failed_documents")]
+    ids = [row[0] for row in run_sql(settings, "select document_id from failed_documents")]
     annotate_stage(settings, "r", "Calculator", "0/1")
     assert snapshot(settings) == disturbed  # nobody tries them again unasked
     assert {(found.stage, found.reason) for found in retry_failed(settings, "r")} == {
@@ -137,7 +134,7 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
         ("score", PROCESS_KILLED),
     }
     annotate_stage(settings, "r", "Calculator", "0/1")
-    assert rows(settings, "select * from failed_documents") == []
+    assert run_sql(settings, "select * from failed_documents") == []
     undisturbed = snapshot(settings)
     assert len(undisturbed["call_losses"]) == 12 * 3
     assert snapshot(settings, without=ids) == {
@@ -151,11 +148,11 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
 def test_a_process_that_is_told_to_end_says_so_and_no_text_is_suspected(settings: Settings, tmp_path: Path) -> None:
     start(settings, tmp_path, "told: 2 pens and 3 caps, a total of 5 things.")
     assert killed_stages(1) == [143]
-    assert rows(settings, "select * from micro_batch_tries") == []
-    done = rows(settings, "select document_id from stage_ledger where stage = 'sample'")
+    assert run_sql(settings, "select * from micro_batch_tries") == []
+    done = run_sql(settings, "select document_id from stage_ledger where stage = 'sample'")
     assert len(done) % MICRO_BATCH == 0  # whole micro-batches; the one at work was dropped
     annotate_stage(settings, "r", "Calculator", "0/1")
-    assert rows(settings, "select count(*) from stage_ledger where stage = 'score'") == [(11,)]
+    assert run_sql(settings, "select count(*) from stage_ledger where stage = 'score'") == [(11,)]
 
 
 def test_a_process_that_hangs_after_sigterm_takes_its_try_back_before_it_is_ended(settings: Settings) -> None:
@@ -163,10 +160,10 @@ def test_a_process_that_hangs_after_sigterm_takes_its_try_back_before_it_is_ende
     tries = Tries(run.engine, run_id=run.run_id, tool="Calculator", stage="execute", recipe_id="e")
     with tries.begun([uuid.UUID(int=1), uuid.UUID(int=2)]):
         left = "select document_ids from micro_batch_tries"
-        assert rows(settings, left) == [([uuid.UUID(int=1), uuid.UUID(int=2)],)]
+        assert run_sql(settings, left) == [([uuid.UUID(int=1), uuid.UUID(int=2)],)]
         [last_words] = termination._farewells  # what the thread that ends the process calls
         last_words()
-        assert rows(settings, left) == []
+        assert run_sql(settings, left) == []
     assert termination._farewells == []
 
 
@@ -183,8 +180,8 @@ def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
         DeviceMemoryError, match=r"no other was ever done with this model .* Give the stage more memory"
     ):
         annotate_stage(settings, "r", "Calculator", "0/1")
-    assert rows(settings, "select * from failed_documents") == []
-    assert rows(settings, "select 1 from micro_batch_tries") == []
+    assert run_sql(settings, "select * from failed_documents") == []
+    assert run_sql(settings, "select 1 from micro_batch_tries") == []
 
 
 def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themselves() -> None:
@@ -247,7 +244,7 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     assert (totals["documents"], totals["with_result"], totals[OUT_OF_MEMORY]) == (7, 6, 1)
     # 7 are 3 and 4; 3 are 1 and 2; 4 are 2 and 2; and the document that never fits is tried alone, as is the one beside it.
     assert sorted(sizes) == sorted([7, 3, 4, 1, 2, 2, 2, 1, 1])
-    answered = {row[0]: row[1:] for row in rows(settings, "select input, results, reason from call_results")}
+    answered = {row[0]: row[1:] for row in run_sql(settings, "select input, results, reason from call_results")}
     assert answered.pop("3 + 0") == ([], OUT_OF_MEMORY)
     assert answered == {f"{number} + 0": ([f"answer to {number} + 0"], None) for number in (0, 1, 2, 4, 5, 6)}
     assert retry_failed(settings, run.run_id) == [

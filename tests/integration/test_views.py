@@ -1,21 +1,15 @@
 """The numbers are those of data/small_annotation.sql, worked out by hand."""
 
-from typing import Any
-
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from tests.run_sql import run_sql
 from toolformer_ops.storage import database
 
 
-def _rows(engine: Engine, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
-    with engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(text(statement), parameters)]
-
-
 def test_the_papers_table_2_counts_calls_and_texts_at_each_threshold(annotated: Engine) -> None:
-    counts = _rows(
+    counts = run_sql(
         annotated,
         "select tool, threshold, is_keep_threshold, calls, texts, releasable_calls from threshold_counts "
         "where run_id = 'r1' order by tool, threshold",
@@ -35,7 +29,7 @@ def test_the_papers_table_2_counts_calls_and_texts_at_each_threshold(annotated: 
 
 
 def test_a_run_counts_its_own_documents_and_threshold_under_a_shared_recipe(annotated: Engine) -> None:
-    counts = _rows(
+    counts = run_sql(
         annotated,
         "select threshold, is_keep_threshold, calls, texts from threshold_counts where run_id = 'r2' order by threshold",
     )
@@ -43,13 +37,12 @@ def test_a_run_counts_its_own_documents_and_threshold_under_a_shared_recipe(anno
 
 
 def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None:
-    with annotated.begin() as connection:
-        connection.execute(text("update run_tools set keep_threshold = 0.25 where run_id = 'r1' and tool = 'Calendar'"))
-        # A reduction of 0.375, below the lowest of the usual thresholds.
-        connection.execute(
-            text("update call_losses set loss_with_result = loss_with_result + 0.125 where scoring_recipe_id = 'a2'")
-        )
-    counts = _rows(
+    run_sql(annotated, "update run_tools set keep_threshold = 0.25 where run_id = 'r1' and tool = 'Calendar'")
+    # A reduction of 0.375, below the lowest of the usual thresholds.
+    run_sql(
+        annotated, "update call_losses set loss_with_result = loss_with_result + 0.125 where scoring_recipe_id = 'a2'"
+    )
+    counts = run_sql(
         annotated,
         "select threshold, is_keep_threshold, calls from threshold_counts "
         "where run_id = 'r1' and tool = 'Calendar' order by threshold",
@@ -58,13 +51,11 @@ def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None
 
 
 def test_a_threshold_is_counted_from_exactly_prune_below_on(annotated: Engine) -> None:
-    with annotated.begin() as connection:
-        connection.execute(
-            text(
-                "update run_tools set prune_below = 1.0, keep_threshold = 2.0 where run_id = 'r1' and tool = 'Calculator'"
-            )
-        )
-    counts = _rows(
+    run_sql(
+        annotated,
+        "update run_tools set prune_below = 1.0, keep_threshold = 2.0 where run_id = 'r1' and tool = 'Calculator'",
+    )
+    counts = run_sql(
         annotated,
         "select threshold, is_keep_threshold, calls from threshold_counts "
         "where run_id = 'r1' and tool = 'Calculator' order by threshold",
@@ -73,7 +64,7 @@ def test_a_threshold_is_counted_from_exactly_prune_below_on(annotated: Engine) -
 
 
 def test_scored_calls_are_those_with_losses_kept_or_not(annotated: Engine) -> None:
-    calls = _rows(
+    calls = run_sql(
         annotated,
         "select left(call_id::text, 2), result, loss_reduction from scored_calls where run_id = 'r1' order by call_id",
     )
@@ -87,7 +78,7 @@ def test_scored_calls_are_those_with_losses_kept_or_not(annotated: Engine) -> No
 
 
 def test_a_scored_call_shows_the_text_around_its_position(annotated: Engine) -> None:
-    [row] = _rows(
+    [row] = run_sql(
         annotated,
         "select text_before, call_text, text_after, loss_without_call, loss_without_result, loss_with_result "
         "from scored_calls where run_id = 'r1' and call_id = 'c1000000-0000-0000-0000-000000000000'",
@@ -109,22 +100,20 @@ def test_the_text_around_a_call_is_120_characters_at_most(
     annotated: Engine, position: int, before: int | str, after: int
 ) -> None:
     content = "".join(f"{number:05d}" for number in range(50))  # 250 characters
-    with annotated.begin() as connection:
-        connection.execute(
-            text("update documents set text = :content where document_id::text like 'd3%'"), {"content": content}
-        )
-        connection.execute(
-            text("update candidate_calls set position_char = :position where call_text = 'Calendar()'"),
-            {"position": position},
-        )
-    [row] = _rows(annotated, "select text_before, text_after from scored_calls where tool = 'Calendar'")
+    run_sql(annotated, "update documents set text = :content where document_id::text like 'd3%'", content=content)
+    run_sql(
+        annotated,
+        "update candidate_calls set position_char = :position where call_text = 'Calendar()'",
+        position=position,
+    )
+    [row] = run_sql(annotated, "select text_before, text_after from scored_calls where tool = 'Calendar'")
     assert row[0] == content[max(0, position - 120) : position]
     assert row[1] == content[position : position + 120]
     assert (len(row[0]) or "", len(row[1])) == (before, after)
 
 
 def test_kept_calls_reach_the_runs_threshold_and_say_whether_they_may_be_released(annotated: Engine) -> None:
-    kept = _rows(
+    kept = run_sql(
         annotated, "select run_id, left(call_id::text, 2), releasable from kept_calls order by run_id, call_id"
     )
     assert kept == [
@@ -167,48 +156,47 @@ def test_a_kept_call_reaches_the_threshold_and_carries_information_where_the_run
     annotated: Engine, tau_information: float | None, kept: list[str], counts: list[tuple[float, int]]
 ) -> None:
     _run(annotated, WITH_PLACEBOS)
-    with annotated.begin() as connection:
-        connection.execute(
-            text("update run_tools set tau_information = :tau where run_id = 'r1' and tool = 'Calculator'"),
-            {"tau": tau_information},
-        )
+    run_sql(
+        annotated,
+        "update run_tools set tau_information = :tau where run_id = 'r1' and tool = 'Calculator'",
+        tau=tau_information,
+    )
     of_tool = "where run_id = 'r1' and tool = 'Calculator' order by 1"
-    assert [row[0] for row in _rows(annotated, f"select left(call_id::text, 2) from kept_calls {of_tool}")] == kept
-    assert _rows(annotated, f"select threshold, calls from threshold_counts {of_tool}") == counts
+    assert [row[0] for row in run_sql(annotated, f"select left(call_id::text, 2) from kept_calls {of_tool}")] == kept
+    assert run_sql(annotated, f"select threshold, calls from threshold_counts {of_tool}") == counts
 
 
 def test_a_threshold_has_the_rate_that_was_counted_at_it_for_the_tool_in_the_run(annotated: Engine) -> None:
     counted = [("r1", "Calculator", 0.5, 0.25), ("r1", "Calculator", 1.0, 0.75), ("r1", "Calendar", 0.5, 0.5)]
-    with annotated.begin() as connection:
-        for run, tool, threshold, rate in [*counted, ("r2", "Calculator", 0.5, 1.0)]:
-            connection.execute(
-                text(
-                    "insert into placebo_rates (run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, "
-                    "calls_sampled, false_discovery_rate) values (:run, :tool, :threshold, 'p', 4, 1, 4, 4, :rate)"
-                ),
-                {"run": run, "tool": tool, "threshold": threshold, "rate": rate},
-            )
+    for run, tool, threshold, rate in [*counted, ("r2", "Calculator", 0.5, 1.0)]:
+        run_sql(
+            annotated,
+            "insert into placebo_rates (run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, "
+            "calls_sampled, false_discovery_rate) values (:run, :tool, :threshold, 'p', 4, 1, 4, 4, :rate)",
+            run=run,
+            tool=tool,
+            threshold=threshold,
+            rate=rate,
+        )
     rates = "select run_id, tool, threshold, false_discovery_rate from threshold_counts where run_id = 'r1'"
-    assert _rows(annotated, f"{rates} and false_discovery_rate is not null order by 2, 3") == counted
-    assert len(_rows(annotated, rates)) == 9
+    assert run_sql(annotated, f"{rates} and false_discovery_rate is not null order by 2, 3") == counted
+    assert len(run_sql(annotated, rates)) == 9
 
 
 def test_losses_that_do_not_count_are_in_no_view_even_where_they_are_stored(annotated: Engine) -> None:
-    with annotated.begin() as connection:
-        connection.execute(
-            text(
-                "update call_losses set loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0 "
-                "where reason = 'loss_not_finite'"
-            )
-        )
-    assert _rows(annotated, "select count(*) from kept_calls where run_id = 'r1'") == [(3,)]
-    assert _rows(
+    run_sql(
+        annotated,
+        "update call_losses set loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0 "
+        "where reason = 'loss_not_finite'",
+    )
+    assert run_sql(annotated, "select count(*) from kept_calls where run_id = 'r1'") == [(3,)]
+    assert run_sql(
         annotated, "select calls from threshold_counts where run_id = 'r1' and tool = 'Calculator' and threshold = 0.5"
     ) == [(3,)]
 
 
 def test_yield_accounts_for_every_paragraph_sample_and_call(annotated: Engine) -> None:
-    found = _rows(
+    found = run_sql(
         annotated,
         "select stage, reason, is_loss, count from yield_by_stage where run_id = 'r1' and tool = 'Calculator' "
         "order by step, is_loss, reason",
@@ -254,7 +242,7 @@ ENTERS_AND_LEAVES = {
 @pytest.mark.parametrize("stage", ENTERS_AND_LEAVES)
 def test_what_enters_a_stage_is_what_leaves_it_plus_its_losses(annotated: Engine, run_id: str, stage: str) -> None:
     enters, leaves = ENTERS_AND_LEAVES[stage]
-    sums = _rows(
+    sums = run_sql(
         annotated,
         "select tool, sum(count) filter (where reason = :enters), "
         "sum(count) filter (where reason = :leaves or is_loss and reason <> 'texts_without_position') "
@@ -276,7 +264,7 @@ def test_what_enters_a_stage_is_what_leaves_it_plus_its_losses(annotated: Engine
 def test_what_leaves_a_stage_enters_the_next(
     annotated: Engine, run_id: str, before: tuple[str, str], after: tuple[str, str]
 ) -> None:
-    [(left, entered)] = _rows(
+    [(left, entered)] = run_sql(
         annotated,
         "select sum(count) filter (where stage = :stage and reason = :leaves), "
         "sum(count) filter (where stage = :next_stage and reason = :enters) from yield_by_stage where run_id = :run_id",
@@ -291,7 +279,7 @@ def test_what_leaves_a_stage_enters_the_next(
 
 @pytest.mark.parametrize("run_id", ["r1", "r2"])
 def test_every_scored_call_is_kept_or_below_the_threshold(annotated: Engine, run_id: str) -> None:
-    [(scored, kept, below)] = _rows(
+    [(scored, kept, below)] = run_sql(
         annotated,
         "select sum(count) filter (where stage = 'score' and reason = 'scored'), "
         "sum(count) filter (where stage = 'keep' and reason = 'kept'), "
@@ -302,17 +290,15 @@ def test_every_scored_call_is_kept_or_below_the_threshold(annotated: Engine, run
 
 
 def test_a_text_in_which_no_call_starts_is_counted(annotated: Engine) -> None:
-    with annotated.begin() as connection:
-        connection.execute(
-            text(
-                "update stage_ledger set counts = cast(:counts as jsonb) where stage = 'sample' and document_id::text like 'd1%'"
-            ),
-            {"counts": '{"paragraphs": 1, "positions": 0}'},
-        )
+    run_sql(
+        annotated,
+        "update stage_ledger set counts = cast(:counts as jsonb) where stage = 'sample' and document_id::text like 'd1%'",
+        counts='{"paragraphs": 1, "positions": 0}',
+    )
     counted = (
         "select run_id, tool, is_loss, count from yield_by_stage where reason = 'texts_without_position' and count > 0"
     )
-    assert _rows(annotated, f"{counted} order by run_id") == [
+    assert run_sql(annotated, f"{counted} order by run_id") == [
         ("r1", "Calculator", True, 1),
         ("r2", "Calculator", True, 1),
     ]
@@ -324,21 +310,19 @@ RELEASE_OF_R2 = (
 
 
 def test_every_kept_call_is_in_the_release_or_counted_under_a_reason(annotated: Engine) -> None:
-    assert _rows(annotated, RELEASE_OF_R2) == [
+    assert run_sql(annotated, RELEASE_OF_R2) == [
         ("input_only_after", True, 0),
         ("not_in_release", True, 0),
         ("released", False, 3),
     ]
-    with annotated.begin() as connection:
-        connection.execute(text("delete from release_calls where call_id::text not like 'c1%'"))
+    run_sql(annotated, "delete from release_calls where call_id::text not like 'c1%'")
     # As in a release that was made before the reasons were counted.
-    assert ("not_in_release", True, 2) in _rows(annotated, RELEASE_OF_R2)
-    with annotated.begin() as connection:
-        left_out = (
-            '{"Calculator": {"better_call_at_position": 1, "above_max_examples": 1}, "QA": {"above_max_examples": 7}}'
-        )
-        connection.execute(text("update run_releases set left_out = cast(:left_out as jsonb)"), {"left_out": left_out})
-    assert _rows(annotated, RELEASE_OF_R2) == [
+    assert ("not_in_release", True, 2) in run_sql(annotated, RELEASE_OF_R2)
+    left_out = (
+        '{"Calculator": {"better_call_at_position": 1, "above_max_examples": 1}, "QA": {"above_max_examples": 7}}'
+    )
+    run_sql(annotated, "update run_releases set left_out = cast(:left_out as jsonb)", left_out=left_out)
+    assert run_sql(annotated, RELEASE_OF_R2) == [
         ("above_max_examples", True, 1),
         ("better_call_at_position", True, 1),
         ("input_only_after", True, 0),
@@ -348,7 +332,7 @@ def test_every_kept_call_is_in_the_release_or_counted_under_a_reason(annotated: 
 
 
 def test_progress_compares_the_ledger_with_the_documents_that_have_a_kept_paragraph(annotated: Engine) -> None:
-    progress = _rows(
+    progress = run_sql(
         annotated, "select run_id, tool, stage, done, total from annotation_progress order by run_id, tool, step"
     )
     assert progress == [
@@ -374,7 +358,7 @@ def test_progress_compares_the_ledger_with_the_documents_that_have_a_kept_paragr
 def test_views_of_an_empty_database_are_empty(postgres_dsn: str) -> None:
     engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
     for view in ("scored_calls", "kept_calls", "threshold_counts", "yield_by_stage", "annotation_progress"):
-        assert _rows(engine, f"select * from {view}") == []
+        assert run_sql(engine, f"select * from {view}") == []
 
 
 CORRECTED = """
@@ -424,7 +408,7 @@ def test_a_corrected_record_counts_anew_for_the_tool_that_reads_it_and_for_no_ot
     progress = "select tool, stage, done, total from annotation_progress where run_id = 'r3' order by tool, step"
     yields = "select count from yield_by_stage where run_id = 'r3' and tool = :tool and stage = 'score' and reason = 'scored'"
     _run(annotated, CORRECTED)
-    assert _rows(annotated, progress) == [
+    assert run_sql(annotated, progress) == [
         ("Calculator", "filter", 3, 3),
         ("Calculator", "sample", 2, 2),
         ("Calculator", "execute", 2, 2),
@@ -434,17 +418,17 @@ def test_a_corrected_record_counts_anew_for_the_tool_that_reads_it_and_for_no_ot
         ("Calendar", "execute", 0, 0),
         ("Calendar", "score", 0, 0),
     ]
-    assert _rows(annotated, yields, tool="Calendar") == []
+    assert run_sql(annotated, yields, tool="Calendar") == []
     _run(annotated, ANSWERED_AGAIN)
-    assert _rows(annotated, progress)[4:] == [
+    assert run_sql(annotated, progress)[4:] == [
         ("Calendar", "filter", 3, 3),
         ("Calendar", "sample", 1, 1),
         ("Calendar", "execute", 1, 1),
         ("Calendar", "score", 1, 1),
     ]
-    assert _rows(annotated, yields, tool="Calendar") == [(1,)]
-    assert _rows(annotated, yields, tool="Calculator") == [(4,)]
-    assert _rows(
+    assert run_sql(annotated, yields, tool="Calendar") == [(1,)]
+    assert run_sql(annotated, yields, tool="Calculator") == [(4,)]
+    assert run_sql(
         annotated,
         "select run_id, document_id::text, url, result from scored_calls where tool = 'Calendar' order by run_id",
     ) == [
@@ -463,26 +447,26 @@ def test_a_corrected_record_counts_anew_for_the_tool_that_reads_it_and_for_no_ot
         ),
     ]
     counts = "select calls, texts from threshold_counts where run_id = :run and tool = 'Calendar' and is_keep_threshold"
-    assert _rows(annotated, counts, run="r3") == [(1, 1)]
-    assert _rows(annotated, counts, run="r1") == [(0, 0)]
+    assert run_sql(annotated, counts, run="r3") == [(1, 1)]
+    assert run_sql(annotated, counts, run="r1") == [(0, 0)]
 
 
 def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated: Engine) -> None:
     columns = "document_id, call_id, text_before, call_text, result, text_after, loss_reduction, releasable"
     found = 0
-    for run, tool in _rows(annotated, "select run_id, tool from run_tools order by 1, 2"):
+    for run, tool in run_sql(annotated, "select run_id, tool from run_tools order by 1, 2"):
         for how_many in (1, 2, 100):
-            best = _rows(
+            best = run_sql(
                 annotated,
                 f"select {columns} from best_kept_calls(:run, :tool, :how_many)",
                 run=run, tool=tool, how_many=how_many,
             )  # fmt: skip
             kept = f"select {columns} from kept_calls where run_id = :run and tool = :tool order by loss_reduction desc, call_id"
-            assert best == _rows(annotated, kept, run=run, tool=tool)[:how_many]
+            assert best == run_sql(annotated, kept, run=run, tool=tool)[:how_many]
             found += len(best)
     assert found > 6
     with pytest.raises(DBAPIError, match="expected a started run with Calculator, found none"):
-        _rows(annotated, "select * from best_kept_calls('r0', 'Calculator', 1)")
+        run_sql(annotated, "select * from best_kept_calls('r0', 'Calculator', 1)")
 
 
 @pytest.mark.parametrize("reads_record", [False, True])
@@ -490,23 +474,22 @@ def test_the_best_calls_of_a_tool_that_reads_the_record_are_those_of_the_variant
     annotated: Engine, reads_record: bool
 ) -> None:
     variant = "d9000000-0000-0000-0000-000000000000"
-    with annotated.begin() as connection:
-        for statement in (
-            "insert into documents (document_id, text, url, variant_of) "
-            f"select '{variant}', text, 'https://x.org/', document_id from documents where document_id::text like 'd2%'",
-            f"update corpus_documents set variant_id = '{variant}' where document_id::text like 'd2%'",
-            "insert into candidate_calls select sampling_recipe_id, 'cf000000-0000-0000-0000-000000000000', "
-            f"'{variant}', paragraph, position_token, position_char, position_probability, call_input, call_text, input_key, "
-            "effective_input, sample_count, input_only_after from candidate_calls where call_id::text like 'c4%'",
-            "insert into call_losses (scoring_recipe_id, call_id, document_id, result, loss_without_call, loss_without_result, "
-            f"loss_with_result) values ('a1', 'cf000000-0000-0000-0000-000000000000', '{variant}', '333', 3, 3, 0)",
-            f"update run_tools set reads_record = {reads_record}",
-        ):
-            connection.execute(text(statement))
-    best = _rows(
+    for statement in (
+        "insert into documents (document_id, text, url, variant_of) "
+        f"select '{variant}', text, 'https://x.org/', document_id from documents where document_id::text like 'd2%'",
+        f"update corpus_documents set variant_id = '{variant}' where document_id::text like 'd2%'",
+        "insert into candidate_calls select sampling_recipe_id, 'cf000000-0000-0000-0000-000000000000', "
+        f"'{variant}', paragraph, position_token, position_char, position_probability, call_input, call_text, input_key, "
+        "effective_input, sample_count, input_only_after from candidate_calls where call_id::text like 'c4%'",
+        "insert into call_losses (scoring_recipe_id, call_id, document_id, result, loss_without_call, loss_without_result, "
+        f"loss_with_result) values ('a1', 'cf000000-0000-0000-0000-000000000000', '{variant}', '333', 3, 3, 0)",
+        f"update run_tools set reads_record = {reads_record}",
+    ):
+        run_sql(annotated, statement)
+    best = run_sql(
         annotated,
         "select left(document_id::text, 2), left(call_id::text, 2) from best_kept_calls('r1', 'Calculator', 1)",
     )
     kept = "select left(document_id::text, 2), left(call_id::text, 2) from kept_calls where run_id = 'r1' and tool = 'Calculator'"
-    assert best == _rows(annotated, f"{kept} order by loss_reduction desc limit 1")
+    assert best == run_sql(annotated, f"{kept} order by loss_reduction desc limit 1")
     assert best == [("d2", "cf" if reads_record else "c4")]
