@@ -1,5 +1,5 @@
 -- Limits of the roles that people and pages sign in as. Run by a superuser, in the database of the factory, after each restore of it and
--- where a role has changed its own settings: `make up` does that for its own Postgres; elsewhere
+-- if a role has changed its own settings: `make up` does that for its own Postgres; elsewhere
 --     psql --dbname=postgresql://superuser@host/toolformer --file=sql/reader_limits.sql
 -- docs/operations.md says what a reader can still do.
 do $$

@@ -1,6 +1,6 @@
 -- The roles that only read, each table and view, those to come included: toolformer_reader for people and dashboards, toolformer_page for
 -- the run page and `toolformer-ops sql`. Runs at every migration.
--- NOLOGIN where they are made here; `make up` gives them passwords, elsewhere: alter role toolformer_reader login password '...'.
+-- NOLOGIN if they are made here; `make up` gives them passwords, elsewhere: alter role toolformer_reader login password '...'.
 do $$
 declare
     reading name;

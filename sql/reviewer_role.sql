@@ -1,5 +1,5 @@
 -- The role by which the page of Airflow writes judgements: it may add rows to that one table, and read and change nothing. Runs at every
--- migration. NOLOGIN where it is made here; `make up` gives it a password, elsewhere: alter role toolformer_reviewer login password '...'.
+-- migration. NOLOGIN if it is made here; `make up` gives it a password, elsewhere: alter role toolformer_reviewer login password '...'.
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'toolformer_reviewer') then

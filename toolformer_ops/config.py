@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _PACKAGE = Path(__file__).resolve().parent
 REPOSITORY = _PACKAGE.parent
-"""The checkout, where this code runs from one: the folder that holds `toolformer_ops/`, `dags/` and `sql/`."""
+"""The checkout, if this code runs from one: the folder that holds `toolformer_ops/`, `dags/` and `sql/`."""
 IS_CHECKOUT = not (_PACKAGE / "shipped").is_dir()
 """Whether this code runs from a checkout, editable or not; otherwise from a wheel."""
 SHIPPED = REPOSITORY if IS_CHECKOUT else _PACKAGE / "shipped"

@@ -44,7 +44,7 @@ def install() -> None:
     """Handle SIGTERM from now on; called once, by the main thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # written to at once, whatever the main thread does
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # written to at once, also while the main thread is busy
     signal.signal(signal.SIGTERM, _handle)
     threading.Thread(target=_watch, args=(reader,), daemon=True, name="termination").start()
 
@@ -79,7 +79,7 @@ def deferred() -> Iterator[None]:
 
 
 def on_delay(interrupt: Callable[[], None]) -> None:
-    """Call `interrupt` from another thread where the process has not ended `PATIENCE_SECONDS` after SIGTERM: to cancel a query."""
+    """Call `interrupt` from another thread if the process has not ended `PATIENCE_SECONDS` after SIGTERM: to cancel a query."""
     _interrupts.append(interrupt)
 
 

@@ -273,7 +273,7 @@ select jsonb_build_object(
 -- name: stage_rows
 -- Audit: the rows of the next documents of a stage against the number and the hash that the ledger keeps, and whether the stage before is in the
 -- ledger. In `written` stands the stage's own statement below, which returns of each document
---   found, expected  numbers of rows; expected where the ledger does not say it
+--   found, expected  numbers of rows; expected if the ledger does not say it
 --   row_texts        what the ledger's hash is made of
 --   wrong, unless    what else is wrong, in a sentence; a place that explains it if something is wrong there, too
 with stage (stage, relation, before, work, nothing, counted, hashed, remedy) as (values

@@ -73,7 +73,7 @@ select position, finished_at is not null as is_finished from audit_checks
 where audit_id = :audit_id and check_name = :check_name and subject = :subject
 
 -- name: insert_findings
--- Findings of an audit; one of the same place is there once. unless: a place that, where it was found, explains the finding.
+-- Findings of an audit; one of the same place is there once. unless: a place that, if it was found, explains the finding.
 insert into audit_findings (audit_id, check_name, kind, relation, place, what, remedy, repair)
 select :audit_id, :check_name, kind, relation, place, what, remedy, repair - 'unless'
 from jsonb_to_recordset(cast(:found as jsonb)) as found (kind text, relation text, place text, what text, remedy text, repair jsonb)

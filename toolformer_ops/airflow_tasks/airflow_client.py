@@ -47,7 +47,7 @@ class TaskState:
 
     @property
     def name(self) -> str:
-        """The task's id, with its map index where it has one."""
+        """The task's id, with its map index if it has one."""
         return self.task_id if self.map_index < 0 else f"{self.task_id} [{self.map_index}]"
 
 

@@ -23,7 +23,7 @@ FIELDS = {"ingest_corpus": ("corpus", "accept_shrink"), "build_wiki_index": ("so
 
 
 def check_before_first_task(context: "Context") -> None:
-    """Check what the form holds, whoever or whatever made the run.
+    """Check what the form holds, however the run was made.
 
     Raises:
         AirflowFailException: the run cannot start, however often it is tried; the message says what was expected, what was found,

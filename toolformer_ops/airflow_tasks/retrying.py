@@ -1,4 +1,4 @@
-"""How often a failed task is tried again, and when: two counts, one for errors of its own and one for what befell it from outside.
+"""How often a failed task is tried again, and when: two counts, one for its own errors and one for what ended it from outside.
 
 Airflow has one count of retries for a task, and gives its `retry_policy` the error of a try that failed. So the tasks have as many
 retries as both counts together, and the policy ends a task earlier, by `RETRIES`. Both counts are in Airflow's store of task state,

@@ -53,7 +53,7 @@ def stage(
         task_id: the task's name, if a stage is in the graph more than once; by default the stage's.
         tool: for stages that work for one tool.
         arguments: what follows the stage's name; templated.
-        pool: `gpu` where the stage loads a model, `cpu` where not.
+        pool: `gpu` if the stage loads a model, else `cpu`.
         returns_result: whether the task returns the ids or counts that the stage prints last.
         not_needed: which tasks directly behind it are skipped, by what it prints last, which the task then returns, too.
         trigger_rule: when to run with regard to the tasks before.
@@ -88,7 +88,7 @@ def mapped_stage(
 
 
 def execution_pool(tool: str) -> str:
-    """The pool for running a tool that `executes_apart`: `gpu` where that loads a model."""
+    """The pool for running a tool that `executes_apart`: `gpu` if that loads a model."""
     return GPU_POOL if get_tool(tool).spec.needs_device else CPU_POOL
 
 

@@ -1,6 +1,6 @@
 """Close the annotation run of a DAG run that is over, and have people told of it.
 
-A listener of Airflow, which calls it in the API server, where a person sets a run to failed or success, and in the scheduler for
+A listener of Airflow, which calls it in the API server when a person sets a run to failed or success, and in the scheduler for
 every other end, such as a time limit: Airflow then starts no further task. A run that its last task has closed is left as it is.
 What is lost here, since the process was killed or Postgres was away, the next run of `send_notifications` finds.
 """

@@ -190,7 +190,7 @@ def annotation_prompt(tool: Tool) -> AnnotationPrompt:
 
 
 def given_call_start(tool: Tool, call_prefix: str) -> str:
-    """What of a call is given: ` [` in the paper; with `tool_name` up to where its input starts, or `()` where it takes none."""
+    """What of a call is given: ` [` in the paper; with `tool_name` up to where its input starts, or `()` if it takes none."""
     if call_prefix == "free":
         return CALL_START
     return f"{CALL_START}{tool.spec.name}({'' if tool.spec.takes_input else ')'}"

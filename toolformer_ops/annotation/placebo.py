@@ -192,7 +192,7 @@ def placebo_reduction(placebos: Sequence[PlaceboLoss]) -> float | None:
 
 
 def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float | None) -> bool:
-    """Whether a call carries at least `tau_information`; every call where that is None, and no call without placebos."""
+    """Whether a call carries at least `tau_information`; every call if that is None, and no call without placebos."""
     found = information(placebos)
     return tau_information is None or (found is not None and found >= tau_information)
 

@@ -181,7 +181,7 @@ def retry_failed_command(run: Annotated[str, typer.Option("--run", help="Id of t
     for document in found:
         typer.echo(f"{document.tool} {document.stage} {document.document_id}: {document.reason}")
     typer.echo(
-        f"{len(found):,} documents are tried again by the next run, or where the run's filter and annotate are cleared"
+        f"{len(found):,} documents are tried again by the next run, or when the run's filter and annotate are cleared"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from toolformer_ops.decoding.records import MadeCall
 
 CALENDAR_DATE = datetime.date(2023, 2, 9)
-"""What the Calendar tells where an input has no date of its own: always the same day, so that scores do not depend on the day on
+"""What the Calendar tells if an input has no date: always the same day, so that scores do not depend on the day on
 which they are made. It is the day on which the paper appeared."""
 
 Variant = Literal["base", "without_calls", "disabled", "with_tools"]

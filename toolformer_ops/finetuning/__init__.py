@@ -12,5 +12,5 @@
     release_training.py  a release in a local folder to the folder that is published
     processes.py         several GPUs: one process each, with the job that they are told; `zero3.json` is how they share
 
-`stages/finetuning.py` reads the release from S3, keeps the books and publishes.
+`stages/finetuning.py` reads the release from S3, writes the ledger and publishes.
 """

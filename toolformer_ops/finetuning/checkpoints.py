@@ -112,7 +112,7 @@ def _step(path: Path) -> int:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name, or copy it where the file system has no links."""
+    """Give a file a second name, or copy it if the file system has no links."""
     try:
         os.link(source, target)
     except OSError:
@@ -120,7 +120,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def copy_weights(source: Path, target: Path) -> None:
-    """Copy weights and configuration of a model folder; the weights as links where the file system has them."""
+    """Copy weights and configuration of a model folder; the weights as links if the file system has them."""
     target.mkdir(parents=True, exist_ok=True)
     for path in source.glob(WEIGHTS):
         link(path, target / path.name)
@@ -156,7 +156,7 @@ class Snapshots:
         self._sending: threading.Thread | None = None
 
     def send(self, step: int, key: str, files: Mapping[str, Path], links: Path) -> None:
-        """Send the state after a step, in the background; not where the state before is still being sent.
+        """Send the state after a step, in the background; not if the state before is still being sent.
 
         `key` names what decides the training; `files` are paths by name; `links` is a folder for links to them.
         """

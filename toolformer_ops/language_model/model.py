@@ -353,6 +353,6 @@ class LanguageModel:
 
 
 def _marked(losses: CallLosses, thresholds: set[float], rounding_nats: float) -> CallLosses:
-    """With `within_rounding` where the loss reduction, or its bound, is so near to a threshold."""
+    """With `within_rounding` if the loss reduction, or its bound, is so near to a threshold."""
     is_near = any(abs(losses.reduction_bound - threshold) <= rounding_nats for threshold in thresholds)  # not if nan
     return dataclasses.replace(losses, within_rounding=True) if is_near else losses

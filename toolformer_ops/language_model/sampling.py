@@ -9,11 +9,11 @@ index and n. So a sample does not depend on what it is computed with, nor on how
 sample are made when its text is added.
 
 A sample ends when its text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair vocabularies. A table
-says which tokens hold one. It also ends, unfinished, at the token budget or where the model ends the document.
+says which tokens hold one. It also ends, unfinished, at the token budget or when the model ends the document.
 
 If the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn. Measured with
 SmolLM2-135M-Instruct: after "[QA" the prompt's examples make `("` 98.7 % likely and `(` 0.3 %; made to continue from `(`, the model
-writes `film` where it else writes a question, and `Calendar(Monday)` where it else writes `Calendar()`.
+writes `film` in place of a question, and `Calendar(Monday)` in place of `Calendar()`.
 Does not parse calls: `call_syntax.py` does.
 """
 
@@ -343,7 +343,7 @@ def cumulative_probabilities(log_probs: Tensor, temperature: float, top_p: float
     """Cumulative probabilities over the vocabulary, float64, (rows, vocabulary), from log probabilities of the same shape.
 
     `temperature` divides the logits; of the result only the most likely tokens count that are needed to reach `top_p`.
-    Computed in place where that is possible: `memory.py` counts what is held at once.
+    Computed in place if that is possible: `memory.py` counts what is held at once.
     """
     probabilities = (log_probs / temperature).softmax(dim=-1) if temperature != 1.0 else log_probs.exp()
     if top_p < 1.0:

@@ -38,7 +38,7 @@ from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 ROUNDING_NATS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.25}
 """By how much two computations of a loss reduction in this number format may differ, with room to spare: measured between bfloat16
 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two float32 batches below 1e-5. What holds for the model
-at hand takes its place where it was measured (`runs/rounding.py`)."""
+at hand takes its place if it was measured (`runs/rounding.py`)."""
 PASSES_AT_ONCE = 8_192
 """Most passes whose hidden states are kept until they are projected: with five rows of 4,096 numbers each, 320 MiB in bfloat16."""
 RESERVE_STEP = 64
@@ -263,7 +263,7 @@ class _PlannedCall:
     full: _Pass
     """No call, full context."""
     nothing: _Pass
-    """No call, the context that the call has; the same as `full` where it has it all."""
+    """No call, the context that the call has; the same as `full` if it has it all."""
     without_result: _Pass
     with_result: _Pass
 

@@ -55,7 +55,7 @@ class ProcessReport:
 
     @property
     def is_living(self) -> bool:
-        """Whether it runs, or will without our doing."""
+        """Whether it runs, or is about to run by itself."""
         return self.state in ("RUNNING", "STARTING", "BACKOFF")
 
     @property
@@ -86,7 +86,7 @@ class Supervisor:
 
     @property
     def socket(self) -> Path:
-        """The Unix socket; in the temporary folder where the state folder's name is too long for one."""
+        """The Unix socket; in the temporary folder if the state folder's name is too long for one."""
         inside = self._paths.state / "supervisor.sock"
         if len(os.fsencode(inside)) <= _LONGEST_SOCKET_PATH:
             return inside

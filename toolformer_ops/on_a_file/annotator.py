@@ -176,7 +176,7 @@ class Annotator:
     tool: Tool
     choices: RunChoices
     model: "Callable[[], LanguageModel]"
-    """Returns the same model each time; asked only where a text is kept."""
+    """Returns the same model each time; asked only if a text is kept."""
 
     def __post_init__(self) -> None:
         self._keep_threshold = self.choices.keep_threshold(self.tool.spec)

@@ -4,7 +4,7 @@ Counts what the filters keep in the whole corpus, annotates a few of the kept te
 probe's texts are those with the smallest hashes: random, and the same for the same corpus. One process takes them as one small
 micro-batch; more processes share the hours, and larger micro-batches on a GPU need fewer. Inputs that texts have in common are
 executed once in a run, which a probe does not see. What earlier runs did under the same recipes is not subtracted. Placebos are
-scored with stand-ins for results, since a probe has too few of its own, and for all calls; of those that only a sampled call has,
+scored with stand-ins for results, since a probe has too few, and for all calls; of those that only a sampled call has,
 the share counts that a run samples.
 Writes `annotation_runs.estimate` where asked to.
 """
@@ -80,7 +80,7 @@ class Estimate:
     calls: int
     rows: int
     device_hours: float
-    """Sampling, scoring and placebos, and execution where the tool runs a model, in one process."""
+    """Sampling, scoring and placebos, and execution if the tool runs a model, in one process."""
     device_hours_low: float
     """If every text were as the cheapest of the probe."""
     device_hours_high: float

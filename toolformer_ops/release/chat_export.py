@@ -176,7 +176,7 @@ def export_chat(settings: Settings, release: str, out: str, seed: int, model: st
     """
     address = out if out.endswith(".jsonl") else f"{out.rstrip('/')}/{FILE_NAME}"
     with tempfile.TemporaryDirectory(prefix="chat-export-") as scratch:
-        # 1. The release's files on disk, checked against their hashes where they come from S3.
+        # 1. The release's files on disk, checked against their hashes if they come from S3.
         folder = Path(release)
         if release.startswith(_S3):
             store, folder = ObjectStore(settings), Path(scratch) / "release"

@@ -30,13 +30,13 @@ class ReleaseTool:
     execution_recipe_id: str
     scoring_recipe_id: str
     keep_threshold: float
-    """In nats: tau_f, or what a call has to save for its cost where that is more."""
+    """In nats: tau_f, or what a call has to save for its cost if that is more."""
     placebo_recipe_id: str | None = None
     """None under the paper's keep rule, for which placebos decide nothing."""
     tau_information: float | None = None
     """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
     seconds: float | None = None
-    """Of a call; None, as the four below, where the run asks for no nats for it (`runs/costs.py`)."""
+    """Of a call; None, as the four below, if the run asks for no nats for it (`runs/costs.py`)."""
     nats_per_second: float | None = None
     price: float | None = None
     """Of a call, in `price_unit`."""

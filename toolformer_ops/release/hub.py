@@ -41,7 +41,7 @@ RepoType = Literal["dataset", "model"]
 REPO_TYPES: dict[str, RepoType] = {"releases": "dataset", "models": "model"}
 """By the first part of a publication's prefix."""
 MANIFEST_ON_HUB = "toolformer-ops.json"
-"""A repository is ours where it has this file."""
+"""A repository is ours if it has this file."""
 CARD = "README.md"
 HUBS_OWN = frozenset({".gitattributes"})
 """The file that the hub puts into a new repository."""
@@ -305,7 +305,7 @@ def _require_there(api: "HfApi", repo: str, repo_type: RepoType, revision: str, 
     if lacking:
         raise InfrastructureError(
             f"{repo}: expected all {len(files)} files in the commit {revision}, found none or another {', '.join(lacking[:5])}. "
-            "Remove .gitignore from the repository, where it has one, and push again."
+            "Remove .gitignore from the repository, if it has one, and push again."
         )
 
 

@@ -17,7 +17,7 @@
     @router.get("/name")
     async def show(request: Request, asked: AskedRunDep, tool: str = "") -> Response:
         def make(connection: Connection) -> Page:
-            run = load_run(connection, asked)                       # 404 where this DAG has no such run
+            run = load_run(connection, asked)                       # 404 if this DAG has no such run
             rows = fetch_all(connection, queries.page.name, run_id=run.run_id, tool=tool)     # in sql/queries/page.sql
             return Page("name.html.j2", {"run": run, "rows": rows}, seconds=run.seconds_to_keep)
         return await answer(request, make)

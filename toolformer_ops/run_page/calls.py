@@ -97,7 +97,7 @@ class Asked:
     contains: str
     """A part of the text, the address, the call or the result, in any case; or the id of a text."""
     information: float | None
-    """Calls with at least so much information, nats; None: whatever they have."""
+    """Calls with at least so much information, nats; None: any."""
     sort: Sort
     after: str
     """The key that the page before ended with; empty: from the start."""
@@ -220,7 +220,7 @@ class FoundCalls:
     rows: Sequence[Mapping[str, Any]]
     """Columns of the view `candidates`, in order."""
     next: str | None
-    """Where the next page starts; None where there is none."""
+    """Where the next page starts; None behind the last."""
     is_whole: bool
     """Whether the page is full, or the last one; otherwise there may be more calls that nobody has looked at."""
     looked_at: int
@@ -315,7 +315,7 @@ def find_calls(connection: Connection, run: ShownRun, asked: Asked, at_most: int
 
 
 def largest_loss(rows: Iterable[Mapping[str, Any]]) -> float:
-    """Where the scale of the bars of these calls ends, nats; 1 where they have no losses."""
+    """Where the scale of the bars of these calls ends, nats; 1 if they have no losses."""
     losses = [row[name] for row in rows for name in LOSSES]
     return max((loss for loss in losses if loss is not None), default=1.0)
 

@@ -55,7 +55,7 @@ def asked_run(
     dag_id: Annotated[str, Query(max_length=MAX_ID_CHARACTERS)],
     run_id: Annotated[str, Query(max_length=MAX_ID_CHARACTERS)],
 ) -> AskedRun:
-    """The run of the address, where the user may see the runs of its DAG.
+    """The run of the address, if the user may see the runs of its DAG.
 
     Raises:
         HTTPException: 401 for somebody who is not signed in, 403 for somebody without that right, 404 for what Postgres cannot

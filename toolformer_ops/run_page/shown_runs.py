@@ -109,7 +109,7 @@ def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
 
 
 def find_run(connection: Connection, run_id: str, dag_ids: Collection[str]) -> ShownRun | None:
-    """The annotation run of this id, where it belongs to one of these DAGs."""
+    """The annotation run of this id, if it belongs to one of these DAGs."""
     found = fetch_all(connection, queries.page.run, run_id=run_id)
     run = _shown(found[0]) if found else None
     return run if run is not None and run.dag_id in dag_ids else None

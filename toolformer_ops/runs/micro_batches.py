@@ -12,7 +12,7 @@ have done all before it by then.
 Where losses are verified in float32 though the device may lack room for both weights (`verify_in_float32` on or all), a shard is
 one round, and the stages that ask for float32 have micro-batches as large as most shards: weights take turns once in each.
 
-Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; what kills its process is the matter of `tries.py`.
+Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; `tries.py` is about what kills its process.
 """
 
 import logging

@@ -49,7 +49,7 @@ def kept_by_chance(rate: Any) -> str:
     """A rate as every report shows it: `12 % (3 to 31 %), 120 placebos`, or `too few: 12 placebos` below `FEWEST_PLACEBOS`.
 
     `rate` is a `Rate` or another row with its last four fields: `placebos_scored` is None for a run without placebos, the rate for
-    a tool without kept calls, `rate_low` and `rate_high` where no interval was computed.
+    a tool without kept calls, `rate_low` and `rate_high` if no interval was computed.
     """
     if rate.placebos_scored is None:
         return "no placebos"
@@ -176,7 +176,7 @@ class HeldThreshold:
 def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) -> HeldThreshold:
     """The lowest threshold at which a tool's rate in a run is at most `largest_rate`.
 
-    The rate falls as a threshold falls, except where it passes a placebo. So it is looked at just above each placebo, and at
+    The rate falls as a threshold falls, except when it passes a placebo. So it is looked at just above each placebo, and at
     prune_below: thresholds below are not computed.
     """
     if run.placebo_recipe_id is None:

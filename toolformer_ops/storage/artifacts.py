@@ -138,7 +138,7 @@ def register(settings: Settings, artifact: Artifact, source: str) -> None:
 
 
 def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | None:
-    """The address of the artifact that was published last, of those made from `source` where it is given.
+    """The address of the artifact that was published last, of those made from `source` if it is given.
 
     None if there is none, or no database is set.
     """

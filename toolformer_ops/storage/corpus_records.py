@@ -155,7 +155,7 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
         return _rejection("text_not_a_string", f"found {type(text).__name__}")
     if not text or text.isspace():
         return _rejection("empty_text", f"found {len(text)} characters of white space")
-    # 2. The optional fields; an empty one is none.
+    # 2. The optional fields; an empty one does not count.
     ignored: list[str] = []
     record_id = value.get("id")
     if isinstance(record_id, int) and not isinstance(record_id, bool):

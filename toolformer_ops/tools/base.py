@@ -1,7 +1,7 @@
 """What a tool is (`Tool`, `ToolSpec`), and how a batch of inputs is run through an open tool (`run_tool`).
 
 A tool is a class derived from `Tool` in a module, with a prompt file in the same folder; docs/tools.md shows a whole one. It
-writes its `spec`, and `run`, or `open` where an index or a model has to be loaded first. Importing a tool's module is cheap,
+writes its `spec`, and `run`, or `open` if an index or a model has to be loaded first. Importing a tool's module is cheap,
 since DAG files do it: torch, Java and models are loaded by `open`, in the process that runs the tool.
 """
 
@@ -234,7 +234,7 @@ def run_tool(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: floa
     """One output an input, in order; equal inputs are run once.
 
     An input that is too long, takes longer than `time_limit_seconds`, or makes the tool raise, has a reason instead of a result.
-    A runner may have an attribute `time_limit_seconds` of its own, where it ends slow calls itself.
+    A runner may have an attribute `time_limit_seconds` if it ends slow calls itself.
 
     Raises:
         InfrastructureError: what answers is not there now.

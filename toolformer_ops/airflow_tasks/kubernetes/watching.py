@@ -126,7 +126,7 @@ class StagePodTrigger(KubernetesPodTrigger):
     def define_pod_container_state(self, pod: k8s.V1Pod) -> ContainerState:
         """The state of the stage; failed, too, if its node is gone, since such a pod runs for ever in the API.
 
-        What befell the whole pod goes into the trigger's event: once the pod is gone, only that tells an eviction from a deletion.
+        What happened to the whole pod goes into the trigger's event: once it is gone, only that tells an eviction from a deletion.
         """
         if before := what_befell(pod):
             self.trigger_kwargs[BEFORE] = before

@@ -106,9 +106,9 @@ def model_identity(
 
 
 def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path | None:
-    """The folder that is meant, checked for what loading needs; None where a hub id is meant.
+    """The folder that is meant, checked for what loading needs; None if a hub id is meant.
 
-    For an `s3://` address this is the folder in the cache, which is filled where it does not hold the model yet.
+    For an `s3://` address this is the folder in the cache, which is filled if it does not hold the model yet.
 
     Raises:
         UsageError: this deployment lets nobody read there.
@@ -209,7 +209,7 @@ def require_hub_revision(hub_id: str, revision: str | None) -> str:
 def hub_options(revision: str, settings: Settings | None = None) -> dict[str, Any]:
     """The arguments with which every loader asks a model hub: at this revision, and never where `hub_offline` is set.
 
-    The setting is that of the deployment where no settings are given. Then only models in the local hub cache are found.
+    The setting is that of the deployment if no settings are given. Then only models in the local hub cache are found.
     """
     offline = (settings or load_settings()).hub_offline
     if offline:

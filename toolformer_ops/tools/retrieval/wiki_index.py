@@ -66,7 +66,7 @@ def with_index_of(settings: Settings, tool_version: str) -> Settings:
 
 
 def _published(settings: Settings) -> "Artifact | None":
-    """The published index that is searched; None where a folder is."""
+    """The published index that is searched; None if a folder is."""
     from toolformer_ops.storage import artifacts  # tools are imported where DAGs are parsed, without boto3
 
     address: str | None = settings.wiki_index
