@@ -619,9 +619,7 @@ def test_rows_do_not_depend_on_how_many_tokens_a_micro_batch_has(annotated: Sett
 def test_one_process_gives_the_rows_of_the_three_stages_and_loads_the_model_once(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    three = use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus))
+    three = start(settings, corpus, use_model)
     annotate(settings, "r", ("0/2", "1/2"))
     expected = snapshot(settings)
     forget(settings)
@@ -728,9 +726,7 @@ def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_o
 def test_a_document_limit_annotates_the_first_documents_only(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    model = use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus, document_limit=1))
+    model = start(settings, corpus, use_model, document_limit=1)
     annotate(settings, "r")
     assert set(model.seen) == {SUM}
 
@@ -1007,9 +1003,7 @@ def test_a_corpus_without_a_usable_record_is_refused_before_any_model_is_asked(
 def test_sql_tells_what_prompt_and_choices_a_call_was_sampled_with(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", parameters(corpus, temperature=1.5))
+    start(settings, corpus, use_model, temperature=1.5)
     asked = "select definition ->> 'prompt', definition ->> 'temperature' from recipes where stage = 'sample'"
     with database.transaction(database.connect(settings)) as connection:
         [(prompt, temperature)] = connection.execute(sql(asked)).all()
