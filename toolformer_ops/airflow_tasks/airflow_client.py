@@ -293,16 +293,13 @@ def _content(answer: httpx.Response) -> dict[str, Any]:
     if answer.is_success:
         return dict(answer.json())
     kind = AirflowNotReadyError if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR else AirflowError
-    hint = ""
-    if answer.request.url.path.endswith("/auth/token"):
-        hint = " Set TOOLFORMER_AIRFLOW_USERNAME and TOOLFORMER_AIRFLOW_PASSWORD, or run `toolformer-ops up`."
-    raise kind(f"{_refusal(answer)}{hint}")
-
-
-def _refusal(answer: httpx.Response) -> str:
     try:
         said = answer.json().get("detail", answer.text)
     except (ValueError, AttributeError):
         said = answer.text
     request = answer.request
-    return f"Airflow refused {request.method} {request.url.path}: {answer.status_code}, {str(said)[:1000]}."
+    hint = ""
+    if request.url.path.endswith("/auth/token"):
+        hint = " Set TOOLFORMER_AIRFLOW_USERNAME and TOOLFORMER_AIRFLOW_PASSWORD, or run `toolformer-ops up`."
+    found = f"{answer.status_code}, {str(said)[:1000]}"
+    raise kind(f"Airflow refused {request.method} {request.url.path}: {found}.{hint}")

@@ -5,6 +5,7 @@ A run's parameters are in Postgres, so that the arguments are ids only. Logs go 
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -126,18 +127,24 @@ def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     annotate_stage(load_settings(), run, tool, shard, StartUp())
 
 
+def _with_model(stage: Callable[..., object], run: str, tool: str, shard: str) -> None:
+    """Run a stage with the run's model; what the process took to start is measured."""
+    from toolformer_ops.runs.models import RunModel
+    from toolformer_ops.runs.start_up import StartUp
+
+    settings = load_settings()
+    stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+
+
 @app.command("sample")
 def sample(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Find call positions and sample calls from the language model.
 
     Example: toolformer-ops stage sample --run night-1 --tool Calculator --shard 0/4
     """
-    from toolformer_ops.runs.models import RunModel
-    from toolformer_ops.runs.start_up import StartUp
     from toolformer_ops.stages.sampling import sample_stage
 
-    settings = load_settings()
-    sample_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+    _with_model(sample_stage, run, tool, shard)
 
 
 @app.command("execute")
@@ -157,12 +164,9 @@ def score(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage score --run night-1 --tool Calculator --shard 0/4
     """
-    from toolformer_ops.runs.models import RunModel
-    from toolformer_ops.runs.start_up import StartUp
     from toolformer_ops.stages.scoring import score_stage
 
-    settings = load_settings()
-    score_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+    _with_model(score_stage, run, tool, shard)
 
 
 @app.command("placebo")
@@ -171,12 +175,9 @@ def placebo(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage placebo --run night-1 --tool Calculator --shard 0/4
     """
-    from toolformer_ops.runs.models import RunModel
-    from toolformer_ops.runs.start_up import StartUp
     from toolformer_ops.stages.placebo import placebo_stage
 
-    settings = load_settings()
-    placebo_stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+    _with_model(placebo_stage, run, tool, shard)
 
 
 @app.command("check")

@@ -424,17 +424,13 @@ class Writer:
         except CallSyntaxError:
             self._give_up(opened, "not_a_call")
             return
+        made = any((earlier.tool, earlier.input) == (call.tool, call.input) for earlier, _, _ in self._calls)
         if call.tool not in self.tools or call.tool in self.settings.barred_tools:
             self._abandon(opened, "unknown_tool")
-        elif self._was_made(call):
+        elif made or f"{BRACKET}{call} {ARROW}" in self.prompt.text:
             self._abandon(opened, "repeated_call")
         else:
             opened.call, self.state = call, State.WAITING
-
-    def _was_made(self, call: Call) -> bool:
-        """Whether an equal call is in the prompt, or was made in this text before."""
-        made = any((one.tool, one.input) == (call.tool, call.input) for one, _, _ in self._calls)
-        return made or f"{BRACKET}{call} {ARROW}" in self.prompt.text
 
     def _most_likely_in_call(self, opened: _OpenBracket, choice: Choice) -> int | None:
         """The most likely token that does not spell a barred tool's name; None where every token does."""

@@ -166,7 +166,7 @@ def _halving(
     try:
         return run(items)
     except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises a plain one
-        if not _is_out_of_memory(error):
+        if not isinstance(error, torch.OutOfMemoryError) and "not enough memory" not in str(error):
             raise
         if len(items) == 1:
             require_own_memory(f"one of {what}")
@@ -181,10 +181,6 @@ def _halving(
     half = len(items) // 2
     logger.warning("out of memory with %d %s at once: going on with %d", len(items), what, half)
     return _halving(run, items[:half], what) + _halving(run, items[half:], what)
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
 
 
 def _free_bytes(device: torch.device) -> int:

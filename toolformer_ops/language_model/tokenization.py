@@ -113,7 +113,9 @@ class Tokenization:
         self._backend.no_padding()
         self._backend.encode_special_tokens = True
         self.start_ids = start_token_ids(tokenizer)
-        self.end_ids = _end_token_ids(tokenizer)
+        vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
+        names = (*DOCUMENT_SEPARATORS, tokenizer.eos_token)
+        self.end_ids = frozenset(vocabulary[name] for name in names if name in vocabulary)
         self.newline_ids = self.continuation("\n", after="]")
         self.marker_ids = self.continuation(CALL_START)
         self.bare_marker_ids = self.continuation(CALL_START.strip(), after="\n")
@@ -234,12 +236,6 @@ def start_token_ids(tokenizer: Any) -> tuple[int, ...]:
         if name is not None and name in vocabulary:
             return (vocabulary[name],)
     return ()
-
-
-def _end_token_ids(tokenizer: Any) -> frozenset[int]:
-    vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
-    names = (*DOCUMENT_SEPARATORS, tokenizer.eos_token)
-    return frozenset(vocabulary[name] for name in names if name in vocabulary)
 
 
 @dataclass(frozen=True)

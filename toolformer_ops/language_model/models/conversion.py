@@ -33,19 +33,15 @@ def convert_gguf(gguf_path: Path | str, out_dir: Path | str) -> Path:
     shutil.rmtree(aside, ignore_errors=True)
     try:
         _write(source, aside)
-        _move_in(aside, target)
+        try:
+            aside.rename(target)
+        except OSError:
+            if not (target / "config.json").is_file():  # else another process was first, with the same content
+                raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     logger.info("converted %s to safetensors in %s", source.name, target)
     return target
-
-
-def _move_in(aside: Path, target: Path) -> None:
-    try:
-        aside.rename(target)
-    except OSError:
-        if not (target / "config.json").is_file():  # else another process was first, with the same content
-            raise
 
 
 def _write(source: Path, folder: Path) -> None:

@@ -339,7 +339,8 @@ def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]
         changed += [name] if stored not in (None, hashes[key]) else []
         found[name] = hashes[key]
     if hashes != cached:
-        _write_hash_cache(folder, hashes)
+        with contextlib.suppress(OSError):  # a read-only model folder: hashed again next time
+            replace_file(folder / HASH_CACHE, json.dumps(hashes, indent=1))
     if changed:
         raise ModelError(
             f"{folder}: expected the content whose hashes are in {HASH_CACHE}, found another one of {', '.join(changed)}, with the "
@@ -353,8 +354,3 @@ def _read_hash_cache(folder: Path) -> dict[str, str]:
         return {str(key): str(value) for key, value in json.loads((folder / HASH_CACHE).read_text()).items()}
     except (OSError, ValueError, AttributeError):  # absent, unreadable or damaged: hashed anew
         return {}
-
-
-def _write_hash_cache(folder: Path, hashes: dict[str, str]) -> None:
-    with contextlib.suppress(OSError):  # a read-only model folder: hashed again next time
-        replace_file(folder / HASH_CACHE, json.dumps(hashes, indent=1))

@@ -70,14 +70,19 @@ def load_weights(
 
     if dtype not in DTYPES:
         raise ModelError(f"expected a dtype of {', '.join(DTYPES)}, found {dtype!r}.")
-    _check_device(device)
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"expected a device such as cpu or cuda:0, found {device!r}.") from error
+    if wanted.type == "cuda":
+        require_gpu(device)
     torch.set_float32_matmul_precision("highest")  # float32 is what decides: no TF32
-    if torch.device(device).type == "cpu":
+    if wanted.type == "cpu":
         torch.set_num_threads(threads)
     transformers_logging.disable_progress_bar()
     source, pinned = _source(path_or_hub_id, revision, settings)
     placed: dict[str, Any] = {}
-    if torch.device(device).type == "cuda":
+    if wanted.type == "cuda":
         is_spread = device == "cuda" and (settings or load_settings()).model_parallel != "off"
         placed["device_map"] = "balanced" if is_spread else device
         _require_room(source, pinned, dtype, device, is_spread=is_spread)
@@ -253,12 +258,3 @@ def _cannot_be_loaded(source: str, pinned: dict[str, Any], error: Exception) -> 
     return ModelError(
         f"{source}: expected a causal language model that transformers can load without remote code, found: {reason}"
     )
-
-
-def _check_device(device: str) -> None:
-    try:
-        wanted = torch.device(device)
-    except RuntimeError as error:
-        raise ModelError(f"expected a device such as cpu or cuda:0, found {device!r}.") from error
-    if wanted.type == "cuda":
-        require_gpu(device)
