@@ -180,7 +180,7 @@ def test_each_stage_of_a_tool_is_under_its_heading(client: TestClient, rows: Cal
         if "placebo" in found:
             rows("update run_tools set placebo_recipe_id = 'p' where run_id = 'r1' and tool = 'Calendar'")
         page = client.get(f"/run?{OF_R1}&again={len(found)}").text
-        table = page.partition("<h2>Progress</h2>")[2].partition("</table>")[0]
+        table = page.partition("<h3>Progress</h3>")[2].partition("</table>")[0]
         head, _, body = table.partition("</thead>")
         headings = ["texts done", *found, "work left"]
         assert re.findall(r"<th[^>]*>([^<]*)</th>", head) == headings

@@ -370,19 +370,20 @@ def test_the_funnel_is_that_of_sql(visitor: TestClient, shown: Connection) -> No
 def test_a_finished_run_opens_with_what_it_found(
     client: TestClient, run: AnnotatedRun, postgres_dsn: str, is_kept: bool
 ) -> None:
+    parts = ["What came out", "What to decide", "What to look at", "How it ran"]
     headings = re.compile("<h2>([^<]*)</h2>")
     running = client.get(f"/run?{OF_RUN}").text
-    assert headings.findall(running)[:2] == ["Progress", "Tools"]
+    assert headings.findall(running) == parts
     if not is_kept:
         with database.transaction(run.engine) as connection:
             connection.execute(sql("update run_tools set keep_threshold = 9"))
     finish_run(settings_of(postgres_dsn), "run-1", "success")
     page = client.get(f"/run?{OF_RUN}&again=1").text
     first = "Best calls" if is_kept else "No call was kept: those that save most"
-    assert headings.findall(page)[:3] == [first, "Tools", "Release and models"]
+    assert headings.findall(page) == parts
     assert re.search(r"<details><summary>Progress of each stage</summary>\s*<div[^>]*><table class=\"progress\">", page)
     # The best of them: QA saves 2.25, 1.5 and 0.75 nats in texts 9, 6 and 3, and the Calculator 11 / 8 in text 11.
-    best = page[page.index(first) : page.index("<h2>Tools</h2>")]
+    best = page[page.index(f"<h3>{first}</h3>") : page.index("<h3>Each tool")]
     assert re.findall(r'<td class="number">([^<]*)<', best)[:3] == ["2.25", "1.50", "1.38"]
     cells = re.findall(r'<td class="number">([^<]*)<', page[page.index('<tr data-tool="QA">') :])
     assert cells[:3] == ["4", "4", "2" if is_kept else "0"]

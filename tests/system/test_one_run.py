@@ -202,6 +202,7 @@ def run(
     writing_model_dir: Path,
     evaluation_data: Path,
     secrets: Path,
+    pictures: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> str:
     """The id of the run, which has ended."""
@@ -216,6 +217,7 @@ def run(
     for tool in PAPER_TOOLS:
         form.get_by_label(f"Remove {tool}").click()
     write(form, "tools", CHOSEN)
+    page.screenshot(path=pictures / "form.png")
     for section, fields in FOLDED.items():
         form.get_by_role("button", name=section, exact=True).click()
         for name, value in fields.items():
@@ -368,6 +370,16 @@ def opened(page: Page, settings: Settings, run_id: str) -> FrameLocator:
     return frame
 
 
+def screenshots(page: Page, pictures: Path, name: str) -> None:
+    """The page as a laptop shows it, light, and as a large screen does, dark."""
+    page.screenshot(path=pictures / f"{name}.png")
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    page.emulate_media(color_scheme="dark")
+    page.screenshot(path=pictures / f"{name}-1920.png")
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
 def one(settings: Settings, statement: str, **values: object) -> Any:
     """The one value of a statement."""
     [(value,)] = rows(settings, statement, **values)
@@ -381,7 +393,7 @@ def test_a_red_run_says_what_its_failed_task_said_and_has_its_report(
     expect(frame.get_by_text("This run is red.")).to_be_visible()
     kept = one(services, "select count(*) from kept_calls where run_id = :run", run=run)
     expect(frame.locator("#total-kept")).to_have_text(f"{kept:,}")
-    page.screenshot(path=pictures / "red.png")
+    screenshots(page, pictures, "red")
     # 1. The report of its evaluations.
     frame.get_by_role("link", name="Evaluation").click()
     report = frame.frame_locator(f'iframe[src*="reports/{ANNOTATE}/"]')
@@ -462,7 +474,7 @@ def test_a_finished_run_shows_the_numbers_of_sql(
     frame = opened(page, services, FINISHED)
     expect(frame.locator("#total-kept")).to_have_text(f"{kept:,}")
     expect(frame.locator("#total-scored")).to_have_text(f"{scored:,}")
-    page.screenshot(path=pictures / "run.png")
+    screenshots(page, pictures, "run")
     # 2. Its calls, to the last page.
     frame.get_by_role("link", name="Calls", exact=True).click()
     wait_for(page, "/toolformer/calls")  # the run has a table of its best calls
@@ -537,7 +549,7 @@ def test_a_running_run_shows_how_far_it_is(page: Page, services: Settings, writt
     for stage in ("filter", "sample", "score"):
         cell = frame.locator(f'[data-stage="{TOOL}.{stage}"]')
         expect(cell).to_contain_text(one(services, progress, run=RUNNING, stage=stage))
-    page.screenshot(path=pictures / "running.png")
+    screenshots(page, pictures, "running")
 
 
 def test_the_navigation_leads_to_the_calls_of_each_run(
