@@ -1,8 +1,8 @@
 """What the tests cost and what was not tried: a pytest plugin that prints both at the end, also of a run in several workers.
 
 CPU seconds are those of a process with its ended children. A file's tests are charged with the fixtures that they are the first
-to ask for. Collection and the servers of `tests/servers.py` have sums of their own. What a service of `make up` takes is missing:
-it is no child.
+to ask for. Collection, the servers of `tests/servers.py`, and Airflow with its services in `tests/system`, which are no children,
+have sums of their own. What other tests take that call `up` is missing.
 """
 
 import os
@@ -16,6 +16,7 @@ from tests import servers
 
 _SLOWEST = 10
 _COLLECTION, _SERVERS = "start and collection", "Postgres and S3 of the fixtures"
+_SUPERVISED = "Airflow and its services"
 
 
 def _cpu_seconds() -> float:
@@ -57,6 +58,7 @@ class Costs:
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
         self._shared[_SERVERS] += sum(servers.seconds_of_ended)
+        self._shared[_SUPERVISED] += sum(servers.seconds_of_supervised)
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["cpu_seconds"] = dict(self._shared)
         return (yield)

@@ -55,6 +55,8 @@ PASSWORDS = {
 """Of the roles of a deployment."""
 seconds_of_ended: list[float] = []
 """CPU seconds of each server that was stopped in this process."""
+seconds_of_supervised: list[float] = []
+"""CPU seconds of the services of each `up` that `tests/system` ended; they are no children of this process."""
 
 
 @dataclass

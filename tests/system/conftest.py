@@ -1,5 +1,7 @@
 """The embedded services with three added tools, a small corpus and a tiny model that writes calls, for tests of whole DAG runs."""
 
+import configparser
+import contextlib
 import importlib.util
 import json
 import os
@@ -9,22 +11,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import filelock
 import psutil
 import pytest
+from sqlalchemy import create_engine
 from sqlalchemy import text as sql
 
-from tests.servers import directory_in_memory
+from tests.servers import directory_in_memory, seconds_of_supervised
 from tests.system.writing_model import save_model_that_writes_calls
 from tests.tool_files import SERVERS, served, write_tool
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings, load_settings
 from toolformer_ops.local.lifecycle import delete_state, up
-from toolformer_ops.local.state_folder import write_environment
+from toolformer_ops.local.object_store import remove_sockets
+from toolformer_ops.local.ports import recalled_ports
+from toolformer_ops.local.state_folder import StatePaths, write_environment
 from toolformer_ops.storage import database
 
 RECORDS = (
@@ -99,6 +103,9 @@ def services(tmp_path_factory: pytest.TempPathFactory, site: Path, tool_files: P
             patch.setenv(STATE_DIR_VARIABLE, str(folder / "state"))
             patch.setenv("PYTHONPATH", str(site))
             shutil.copytree(tool_files, folder / "state" / "tools")
+            local_settings = folder / "state" / "airflow" / "config" / "airflow_local_settings.py"
+            local_settings.parent.mkdir(parents=True)
+            local_settings.write_text(LOCAL_SETTINGS, encoding="utf-8")
             load_settings.cache_clear()
             # One at a time: two that look for free ports at once find the same.
             with filelock.FileLock(Path(tempfile.gettempdir()) / "toolformer-tests-up.lock"):
@@ -106,8 +113,32 @@ def services(tmp_path_factory: pytest.TempPathFactory, site: Path, tool_files: P
         try:
             yield found
         finally:
+            kill_services(found)
             delete_state(found)
             load_settings.cache_clear()
+
+
+LOCAL_SETTINGS = """
+import toolformer_ops.airflow_tasks.annotation_dag
+import toolformer_ops.airflow_tasks.kubernetes.pods
+"""
+"""What the Airflow of the tests imports when it starts: a task is a fork of the scheduler, and would import it in a CPU second."""
+
+
+def kill_services(settings: Settings) -> None:
+    """End all services at once, since nobody needs their data; Postgres hears that its supervisor ended, and tidies up."""
+    paths = StatePaths(settings.state_dir)
+    supervisor = psutil.Process(int((paths.state / "supervisord.pid").read_text()))
+    processes = [supervisor, *supervisor.children(recursive=True)]
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spent = process.cpu_times()
+            seconds_of_supervised.append(spent.user + spent.system + spent.children_user + spent.children_system)
+            if process.name() != "postgres":
+                process.kill()
+    _, living = psutil.wait_procs(processes, timeout=60)
+    assert living == []
+    remove_sockets(recalled_ports(paths))
 
 
 @pytest.fixture(scope="session")
@@ -152,7 +183,17 @@ def rows(settings: Settings, query: str, **values: object) -> list[tuple[Any, ..
         return [tuple(row) for row in connection.execute(sql(query), values)]
 
 
-@contextmanager
+def in_airflows_database(settings: Settings, statement: str, **values: object) -> None:
+    """Execute a statement on Airflow's own tables: the tests give it another time than the wall clock's."""
+    configuration = configparser.ConfigParser(interpolation=None)
+    configuration.read(settings.state_dir / "airflow" / "airflow.cfg")
+    engine = create_engine(configuration["database"]["sql_alchemy_conn"])
+    with engine.begin() as connection:
+        connection.execute(sql(statement), values)
+    engine.dispose()
+
+
+@contextlib.contextmanager
 def held_stages(settings: Settings) -> Iterator[None]:
     """In the block, a stage that has finished a document waits before it says so."""
     with database.transaction(database.connect(settings)) as connection:
