@@ -18,17 +18,13 @@ where document_id is null or times > 1
 -- name: every_text_has_a_call
 -- fail: at least one call in every text
 -- files: checked_texts
-select document_id, call_count
-from {batch}
-where call_count < 1
+select document_id, call_count from {batch} where call_count < 1
 
 -- name: every_tool_is_present
 -- warn: a call of every tool of the run
 -- files: checked_tools
 -- remedy: The view yield_by_stage shows at which stage the tool's calls were lost.
-select tool, released_calls
-from {batch}
-where released_calls < 1
+select tool, released_calls from {batch} where released_calls < 1
 
 -- name: losses_are_finite
 -- fail: finite losses of at least 0 nats for every scored call
@@ -43,9 +39,7 @@ where (loss_without_call >= 0 and loss_without_call < 'Infinity') is not true
 -- name: probabilities_are_probabilities
 -- fail: position probabilities in [0, 1]
 -- files: checked_calls
-select call_id, position_probability
-from {batch}
-where (position_probability between 0 and 1) is not true
+select call_id, position_probability from {batch} where (position_probability between 0 and 1) is not true
 
 -- name: reduction_equals_its_definition
 -- fail: loss_reduction = min(loss_without_call, loss_without_result, loss_without_call_full_context) - loss_with_result
@@ -65,13 +59,9 @@ where loss_reduction is distinct from by_definition
 -- name: release_is_what_is_registered
 -- fail: on S3 what `dataset_releases` says: number of texts and calls, and the manifest's hash
 -- files: checked_registration
-select what, on_s3, registered
-from {batch}
-where on_s3 is distinct from registered
+select what, on_s3, registered from {batch} where on_s3 is distinct from registered
 
 -- name: tools_are_those_of_the_run
 -- fail: no call of a tool that is not one of the run's
 -- files: checked_calls
-select call_id, tool
-from {batch}
-where tool not in (select tool from checked_tools)
+select call_id, tool from {batch} where tool not in (select tool from checked_tools)

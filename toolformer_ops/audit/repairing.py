@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.audit.auditing import Auditing, findings_of
 from toolformer_ops.audit.objects import delete_folder
-from toolformer_ops.audit.rows import count_again
+from toolformer_ops.audit.rows import count_again, relation_of, replace_numbers
 from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectNotFoundError, ToolformerError
 from toolformer_ops.release.format import read_released_calls
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
@@ -121,10 +121,10 @@ def accept_numbers(auditing: Auditing, run_id: str) -> int:
             counted = count_again(connection, run_id)
             connection.rollback()
         with database.transaction(auditing.engine) as connection:
-            relations = [row.relation for row in found]
-            database.execute(
-                connection, queries.repairs.accept_numbers, run_id=run_id, relations=relations, numbers=counted
-            )
+            relations = {row.relation for row in found}
+            for table, rows in counted.items():
+                if relation_of(table) in relations:
+                    replace_numbers(connection, run_id, table, rows)
         _mark(auditing, [row.finding_id for row in found])
     return len(found)
 

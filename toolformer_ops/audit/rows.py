@@ -4,10 +4,11 @@ Most are one statement a page (sql/queries/audited_rows.sql). Postgres computes 
 hashes are made with (sql/functions/01_hashes.sql).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, column, delete, insert, literal_column, select
+from sqlalchemy import table as sql_table
 
 from toolformer_ops.audit.auditing import (
     NO_DOCUMENT,
@@ -162,7 +163,7 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
         page.findings.append(
             Finding(
                 "changed",
-                "finished_run_numbers" if table.startswith("finished") else table,
+                relation_of(table),
                 run_id,
                 f"expected the numbers that the rows give, found {max(len(differing), len(missing))} others in {table}, such as "
                 f"{by_rows} by the rows, {kept} stored. The rows agree with the ledger and its hashes",
@@ -174,6 +175,16 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
     return page
 
 
+NUMBER_TABLES = (
+    "finished_run_thresholds",
+    "finished_run_reductions",
+    "finished_run_progress",
+    "finished_run_yield",
+    "finished_run_work",
+    "checked_yields",
+    "placebo_counts",
+    "placebo_rates",
+)
 Numbers = dict[str, list[dict[str, Any]]]
 """By table, the rows of a run."""
 
@@ -193,9 +204,30 @@ def count_again(connection: Connection, run_id: str, *, from_earlier: bool = Fal
     return _numbers(connection, run_id)
 
 
+def replace_numbers(connection: Connection, run_id: str, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Store these numbers of a run in a table, in place of those that are stored there."""
+    with database.translating(f"numbers in {table}"):
+        connection.execute(delete(sql_table(table)).where(column("run_id") == run_id))
+        if rows:
+            connection.execute(insert(sql_table(table, *map(column, rows[0]))), rows)
+
+
+def relation_of(table: str) -> str:
+    """What a finding about the numbers in a table names."""
+    return "finished_run_numbers" if table.startswith("finished") else table
+
+
 def _numbers(connection: Connection, run_id: str) -> Numbers:
-    [found] = database.fetch_all(connection, queries.audited_rows.numbers, run_id=run_id)
-    return dict(found.numbers)
+    with database.translating(f"numbers of run {run_id}"):
+        return {
+            table: [
+                dict(row)
+                for row in connection.execute(
+                    select(literal_column("*")).select_from(sql_table(table)).where(column("run_id") == run_id)
+                ).mappings()
+            ]
+            for table in NUMBER_TABLES
+        }
 
 
 def _comparable(numbers: Numbers) -> Numbers:
