@@ -36,6 +36,18 @@ as $$
 $$;
 comment on function members_beyond is 'The members of a corpus at a version, below an ordinal, that are not among its members at an earlier version below another ordinal (a row of finished_work; 0 and 0: all members). variant_id is the id under which the rows are of a tool that reads url and date, or does not.';
 
+-- Postgres inlines both, and knows the numbers in a constant: a query is planned for just these documents.
+create or replace function members_to_do(asked jsonb)
+    returns table (document_id uuid, variant_id uuid, ordinal integer)
+    language sql stable parallel safe
+as $$
+    select *
+    from members_beyond(
+        asked ->> 'corpus_id', (asked ->> 'at_version')::integer, (asked ->> 'below_ordinal')::integer,
+        (asked ->> 'base_version')::integer, (asked ->> 'base_ordinal')::integer, (asked ->> 'reads_record')::boolean)
+$$;
+comment on function members_to_do is 'members_beyond of the documents that a tool of a run has to look at, as runs/run_tools.py names them.';
+
 create or replace function differing_members(
     corpus text, at_version integer, below_ordinal integer, base_version integer, base_ordinal integer)
     returns table (document_id uuid, variant_id uuid, record_id text, has_joined boolean)

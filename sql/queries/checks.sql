@@ -29,7 +29,7 @@ select
     member.variant_id,
     char_length(document.text) as text_length,
     strpos(document.text, :call_opening) > 0 as holds_call
-from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) member
+from members_to_do(:members) member
 left join documents document on document.document_id = member.variant_id
 
 -- name: members_statistics
@@ -213,7 +213,7 @@ where is_kept
 
 -- name: pruned
 -- Rows to check: what was not computed in checked_members. Each pruned position and call, with the most that a call could save.
-create temporary table checked_pruned as
+create temporary view checked_pruned as
 with pruned as (
     select
         'position ' || position.position_char || ' of ' || cast(position.document_id as text) as pruned,

@@ -4,7 +4,7 @@
 -- The newest pool of a scoring recipe over a corpus, drawn with these numbers when the corpus had at least half as many documents as the run.
 with run as (
     select count(*) as documents
-    from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record)
+    from members_to_do(:members)
 )
 select pool.placebo_recipe_id
 from placebo_pools pool
@@ -25,7 +25,7 @@ where run_id = :run_id and tool = :tool and placebo_recipe_id is distinct from :
 -- name: size
 -- How many documents a run has, and how many of its calls have a result and losses.
 select count(distinct member.variant_id) as documents, count(loss.call_id) as calls
-from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) member
+from members_to_do(:members) member
 left join call_losses loss
     on loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = member.variant_id
    and loss.result is not null and (loss.reason is null or loss.reason = 'pruned_below')
@@ -33,7 +33,7 @@ left join call_losses loss
 -- name: draw
 -- The calls of a run that have a result and losses and the smallest ids, in their order.
 select loss.call_id, loss.document_id, loss.result
-from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) member
+from members_to_do(:members) member
 join call_losses loss
     on loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = member.variant_id
    and loss.result is not null and (loss.reason is null or loss.reason = 'pruned_below')

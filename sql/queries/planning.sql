@@ -6,7 +6,7 @@
 -- of each; null where none is sampled yet.
 with unscored as (
     select count(*) as documents, coalesce(sum(kept.tokens), 0)::bigint as tokens
-    from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) d
+    from members_to_do(:members) d
     cross join lateral (
         select about_tokens(sum(f.end_char - f.start_char)) as tokens
         from filter_decisions f

@@ -16,7 +16,7 @@ order by d.document_id
 select count(*) filter (where not is_filtered) as unfiltered,
        count(*) filter (where is_kept and not is_scored) as unscored,
        count(*) filter (where is_kept and cast(:placebo_recipe_id as text) is not null and not has_placebos) as without_placebos
-from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) member
+from members_to_do(:members) member
 cross join lateral (
     select
         exists (
@@ -41,7 +41,7 @@ cross join lateral (
 -- A shard's documents of the run, beyond what is finished, with a kept paragraph, that the previous stage has finished and this one has
 -- not, in the order of their ids.
 select d.variant_id as document_id
-from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) d
+from members_to_do(:members) d
 where (:shard_count = 1 or document_shard(d.variant_id, :shard_count) = :shard_index)
   and exists (
       select from filter_decisions f
@@ -81,7 +81,7 @@ where tool = :tool and tool_version = :tool_version and input_key = any(cast(:in
 -- name: to_filter
 -- A shard's documents of the run, beyond what is finished, that a filter has not judged, in the order of their ids.
 select d.variant_id as document_id
-from members_beyond(:corpus_id, :at_version, :below_ordinal, :base_version, :base_ordinal, :reads_record) d
+from members_to_do(:members) d
 where (:shard_count = 1 or document_shard(d.variant_id, :shard_count) = :shard_index)
   and not exists (
       select from stage_ledger l

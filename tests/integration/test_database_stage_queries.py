@@ -40,7 +40,7 @@ def _members(run_id: str) -> dict[str, object]:
 def _undone(
     engine: Engine, run_id: str, stage: str, recipe_id: str, previous: tuple[str, str], index: int = 0, count: int = 1
 ) -> list[UUID]:
-    parameters = {**_members(run_id), "recipe_id": recipe_id, "shard_index": index, "shard_count": count}
+    parameters = {"members": _members(run_id), "recipe_id": recipe_id, "shard_index": index, "shard_count": count}
     if stage == "filter":
         return _ids(engine, queries.undone.to_filter, **parameters)
     before = {"previous_stage": previous[0], "previous_recipe_id": previous[1]}
@@ -131,7 +131,7 @@ def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_
         [found] = _fetch(
             annotated,
             queries.planning.remaining_work,
-            **_members(run_id),
+            members=_members(run_id),
             **recipes,
             scoring_recipe_id=scoring_recipe_id,
         )

@@ -61,7 +61,9 @@ def undone(connection: Connection, run: RunTool, stage: str) -> list[uuid.UUID]:
         return documents_after(connection, run, Shard(), stage, STAGES[stage])
     members = members_beyond_finished(connection, run, run.filter_recipe_id)
     shard = {"recipe_id": run.filter_recipe_id, "shard_index": 0, "shard_count": 1}
-    return [row.document_id for row in database.fetch_all(connection, queries.undone.to_filter, **members, **shard)]
+    return [
+        row.document_id for row in database.fetch_all(connection, queries.undone.to_filter, members=members, **shard)
+    ]
 
 
 def pass_check(connection: Connection, run: RunTool) -> None:

@@ -98,11 +98,10 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
 def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> KeptCounts:
     """Write the tables that claims with the scope `tool` name, on the single connection of `engine`; returns how much was kept.
 
-    `members` are the arguments of the SQL function `members_beyond`.
+    `members` are the documents to check, as the SQL function `members_to_do` takes them.
     """
     parameters: dict[str, object] = {
         **vars(run),
-        **members,
         "min_kept_texts": run.choices.min_kept_texts,
         "max_kept_share": run.choices.max_kept_share,
         "max_false_discovery_rate": run.choices.max_false_discovery_rate,
@@ -111,7 +110,7 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
     with database.transaction(engine) as connection:
         database.execute(connection, queries.checks.memory)
         # 1. The documents to check and their calls, each read once.
-        database.execute(connection, queries.checks.members, call_opening=call_opening(run.tool), **members)
+        database.execute(connection, queries.checks.members, call_opening=call_opening(run.tool), members=members)
         database.execute(connection, queries.checks.members_statistics)
         database.execute(connection, queries.checks.calls, not_in_a_call=NOT_IN_A_CALL, **parameters)
         # 2. What else there is to compare them with.

@@ -100,7 +100,7 @@ def choose_calls(
                 connection, queries.choosing.first_texts, **of_tool, texts=texts[tool.tool]
             )
         of_any = members_of_run(next(iter(runs.values())))
-        database.execute(connection, queries.choosing.texts_to_choose_from, **of_any)
+        database.execute(connection, queries.choosing.texts_to_choose_from, members=of_any)
         for tool in tools:
             of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
             database.execute(connection, queries.choosing.kept_calls, **of_tool)

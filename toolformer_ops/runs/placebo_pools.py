@@ -80,7 +80,8 @@ def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) ->
     rows = database.fetch_all(
         connection,
         queries.placebo_pools.known,
-        **members_of_run(run),
+        members=members_of_run(run),
+        corpus_id=run.corpus_id,
         **_numbers(choices),
         scoring_recipe_id=run.scoring_recipe_id,
     )
@@ -114,7 +115,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     if known := known_pool(connection, run, choices):
         return known
     # 1. The pool, and the share of the calls that is sampled.
-    of_run = {**members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
+    of_run = {"members": members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
     [size] = database.fetch_all(connection, queries.placebo_pools.size, **of_run)
     share = sample_share(choices, size.calls)
     drawn = [

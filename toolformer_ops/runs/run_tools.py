@@ -159,7 +159,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
 
 
 def members_of_run(run: RunTool) -> dict[str, object]:
-    """The arguments of the SQL function `members_beyond` for all documents of the run."""
+    """All documents of the run, as the SQL function `members_to_do` takes them."""
     return {
         "corpus_id": run.corpus_id,
         "at_version": run.corpus_version,
@@ -199,7 +199,7 @@ def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int
     [found] = database.fetch_all(
         connection,
         queries.undone.unfinished,
-        **members_beyond_finished(connection, run, *run.recipe_ids),
+        members=members_beyond_finished(connection, run, *run.recipe_ids),
         filter_recipe_id=run.filter_recipe_id,
         scoring_recipe_id=run.scoring_recipe_id,
         placebo_recipe_id=run.placebo_recipe_id,
@@ -214,7 +214,7 @@ def documents_after(
     rows = database.fetch_all(
         connection,
         queries.undone.after_stage,
-        **members_beyond_finished(connection, run, run.recipe_of(stage)),
+        members=members_beyond_finished(connection, run, run.recipe_of(stage)),
         filter_recipe_id=run.filter_recipe_id,
         stage=stage,
         recipe_id=run.recipe_of(stage),

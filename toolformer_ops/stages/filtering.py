@@ -36,7 +36,7 @@ class FilterWork(StageWork[Sequence[Document]]):
         rows = database.fetch_all(
             connection,
             queries.undone.to_filter,
-            **members_beyond_finished(connection, self.run, self.recipe_id),
+            members=members_beyond_finished(connection, self.run, self.recipe_id),
             recipe_id=self.recipe_id,
             shard_index=self.shard.index,
             shard_count=self.shard.count,

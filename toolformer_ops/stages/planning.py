@@ -57,7 +57,7 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
         [work] = database.fetch_all(
             connection,
             queries.planning.remaining_work,
-            **members_beyond_finished(connection, run, run.scoring_recipe_id),
+            members=members_beyond_finished(connection, run, run.scoring_recipe_id),
             filter_recipe_id=run.filter_recipe_id,
             sampling_recipe_id=run.sampling_recipe_id,
             execution_recipe_id=run.execution_recipe_id,
