@@ -213,7 +213,7 @@ where is_kept
 
 -- name: pruned
 -- Rows to check: what was not computed in checked_members. Each pruned position and call, with the most that a call could save.
-create temporary view checked_pruned as
+create temporary table checked_pruned as
 with pruned as (
     select
         'position ' || position.position_char || ' of ' || cast(position.document_id as text) as pruned,

@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 
 import pytest
+from psycopg2.extras import Json
 from sqlalchemy import Connection, Engine, text
 
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
@@ -209,7 +210,8 @@ READS: dict[str, tuple[str, dict[str, object]]] = {
 def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: AnnotatedRun, name: str) -> None:
     statement, parameters = READS[name]
     with database.transaction(run.engine) as connection:
-        of_tool = {**OF_TOOL, **members_of_run(load_run_tool(connection, "run-1", "QA"))}
+        tool = load_run_tool(connection, "run-1", "QA")
+        of_tool = {**OF_TOOL, "reads_record": tool.reads_record, "members": Json(members_of_run(tool))}
         of_tool |= what_to_count(connection, "run-1", "QA", "checked_yields")
         if parameters is OF_TOOL:
             parameters = of_tool
