@@ -47,6 +47,8 @@ class Hub(ThreadingHTTPServer):
         self.contents: dict[str, bytes] = {}
         self.uploads: list[str] = []
         """Hashes of the contents that were sent, in order."""
+        self.uploading = threading.Lock()
+        """One upload is counted at a time: clients send several at once."""
         self.uploads_before_break: int | None = None
         """So many uploads are taken; then each is refused, as by a storage that is away."""
         self.ignored: frozenset[str] = frozenset()
@@ -77,13 +79,14 @@ class _Request(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         content = self._body()
         sha256 = self.path.split("?")[0].removeprefix("/storage/")
-        left = self.server.uploads_before_break
-        if left is not None and len(self.server.uploads) >= left:
-            return self._answer(503, {"error": "slow down"})
         assert hashlib.sha256(content).hexdigest() == sha256
-        self.server.uploads.append(sha256)
-        self.server.contents[sha256] = content
-        return self._answer(200, {})
+        with self.server.uploading:
+            left = self.server.uploads_before_break
+            is_taken = left is None or len(self.server.uploads) < left
+            if is_taken:
+                self.server.uploads.append(sha256)
+                self.server.contents[sha256] = content
+        return self._answer(200, {}) if is_taken else self._answer(503, {"error": "slow down"})
 
     def do_POST(self) -> None:  # noqa: PLR0911 - an answer each
         body = self._body()
