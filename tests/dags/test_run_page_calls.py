@@ -484,6 +484,7 @@ def test_the_browser_shows_what_failed_tasks_said_and_triggers_a_run_with_other_
         assert of_task == "../dags/annotate_corpus/runs/run-1/tasks/release"
         # Every stage is to be seen at 1,280 pixels, beside Airflow's own menu and list of tasks.
         page.set_viewport_size({"width": 800, "height": 800})
+        page.locator('[data-stage="Calculator.filter"]').scroll_into_view_if_needed()  # down to its row
         expect(page.locator('[data-stage="Calculator.placebo"]')).to_be_in_viewport(ratio=1)
         # 2. A slider moved, and a run with that: what Airflow answers is said.
         page.goto(f"{address}/thresholds?{OF_RUN}")
