@@ -15,16 +15,16 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import Connection
 
-from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
-from toolformer_ops.config import load_settings
 from toolformer_ops.run_page.calls import Asked, FoundCalls, find_calls, largest_loss
 from toolformer_ops.run_page.reading import Page, Reader, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run
+from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices
 from toolformer_ops.runs.placebo_rates import Rate, kept_by_chance, share_of_calls
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.tools.registry import tool_names
 
 router = APIRouter()
 
@@ -184,13 +184,9 @@ def _of_tool(
 
 
 def conf_with(parameters: Mapping[str, Any], thresholds: Mapping[str, float]) -> dict[str, Any]:
-    """What the form of `annotate_corpus` would send for a run with these choices and thresholds, and without a finetuning."""
-    fields = set(annotation_form(load_settings()))
-    conf = {name: value for name, value in parameters.items() if name in fields}
-    if "keep_thresholds" in fields:
-        conf["keep_thresholds"] = dict(thresholds)
-    conf |= {
-        f"keep_threshold_{tool}": value for tool, value in thresholds.items() if f"keep_threshold_{tool}" in fields
-    }
+    """The conf of a run with these choices and thresholds, and without a finetuning; `annotate_corpus` takes it."""
+    conf = {name: parameters[name] for name in RunChoices.model_fields if name in parameters}
+    conf.pop("keep_thresholds", None)
+    conf |= {f"{THRESHOLD_OF}{tool}": value for tool, value in thresholds.items() if tool in tool_names()}
     # The thresholds that are shown hold what the calls' costs asked for.
     return conf | {name: 0.0 for name in ("nats_per_second", "nats_per_price") if conf.get(name)} | {"finetune": False}
