@@ -1,6 +1,5 @@
 """The embedded services with three added tools, a small corpus and a tiny model that writes calls, for tests of whole DAG runs."""
 
-import configparser
 import contextlib
 import importlib.util
 import json
@@ -17,7 +16,6 @@ from typing import Any
 import filelock
 import psutil
 import pytest
-from sqlalchemy import create_engine
 from sqlalchemy import text as sql
 
 from tests.servers import directory_in_memory, seconds_of_supervised
@@ -181,16 +179,6 @@ def rows(settings: Settings, query: str, **values: object) -> list[tuple[Any, ..
     """The rows of a query, as the owner of the database sees them."""
     with database.transaction(database.connect(settings)) as connection:
         return [tuple(row) for row in connection.execute(sql(query), values)]
-
-
-def in_airflows_database(settings: Settings, statement: str, **values: object) -> None:
-    """Execute a statement on Airflow's own tables: the tests give it another time than the wall clock's."""
-    configuration = configparser.ConfigParser(interpolation=None)
-    configuration.read(settings.state_dir / "airflow" / "airflow.cfg")
-    engine = create_engine(configuration["database"]["sql_alchemy_conn"])
-    with engine.begin() as connection:
-        connection.execute(sql(statement), values)
-    engine.dispose()
 
 
 @contextlib.contextmanager

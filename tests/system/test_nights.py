@@ -6,6 +6,7 @@ asset starts beside them waits for a row that the test holds, until its time is 
 test leaves the nights to the wall clock, one a minute.
 """
 
+import configparser
 import datetime as dt
 import functools
 import json
@@ -21,8 +22,10 @@ from urllib.parse import quote
 
 import psutil
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy import text as sql
 
-from tests.system.conftest import RECORDS, held_stages, in_airflows_database, processes_of, rows, until
+from tests.system.conftest import RECORDS, held_stages, processes_of, rows, until
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import Settings
 
@@ -158,6 +161,15 @@ def stopped(services: Settings, component: str) -> Iterator[None]:
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.resume()
+
+
+def in_airflows_database(services: Settings, statement: str, **values: object) -> None:
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(services.state_dir / "airflow" / "airflow.cfg")
+    engine = create_engine(settings["database"]["sql_alchemy_conn"])
+    with engine.begin() as connection:
+        connection.execute(sql(statement), values)
+    engine.dispose()
 
 
 def began_earlier(services: Settings, dag_id: str) -> None:

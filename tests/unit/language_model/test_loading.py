@@ -312,7 +312,7 @@ def test_a_tokenizer_that_brings_its_own_code_is_refused_and_a_network_that_does
 ) -> None:
     _change("config.json", auto_map={"AutoModelForCausalLM": "modeling.Model"})(folder)
     LanguageModel.load(str(folder))
-    assert "config.json names code of its own (auto_map), which is never run" in caplog.text
+    assert "config.json names its own code (auto_map), which is never run" in caplog.text
     (folder / "tokenizing.py").write_text("raise SystemExit('ran')")
     said = r"expected a tokenizer of transformers, found auto_map .*tokenizing\.Own.*remove auto_map"
     for own in (

@@ -139,7 +139,9 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
         *({"name": name, "mountPath": path} for name, path in WRITABLE.items() if path not in mounted),
     ]
 
+    # 4. Safety.
     _make_safe(spec)
+
     metadata = pod.get("metadata") or {}
     pod["metadata"] = {
         "namespace": settings.kubernetes_namespace,

@@ -107,7 +107,7 @@ def load_weights(
         )
     if getattr(network.config, "auto_map", None):
         logger.warning(
-            "%s: config.json names code of its own (auto_map), which is never run; it is a %s of transformers",
+            "%s: config.json names its own code (auto_map), which is never run; it is a %s of transformers",
             source, type(network).__name__,
         )  # fmt: skip
     if placed.get("device_map") != "balanced":
@@ -125,8 +125,8 @@ def weight_bytes(folder: Path, dtype: torch.dtype) -> int:
     from safetensors import safe_open
 
     index = folder / "model.safetensors.index.json"
-    one = folder / "model.safetensors"
-    names = {one.name} if one.is_file() else set()
+    single = folder / "model.safetensors"
+    names = {single.name} if single.is_file() else set()
     if not names and index.is_file():
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     numbers = 0
@@ -200,7 +200,7 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings
     """The tokenizer alone.
 
     Raises:
-        ModelError: there is no such model, or its tokenizer is code of its own.
+        ModelError: there is no such model, or its tokenizer is its own code.
     """
     from transformers import AutoTokenizer
 
@@ -210,7 +210,7 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings
 
 
 def require_no_own_code(tokenizer: Any, source: str) -> None:
-    """Refuse a tokenizer that names code of its own: transformers has loaded another class in its place, without a word.
+    """Refuse a tokenizer that names its own code: transformers has loaded another class in its place, without a word.
 
     Raises:
         ModelError: `auto_map` in tokenizer_config.json names a class.
@@ -220,7 +220,7 @@ def require_no_own_code(tokenizer: Any, source: str) -> None:
     if own:
         name = own if isinstance(own, str) else next((part for part in own if part), "")
         raise ModelError(
-            f"{source}: expected a tokenizer of transformers, found auto_map in tokenizer_config.json, with code of its own "
+            f"{source}: expected a tokenizer of transformers, found auto_map in tokenizer_config.json, with its own code "
             f"({name}) that is never run. If {type(tokenizer).__name__} does the same, remove auto_map; else take another model."
         )
 

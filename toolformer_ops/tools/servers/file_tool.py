@@ -228,10 +228,9 @@ class ServerRunner:
         try:
             return self._wait_for(self._answers(inputs))
         except (ToolError, InfrastructureError) as error:
-            self._wait_for(self._drop(self._connection))  # before the process begins anew, without an end of its own
-            raise InfrastructureError(
-                str(error)
-            ) from error  # if it could not be opened again, the next process says so
+            # The process ends without `close`. If the server cannot be opened again, the next process says so.
+            self._wait_for(self._drop(self._connection))
+            raise InfrastructureError(str(error)) from error
 
     def close(self) -> None:
         """End the server."""
