@@ -22,7 +22,7 @@ OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -71,9 +71,12 @@ lint: $(STAMP) ## Check style, types and who imports whom.
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-study: $(STAMP) ## Teach a model a tool with calls chosen in four ways, and test it: make study NAME=calculator OUT=folder MODEL=folder TEXTS=448 STEPS=160 SEED=0
-	@$(BIN)/python -m studies --out="$${OUT:-$$TOOLFORMER_STATE_DIR/study-$${NAME:-calculator}}" --model="$${MODEL:-}" --texts="$${TEXTS:-448}" \
-	  --steps="$${STEPS:-160}" --seed="$${SEED:-0}" -- "$${NAME:-calculator}"
+study: $(STAMP) ## What calls chosen by the loss are worth, by training: make study NAME=calculator SEEDS=5 ARMS=paper,any_call MODEL=folder OUT=folder
+	@$(BIN)/python -m studies --out="$${OUT:-$$TOOLFORMER_STATE_DIR/study-$${NAME:-calculator}}" --model="$${MODEL:-}" --texts="$${TEXTS:-160}" \
+	  --steps="$${STEPS:-48}" --seeds="$${SEEDS:-5}" $${ARMS:+--arms="$$ARMS"} -- "$${NAME:-calculator}"
+
+study-gpu: $(STAMP) ## The same on the first GPU, for a larger model: make study-gpu NAME=calculator MODEL=id@revision SEEDS=5
+	@TOOLFORMER_DEVICE=cuda $(MAKE) --no-print-directory study
 
 bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 OUT=folder; WORK=roofline predicts for GPUs
 	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-1}" --runs="$${RUNS:-2}" \

@@ -1,9 +1,17 @@
-"""The sentences of a study, sums and dates: up to its answer a sentence is a prompt. And which answer is right.
+"""The sentences of a study: up to its answer a sentence is a prompt. And which answer is right.
 
-Some templates are held out: no training sentence is built on them, and half of the test's are.
+    SUMS        one-step sums in prose, for the Calculator
+    DATES       the day on which a text was written, for the Calendar
+    FACTS       what the demo's Wikipedia says of a title, for WikiSearch
+    word_problems(file)   real texts for the Calculator: questions of GSM8K with the first step of their solution
+
+The first three are filled templates. Some templates are held out: no training sentence is built on them, and half of the test's
+are.
 """
 
 import datetime
+import functools
+import gzip
 import hashlib
 import importlib.resources
 import itertools
@@ -12,9 +20,13 @@ import random
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
 
+from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.numbers import first_number_is_right
+from toolformer_ops.local.demo.corpus import write_kilt_records
 from toolformer_ops.records import Document
 from toolformer_ops.tools.calendar import DAYS, MONTHS
 
@@ -25,6 +37,21 @@ FARTHEST = 60
 
 _WEEKDAY = re.compile(rf"\b({'|'.join(DAYS)})\b")
 _DAY_OF_MONTH = re.compile(rf"\b({'|'.join(MONTHS)}) (\d{{1,2}})\b")
+_NAME = re.compile(r"\b[A-Z][a-zA-Z-]+")
+_STATED = {
+    "nationality": re.compile(
+        r" (?:is|was) an? ([A-Z][a-z]+) (?:actor|actress|author|chemist|composer|director|economist|engineer|mathematician|"
+        r"musician|novelist|painter|philosopher|physicist|poet|politician|singer|writer)\b"
+    ),
+    "country": re.compile(
+        r" is (?:a|an|the)[a-z, -]* (?:city|town|municipality|river|lake|mountain)[a-z ]* (?:in|of) ([A-Z][a-z]+)\b(?! [A-Z])"
+    ),
+    "atomic number": re.compile(r"symbol [A-Z][a-z]? and atomic number (\d+)"),
+    "year": re.compile(r" is an? (\d{4}) [a-zA-Z -]*(?:film|album|song|novel)\b"),
+}
+"""By kind, how the first words of a summary state it."""
+_STEP = re.compile(r"<<[^<>]*=(-?\d+(?:\.\d+)?)>>")
+"""How GSM8K marks a computation, with its result."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +62,7 @@ class Sentence:
     answer: str
     """As it is written in `text`, where it occurs last."""
     kind: str
-    """What is asked: `+`, `-`, `*`, `/`, `weekday`, `date`, `days until`."""
+    """What is asked: an operator, `weekday`, `tomorrow`, `date`, `year`, `days until`, `word problem`, or a key of `_STATED`."""
     fact: Hashable
     """What decides the answer; no fact of the test is one of training."""
     held_out: bool
@@ -54,26 +81,38 @@ class Sentence:
         return Document.of(self.text, document_date=self.date)
 
     def is_right(self, written: str) -> bool:
-        """Whether the first weekday, date or number (as asked) of what was written behind the prompt is the answer."""
-        if self.kind == "weekday":
+        """Whether the first weekday, date, name or number (as asked) of what was written behind the prompt is the answer."""
+        if self.kind in ("weekday", "tomorrow"):
             found = _WEEKDAY.search(written)
         elif self.kind == "date":
             found = _DAY_OF_MONTH.search(written)
+        elif self.kind in ("nationality", "country"):
+            found = _NAME.search(written)
         else:
             return first_number_is_right(written, [self.answer])
         return found is not None and found.group() == self.answer
 
 
-@dataclass(frozen=True)
-class SentenceSource:
+class SentenceSource(Protocol):
     """Where the sentences of a tool come from. Same seed, same sentences; more of them only add."""
+
+    def training(self, count: int, seed: int) -> list[Sentence]:
+        """`count` sentences that are not held out, each with a fact that no other has."""
+
+    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
+        """`count` sentences whose facts are not among those of `known`."""
+
+
+@dataclass(frozen=True)
+class Templates:
+    """A source of filled templates."""
 
     templates_file: str
     fill: Callable[[dict[str, Any], random.Random], Sentence]
     """A template with what is drawn for it."""
 
     def training(self, count: int, seed: int) -> list[Sentence]:
-        """`count` sentences of the templates that are not held out, each with a fact of its own."""
+        """`count` sentences of the templates that are not held out, each with a fact that no other has."""
         return _distinct(self._draw(held_out=False, seed=seed, purpose="training"), count, set())
 
     def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
@@ -104,12 +143,20 @@ def _file(name: str) -> str:
 
 
 def _distinct(drawn: Iterator[Sentence], count: int, taken: set[Hashable]) -> list[Sentence]:
+    """The first `count` sentences of different facts.
+
+    Raises:
+        UsageError: so many are not found among a thousand times as many.
+    """
     found: dict[Hashable, Sentence] = {}
-    while len(found) < count:
-        item = next(drawn)
+    for item in itertools.islice(drawn, 1000 * count):
+        if len(found) == count:
+            break
         # an answer that is in the prompt, too, could be copied, and would have no clear place
         if item.fact not in taken and not re.search(rf"\b{re.escape(item.answer)}\b", item.prompt):
             found.setdefault(item.fact, item)
+    if len(found) < count:
+        raise UsageError(f"expected {count} sentences of different facts, found {len(found)}. Ask for fewer texts.")
     return list(found.values())
 
 
@@ -145,14 +192,21 @@ def _sum(template: dict[str, Any], draw: random.Random) -> Sentence:
 
 
 def _dated(template: dict[str, Any], draw: random.Random) -> Sentence:
-    """A sentence about the day on which it was written, for the Calendar: its weekday, its date, the days until another date.
+    """A sentence about the day on which it was written, for the Calendar.
 
-    The fact is the day and what is asked. The days until another date must be counted, which the Calendar does not do.
+    The fact is the day and what is asked. Its weekday, date and year stand in the Calendar's result; the next day's weekday follows
+    from it; the days until another date must be counted.
     """
     day = FIRST_DAY + datetime.timedelta(days=draw.randrange(DAYS_DRAWN))
     until = draw.randint(2, FARTHEST)
     kind = template["kind"]
-    answers = {"weekday": DAYS[day.weekday()], "date": _written(day), "days until": str(until)}
+    answers = {
+        "weekday": DAYS[day.weekday()],
+        "tomorrow": DAYS[(day.weekday() + 1) % 7],
+        "date": _written(day),
+        "year": str(day.year),
+        "days until": str(until),
+    }
     # The places of a template are named so that none of the other words can give an answer away.
     words = {place: word for place, word in _drawn_words(draw).items() if place not in {"day", "month"}}
     text = template["text"].format_map(
@@ -172,5 +226,69 @@ def _written(day: datetime.date) -> str:
     return f"{MONTHS[day.month - 1]} {day.day}"
 
 
-SUMS = SentenceSource("sum_templates.jsonl", _sum)
-DATES = SentenceSource("date_templates.jsonl", _dated)
+@functools.cache
+def stated_facts() -> dict[str, list[tuple[str, str]]]:
+    """By kind, title and answer of each summary of the demo's Wikipedia that states it first, in the order of the wheel."""
+    found: dict[str, list[tuple[str, str]]] = {kind: [] for kind in _STATED}
+    with TemporaryDirectory() as folder:
+        records = Path(folder) / "kilt.jsonl"
+        write_kilt_records(records)
+        for line in records.read_text(encoding="utf-8").splitlines():
+            record = json.loads(line)
+            title = record["wikipedia_title"].partition(" (")[0]
+            for kind, states in _STATED.items():
+                stated = states.search(record["text"][1][:400])
+                if stated and stated[1] not in title:
+                    found[kind].append((title, stated[1]))
+    return found
+
+
+def _stated(template: dict[str, Any], draw: random.Random) -> Sentence:
+    """A sentence with what Wikipedia says of a title, for WikiSearch. The fact is the title and what is asked."""
+    kind = template["kind"]
+    title, answer = draw.choice(stated_facts()[kind])
+    return Sentence(
+        text=template["text"].format_map({**_drawn_words(draw), "title": title, "answer": answer}),
+        answer=answer,
+        kind=kind,
+        fact=(kind, title),
+        held_out=bool(template.get("held_out")),
+    )
+
+
+@dataclass(frozen=True)
+class WordProblems:
+    """Questions with the first step of their solution, half of them for training; a text is a prompt up to that step's result."""
+
+    file: Path
+    """JSON Lines of `question` and `answer` as GSM8K has them, also with gzip."""
+
+    def training(self, count: int, seed: int) -> list[Sentence]:
+        """Of the questions whose hash is even; the seed orders them."""
+        return self._drawn(count, seed, of_tests=False)
+
+    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
+        """Of the others."""
+        return self._drawn(count, seed, of_tests=True)
+
+    def _drawn(self, count: int, seed: int, *, of_tests: bool) -> list[Sentence]:
+        opened = gzip.open if self.file.suffix == ".gz" else open
+        found: list[tuple[bytes, Sentence]] = []
+        with opened(self.file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                question, step = record["question"], record["answer"].partition("\n")[0]
+                marked = _STEP.search(step)
+                if marked is None or hashlib.sha256(question.encode()).digest()[0] % 2 != of_tests:
+                    continue
+                text = f"{question} {_STEP.sub(' ', step)}".replace("  ", " ")
+                item = Sentence(text, marked[1], "word problem", question, held_out=False)
+                # The result stands alone behind the place of its mark, and nowhere before.
+                if f" {item.answer}" in text and text.count(item.answer) == 1:
+                    found.append((hashlib.sha256(f"{seed}|{question}".encode()).digest(), item))
+        return _distinct((item for _, item in sorted(found, key=lambda one: one[0])), count, set())
+
+
+SUMS = Templates("sum_templates.jsonl", _sum)
+DATES = Templates("date_templates.jsonl", _dated)
+FACTS = Templates("fact_templates.jsonl", _stated)

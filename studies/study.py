@@ -1,65 +1,53 @@
-"""From sentences to a model that calls a tool, by four ways to choose what it is trained on: one process, one folder, no services.
+"""One seed of a study, from sentences to models that call a tool: one process, one folder, no services.
 
-    annotate   the factory's method on one-sentence texts: all calls that have a result, with their losses (`annotated.jsonl`)
-    placebos   the information of the calls that the paper's rule keeps: how much less their own result loses than other calls'
-               results in its place (`informed.jsonl`)
-    choose     the arms below, equally many texts in each, one call a text; the release of each in `release-ARM`
-    train      the finetuning of the factory, once an arm
-    measure    fresh sentences: the model that it started from, and each arm (`written.jsonl`)
+    annotate, inform   every call of every text, once for all arms (`studies/calls.py`)
+    choose             each arm's texts, with one call each (`studies/arms.py`); the release of each in `release-ARM`
+    train              the finetuning of the factory, once an arm
+    measure            fresh sentences and plain text: the model before training, and each arm (`written-ARM.jsonl`, `arm-ARM.json`)
 
-    arm             trained on
-    paper           calls that the paper's rule keeps
-    information     of these, calls whose information is at least `INFORMATION_NATS`
-    random          any call that has a result, by chance
-    without_calls   the texts of `paper`, without their calls
-
-As in a release, no arm has a call whose input stands in the text only after it: who writes the text could not know it.
-
-What is done is kept, and a study that was killed continues there. Does not replace a run through Airflow: nothing is in Postgres.
+The seed changes the sentences, what is sampled, what is chosen and the order of training together. The models have no dropout and
+start from the same weights, so nothing else is left to chance. What is done is kept, and a study that was killed continues there.
+Does not replace a run through Airflow: nothing is in Postgres.
 """
 
 import functools
-import itertools
 import json
 import logging
 import math
-import random
+import tempfile
 import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from studies.sentences import DATES, SUMS, Sentence, SentenceSource
+from studies.arms import ARMS, ScoredCall, chosen_texts, rules_table
+from studies.calls import Record, annotate, inform
+from studies.sentences import DATES, FACTS, SUMS, Sentence, SentenceSource, WordProblems
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.errors import NoResultError, UsageError
-from toolformer_ops.evaluation.statistics import paired_difference, wilson_interval
+from toolformer_ops.errors import UsageError
+from toolformer_ops.local.demo.corpus import WIKIPEDIA_DOCUMENTS, wikipedia_documents, write_kilt_records
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
-from toolformer_ops.runs.choices import FinetuningChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
+from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
 
-SOURCES: Mapping[str, SentenceSource] = {"Calculator": SUMS, "Calendar": DATES}
+SOURCES: Mapping[str, SentenceSource] = {"Calculator": SUMS, "Calendar": DATES, "WikiSearch": FACTS}
 """By tool."""
-ARMS = ("paper", "information", "random", "without_calls")
-INFORMATION_NATS = 0.2
-PLACEBOS = 3
-TEXTS_TOGETHER = 16
+MAIN_ARMS = tuple(name for name in ARMS if not name.startswith(("tau", "one")))
+BEFORE = "before"
+"""The model before training."""
+DEVELOPMENT_SENTENCES = 64
 WRITTEN_TOKENS = 24
 """Enough for a call's result and the answer behind it, and for a model that writes a sum out first."""
-ANNOTATED = "annotated.jsonl"
-INFORMED = "informed.jsonl"
-WRITTEN = "written.jsonl"
 RELEASED_FIELDS = ("result", "position_char", "position_probability")
 RELEASED_LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction")
 """Fields of an annotated call that a released call has under the same name; a loss that was not computed is nan there."""
-
-Record = dict[str, Any]
-"""A text with its `calls`, as `annotated.jsonl` holds it."""
 
 
 @dataclass(frozen=True)
@@ -67,29 +55,36 @@ class StudyPlan:
     """The numbers of a study."""
 
     tool: str = "Calculator"
-    texts: int = 448
+    texts: int = 160
     """Sentences that are annotated."""
-    test: int = 200
+    test: int = 100
     """Fresh sentences."""
     seed: int = 0
     max_positions: int = 3
     samples_per_position: int = 3
-    steps: int = 160
-    batch: int = 16
-    learning_rate: float = 5e-5
-    arms: tuple[str, ...] = ARMS
+    steps: int = 48
+    batch: int = 8
+    learning_rate: float = 1e-4
+    arms: tuple[str, ...] = MAIN_ARMS
+    word_problems: str = ""
+    """A file of questions with solutions (`WordProblems`), in place of the tool's own sentences."""
 
     def __post_init__(self) -> None:
-        for name, found, known in (("tool", (self.tool,), tuple(SOURCES)), ("arms", self.arms, ARMS)):
+        for name, found, known in (("tool", (self.tool,), tuple(SOURCES)), ("arms", self.arms, tuple(ARMS))):
             if unknown := set(found) - set(known):
                 raise UsageError(f"{name}: expected {', '.join(known)}, found {', '.join(sorted(unknown))}.")
 
     @property
     def source(self) -> SentenceSource:
         """Where its sentences come from."""
-        return SOURCES[self.tool]
+        return WordProblems(Path(self.word_problems)) if self.word_problems else SOURCES[self.tool]
 
-    def choices(self, model: str) -> RunChoices:
+    @functools.cached_property
+    def training(self) -> list[Sentence]:
+        """The sentences that are annotated."""
+        return self.source.training(self.texts, self.seed)
+
+    def choices(self, model: str, arm: str = "") -> RunChoices:
         """The choices of annotation and training. The tool's name is given and no place is too unlikely, as a small model needs."""
         return RunChoices(
             corpus="-",
@@ -99,17 +94,18 @@ class StudyPlan:
             max_positions=self.max_positions,
             samples_per_position=self.samples_per_position,
             sampling_threshold=0.0,
+            prune_below=0.0,
             max_call_tokens=20,
             seed=self.seed,
             finetune_steps=self.steps,
             finetune_batch=self.batch,
             finetune_device_batch=8,
-            finetune_length=128,
+            finetune_length=256 if self.word_problems else 128,
             finetune_learning_rate=self.learning_rate,
         )
 
 
-def run_study(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> dict[str, Any]:
+def run_seed(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> dict[str, Any]:
     """Do what is not done yet, and return what was measured; it is also written to `study.json`.
 
     Raises:
@@ -117,143 +113,32 @@ def run_study(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> 
         ModelError: the model is not there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    clock = [time.process_time()]
-    # 1. annotate, with placebos
-    informed = inform(settings, model, plan, annotate(settings, model, plan, folder / ANNOTATED), folder / INFORMED)
-    clock.append(time.process_time())
-    # 2. choose and train
-    arms = chosen_texts(plan, informed)
-    trained = {arm: train(settings, model, plan, arm, texts, folder) for arm, texts in arms.items()}
-    clock.append(time.process_time())
-    # 3. measure
-    measured, differences = measure(settings, model, trained, plan, folder / WRITTEN)
-    clock.append(time.process_time())
-    steps = zip(("annotate", "train", "measure"), itertools.pairwise(clock), strict=True)
+    tool = get_tool(plan.tool)
+    # 1. Every call, once for all arms.
+    started = time.process_time()
+    annotated = annotate(settings, tool, plan.choices(model), [item.document for item in plan.training], folder)
+    records = inform(settings, plan.choices(model), annotated, folder)
+    seconds = time.process_time() - started
+    # 2. What each arm is trained on; then train it and let it write, one after the other.
+    chosen, eligible = chosen_texts(plan.arms, records, tool, plan.seed)
+    measured = [measure(settings, model, plan, BEFORE, folder)]
+    for arm, texts in chosen.items():
+        logger.info("seed %d, arm %s: %d texts", plan.seed, arm, len(texts))
+        trained = train(settings, model, plan, arm, texts, folder)
+        measured.append(measure(settings, str(trained), plan, arm, folder))
     found = {
         "plan": asdict(plan),
-        "examples_an_arm": len(next(iter(arms.values()))),
-        "eligible_texts": {arm: len(texts) for arm, texts in eligible_texts(plan, informed).items()},
-        "cpu_seconds": {name: round(ended - began, 1) for name, (began, ended) in steps},
-        "measured": measured,
-        "differences": differences,
+        "examples_an_arm": len(next(iter(chosen.values()))),
+        "eligible_texts": eligible,
+        "annotation_cpu_seconds": round(seconds, 1),
+        "arms": measured,
+        "rules": rules_table(records, tool),
     }
     (folder / "study.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     return found
 
 
-def annotate(settings: Settings, model: str, plan: StudyPlan, file: Path) -> list[Record]:
-    """Return one record a text, with all its `calls` that have a result; what `file` holds already is not annotated again."""
-    from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
-    from toolformer_ops.on_a_file.annotator import Annotator
-    from toolformer_ops.runs.models import load_scoring_model
-    from toolformer_ops.tools.registry import get_tool
-
-    done = read_whole_groups(file)
-    documents = [item.document for item in plan.source.training(plan.texts, plan.seed)]
-    tool = get_tool(plan.tool)
-    load = functools.cache(lambda: load_scoring_model(settings, model))
-    choices = plan.choices(model)
-    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=load)
-    left = documents[len(done) :]
-    for first in range(0, len(left), TEXTS_TOGETHER):
-        group = left[first : first + TEXTS_TOGETHER]
-        calls: dict[str, list[dict[str, Any]]] = {str(document.document_id): [] for document in group}
-        paragraphs = [one for item in group for one in kept_paragraphs(item, filter_document(tool, item, choices))]
-        for annotated in annotator.annotate(paragraphs):
-            for line in annotated.lines:
-                calls[line["document_id"]].append(line)
-        records = [
-            {"document_id": str(item.document_id), "text": item.text, "calls": calls[str(item.document_id)]}
-            for item in group
-        ]
-        with file.open("a", encoding="utf-8") as out:
-            out.writelines(json.dumps(record) + "\n" for record in records)
-        done += records
-        kept = sum(any(call["kept"] for call in record["calls"]) for record in done)
-        logger.info("annotated %d of %d texts, %d with kept calls", len(done), plan.texts, kept)
-    return done
-
-
-def inform(settings: Settings, model: str, plan: StudyPlan, annotated: Sequence[Record], file: Path) -> list[Record]:
-    """Return the records with `information`, nats, in each kept call (None if no other call has another result)."""
-    from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
-    from toolformer_ops.on_a_file.annotator import judged_call_of
-    from toolformer_ops.runs.models import load_scoring_model
-    from toolformer_ops.runs.placebo_pools import Pool
-
-    done = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-    if len(done) == len(annotated):
-        return done
-    # 1. All calls are the pool; those that are kept are compared with it.
-    every = [judged_call_of(call) for record in annotated for call in record["calls"]]
-    pool = Pool.of_calls(
-        ((call.call_id, call.document_id, str(call.scored.result)) for call in every if call.has_losses),
-        PlaceboChoices(placebos=PLACEBOS, placebo_sample=0),
-    )
-    draw, choices = PlaceboDraw(pool), plan.choices(model)
-    # 2. As many texts at once as were annotated together.
-    load = functools.cache(lambda: load_scoring_model(settings, model))
-    for first in range(0, len(annotated), TEXTS_TOGETHER):
-        kept = [
-            (record["text"], [call for call in record["calls"] if call["kept"]])
-            for record in annotated[first : first + TEXTS_TOGETHER]
-        ]
-        judged = [(text, [judged_call_of(call) for call in calls]) for text, calls in kept]
-        for (_, calls), of_text in zip(kept, score_placebos(load, choices, judged, draw), strict=True):
-            for call, placebos in zip(calls, of_text, strict=True):
-                call["information"] = information(placebos)
-    unfinished = file.with_name(file.name + ".part")
-    unfinished.write_text("".join(json.dumps(record) + "\n" for record in annotated), encoding="utf-8")
-    unfinished.replace(file)
-    return list(annotated)
-
-
-def read_whole_groups(file: Path) -> list[Record]:
-    """Return what an earlier study left, cut to whole groups, so that the rest is annotated in the same batches."""
-    if not file.exists():
-        return []
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-    lines = lines[: len(lines) - len(lines) % TEXTS_TOGETHER]
-    file.write_text("".join(lines), encoding="utf-8")
-    return [json.loads(line) for line in lines]
-
-
-def eligible_texts(plan: StudyPlan, informed: Sequence[Record]) -> dict[str, list[ReleasedText]]:
-    """The texts that each arm can be trained on, each with one call: the one that saves most, in `random` any."""
-    found: dict[str, list[ReleasedText]] = {arm: [] for arm in plan.arms}
-    for record in informed:
-        calls = [call for call in record["calls"] if not call["input_only_after"]]
-        kept = sorted(
-            (call for call in calls if call["kept"]), key=lambda call: (-call["loss_reduction"], call["call"])
-        )
-        draw = random.Random(f"{plan.seed}|{record['document_id']}")  # noqa: S311 - not for secrets
-        of_arm = {
-            "paper": kept,
-            "information": [call for call in kept if (call["information"] or 0.0) >= INFORMATION_NATS],
-            "random": draw.sample(calls, 1) if calls else [],
-            "without_calls": kept,
-        }
-        for arm, texts in found.items():
-            if of_arm[arm]:
-                texts.append(released_text(plan.tool, record, of_arm[arm][0]))
-    return found
-
-
-def chosen_texts(plan: StudyPlan, informed: Sequence[Record]) -> dict[str, list[ReleasedText]]:
-    """The texts of each arm: equally many, the first in the order of their ids.
-
-    Raises:
-        NoResultError: an arm has none.
-    """
-    eligible = eligible_texts(plan, informed)
-    examples = min(map(len, eligible.values()))
-    if not examples:
-        none = ", ".join(arm for arm, texts in eligible.items() if not texts)
-        raise NoResultError(f"expected texts with calls for each arm, found none for {none}. Raise --texts.")
-    return {arm: sorted(texts, key=lambda text: str(text.document_id))[:examples] for arm, texts in eligible.items()}
-
-
-def released_text(tool: str, record: Record, call: Mapping[str, Any]) -> ReleasedText:
+def released_text(tool: str, record: Record, call: ScoredCall) -> ReleasedText:
     """A text with one of its calls, in the format of a release."""
     losses: dict[str, Any] = {name: math.nan if call[name] is None else call[name] for name in RELEASED_LOSSES}
     released = ReleasedCall(
@@ -270,128 +155,137 @@ def released_text(tool: str, record: Record, call: Mapping[str, Any]) -> Release
 
 
 def train(
-    settings: Settings, model: str, plan: StudyPlan, arm: str, texts: Sequence[ReleasedText], folder: Path
+    settings: Settings, model: str, plan: StudyPlan, arm: str, texts: Sequence[tuple[Record, ScoredCall]], folder: Path
 ) -> Path:
-    """Return the folder of the model that is trained on these texts; trained now unless it is there."""
+    """Return the folder of the model that is trained on these texts; trained now unless it is there.
+
+    An arm with the same texts and calls as another has the same model. The arm without calls has more steps, so that it sees as
+    many tokens as the arm with them.
+    """
     from toolformer_ops.finetuning.recipe import FinetuningRecipe
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model.models import model_identity
-    from toolformer_ops.runs.models import split_revision
+    from toolformer_ops.runs.models import load_tokenization, split_revision
     from toolformer_ops.storage.file_hashes import file_sha256
 
     release = folder / f"release-{arm}"
     release.mkdir(exist_ok=True)
+    released = [released_text(plan.tool, record, call) for record, call in texts]
     with ReleaseWriter(release) as writer:
-        for text in texts:
+        for text in released:
             writer.write(text)
+    choices = plan.choices(model).part(FinetuningChoices)
+    without_calls = ARMS[arm].without_calls
+    if without_calls:
+        tokenization = load_tokenization(settings, model)
+        with_them, without = (sum(len(tokenization.ids(text)) for text in kind) for kind in zip(
+            *((text.text, text.plain_text) for text in released), strict=True
+        ))  # fmt: skip
+        choices = choices.model_copy(update={"finetune_steps": math.ceil(plan.steps * with_them / without)})
     recipe = FinetuningRecipe(
         release_id=file_sha256(release / "part-00000.parquet")[:16],
         base_model=model_identity(*split_revision(model), settings=settings),
-        choices=plan.choices(model).part(FinetuningChoices),
-        without_calls=arm == "without_calls",
+        choices=choices,
+        without_calls=without_calls,
     )
     place = folder / f"training-{recipe.model_id}"
-    if (place / "model" / "finetuning.json").exists():
-        return place / "model"
-    training = plan.source.training(plan.texts, plan.seed)
-    dev_texts = [item.text for item in plan.source.fresh(64, plan.seed + 1, training)]
-    return train_on_release(settings, recipe, model, release, dev_texts, place).directory
+    if not (place / "model" / "finetuning.json").exists():
+        dev_texts = [item.text for item in plan.source.fresh(DEVELOPMENT_SENTENCES, plan.seed + 1, plan.training)]
+        train_on_release(settings, recipe, model, release, dev_texts, place)
+    (folder / f"tokens-{arm}.json").write_text(json.dumps(tokens_seen(place)), encoding="utf-8")
+    return place / "model"
 
 
-def measure(
-    settings: Settings, base: str, trained: Mapping[str, Path], plan: StudyPlan, file: Path
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Count fresh sentences, written by the model before training and by each arm, with calls; and compare each pair of arms.
+def tokens_seen(training: Path) -> int:
+    """Tokens that a training has read, from the last line of its log."""
+    lines = (training / "model" / "training_log.jsonl").read_text(encoding="utf-8").splitlines()
+    return int(json.loads(lines[-1])["tokens"])
 
-    What was written goes to `file`, one JSON line a text.
+
+def measure(settings: Settings, model: str, plan: StudyPlan, arm: str, folder: Path) -> dict[str, Any]:
+    """Let a model write behind the prompts of fresh sentences, with the tool if it was taught to call, and read plain text.
+
+    Returns what `arm-ARM.json` then holds; `written-ARM.jsonl` has a line a sentence.
     """
     from toolformer_ops.decoding.model import WritingModel
 
-    sentences = plan.source.fresh(plan.test, plan.seed, plan.source.training(plan.texts, plan.seed))
-    prompts = [Prompt(item.prompt, item.date) for item in sentences]
-    plain = DecodingSettings(max_new_tokens=WRITTEN_TOKENS, call_start_rank=0)
-    calling = DecodingSettings(max_new_tokens=WRITTEN_TOKENS)
-    ways = {"before training": WritingModel.load(settings, base, tools=()).write(prompts, plain)}
-    for arm, model in trained.items():
-        if arm == "without_calls":
-            ways[arm] = WritingModel.load(settings, str(model), tools=()).write(prompts, plain)
-        else:
-            ways[arm] = WritingModel.load(settings, str(model), tools=(plan.tool,)).write(prompts, calling)
-    right = {way: [item.is_right(text.without_calls) for item, text in zip(sentences, texts, strict=True)]
-             for way, texts in ways.items()}  # fmt: skip
-    with file.open("w", encoding="utf-8") as out:
-        for way, texts in ways.items():
-            for item, text, hit in zip(sentences, texts, right[way], strict=True):
-                called = [call.input for call in text.calls if call.result is not None]
-                line = {
-                    "way": way,
-                    "prompt": item.prompt,
-                    "date": item.date.isoformat() if item.date else None,
-                    "written": text.text,
-                    "answer": item.answer,
-                    "right": hit,
-                    "kind": item.kind,
-                    "called": called[0] if called else None,
-                    "held_out": item.held_out,
-                }
-                out.write(json.dumps(line) + "\n")
-    measured = [counted(way, sentences, texts) for way, texts in ways.items()]
-    differences = [compared(right, *pair) for pair in itertools.combinations(trained, 2)]
-    return measured, differences
+    kept = folder / f"arm-{arm}.json"
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return found
+    calls = arm != BEFORE and not ARMS[arm].without_calls
+    writing = WritingModel.load(settings, model, tools=(plan.tool,) if calls else ())
+    sentences = plan.source.fresh(plan.test, plan.seed, plan.training)
+    decoding = DecodingSettings(max_new_tokens=WRITTEN_TOKENS)
+    if not calls:
+        decoding = replace(decoding, call_start_rank=0)
+    started = time.process_time()
+    written = writing.write([Prompt(item.prompt, item.date) for item in sentences], decoding)
+    seconds = time.process_time() - started
+    losses = writing.language_model.text_losses(plain_texts())
+    with (folder / f"written-{arm}.jsonl").open("w", encoding="utf-8") as out:
+        out.writelines(json.dumps(line_of(item, text)) + "\n" for item, text in zip(sentences, written, strict=True))
+    tokens = folder / f"tokens-{arm}.json"
+    found = {
+        "arm": arm,
+        **counted(sentences, written),
+        "perplexity": math.exp(sum(loss.nats for loss in losses) / sum(loss.tokens for loss in losses)),
+        "tokens_seen": json.loads(tokens.read_text(encoding="utf-8")) if tokens.exists() else 0,
+        "writing_cpu_seconds": round(seconds, 2),
+    }
+    unfinished = kept.with_suffix(".part")
+    unfinished.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    unfinished.replace(kept)
+    return found
 
 
-def counted(way: str, sentences: Sequence[Sentence], written: Sequence[WrittenText]) -> dict[str, Any]:
-    """How one way of writing did: right ones with their 95 % interval, texts with a result; both also on held-out templates."""
+def line_of(sentence: Sentence, text: WrittenText) -> dict[str, Any]:
+    """What is kept of one sentence."""
+    called = [call.input for call in text.calls if call.result is not None]
+    return {
+        "prompt": sentence.prompt,
+        "date": sentence.date.isoformat() if sentence.date else None,
+        "written": text.text,
+        "answer": sentence.answer,
+        "right": sentence.is_right(text.without_calls),
+        "kind": sentence.kind,
+        "called": called[0] if called else None,
+        "held_out": sentence.held_out,
+    }
+
+
+def counted(sentences: Sequence[Sentence], written: Sequence[WrittenText]) -> dict[str, Any]:
+    """How one model did: which sentences are right, how many have a result of a call; both also on held-out templates."""
     right = [item.is_right(text.without_calls) for item, text in zip(sentences, written, strict=True)]
     called = [any(call.result is not None for call in text.calls) for text in written]
     held_out = [item.held_out for item in sentences]
     all_of = Counter(item.kind for item in sentences)
     right_of = Counter(item.kind for item, hit in zip(sentences, right, strict=True) if hit)
-    interval = wilson_interval(sum(right), len(right))
     return {
-        "way": way,
-        "right": sum(right),
-        "of": len(right),
-        "interval": [interval.low, interval.high],
+        "right": right,
         "called": sum(called),
+        "held_out": sum(held_out),
         "right_held_out": sum(hit and out for hit, out in zip(right, held_out, strict=True)),
         "called_held_out": sum(hit and out for hit, out in zip(called, held_out, strict=True)),
-        "by_kind": {kind: f"{right_of[kind]} of {count}" for kind, count in sorted(all_of.items())},
+        "by_kind": {kind: [right_of[kind], count] for kind, count in sorted(all_of.items())},
     }
 
 
-def compared(right: Mapping[str, Sequence[bool]], first: str, second: str) -> dict[str, Any]:
-    """The difference of two arms' shares of right answers on the same sentences, with its 95 % interval."""
-    found = paired_difference(right[first], right[second])
-    return {
-        "first": first,
-        "second": second,
-        "difference": found.difference,
-        "interval": [found.interval.low, found.interval.high],
-        "p_value": found.p_value,
-    }
+@functools.cache
+def plain_texts() -> list[str]:
+    """Summaries of the demo's Wikipedia, in which no arm is trained: how well a model still reads plain text."""
+    with tempfile.TemporaryDirectory() as folder:
+        records = Path(folder) / "kilt.jsonl"
+        write_kilt_records(records)
+        return [document.text for document in wikipedia_documents(records, WIKIPEDIA_DOCUMENTS)]
 
 
-def study_tables(found: dict[str, Any]) -> list[Any]:
-    """What was measured, as tables of rich."""
-    from rich.table import Table
+def with_wiki_index(settings: Settings, folder: Path) -> Settings:
+    """The settings with an index of the demo's Wikipedia in the folder, built unless it is there."""
+    from toolformer_ops.tools.retrieval.index_build import build
 
-    arms = Table(
-        title=f"{found['plan']['tool']}: {found['plan']['test']} fresh sentences",
-        caption=f"each arm trained on {found['examples_an_arm']} texts",
-    )
-    for column in ("writes", "right", "95 %", "calls", "right, new templates", "calls, new templates", "right by kind"):
-        arms.add_column(column)
-    for item in found["measured"]:
-        low, high = item["interval"]
-        by_kind = ", ".join(f"{kind} {text}" for kind, text in item["by_kind"].items())
-        numbers = (item["right"], f"{low:.2f} to {high:.2f}", item["called"])
-        arms.add_row(item["way"], *map(str, (*numbers, item["right_held_out"], item["called_held_out"])), by_kind)
-    pairs = Table(title="Differences of shares, paired")
-    for column in ("first", "second", "first minus second", "95 %", "McNemar's p"):
-        pairs.add_column(column)
-    for item in found["differences"]:
-        low, high = item["interval"]
-        cells = (f"{item['difference']:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{item['p_value']:.3f}")
-        pairs.add_row(item["first"], item["second"], *cells)
-    return [arms, pairs]
+    records = folder / "kilt.jsonl"
+    if not records.exists():
+        write_kilt_records(records)
+    build(lambda: records.open("rb"), records.as_uri(), folder / "wiki_index", settings.search_threads)
+    return settings.model_copy(update={"wiki_index": str(folder / "wiki_index")})

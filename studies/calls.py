@@ -1,0 +1,207 @@
+"""What a seed of a study computes once and all its arms share: every call of every text, with its losses token by token.
+
+    annotate   the factory's method on the texts: all calls that have a result, with their losses (`annotated.jsonl`)
+    inform     of the calls that the paper's rule keeps, how much less their own result loses than other calls' results in its
+               place; of every call, the log probabilities of the ten tokens behind it (`calls.jsonl`)
+
+Both continue where they were killed. Nothing is pruned, so that every rule can choose among all calls.
+"""
+
+import functools
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.call_syntax import call_with_result, call_without_result
+from toolformer_ops.config import Settings
+from toolformer_ops.language_model.losses import SCORED_TOKENS
+from toolformer_ops.records import Document, PlacedCall
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.tools.base import Tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.annotation.placebo import JudgedCall
+    from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+
+PLACEBOS = 3
+TEXTS_TOGETHER = 16
+ANNOTATED = "annotated.jsonl"
+CALLS = "calls.jsonl"
+PREFIXES = ("without_call", "without_result", "with_result")
+
+Record = dict[str, Any]
+"""A text with its `calls`, each as `toolformer-ops annotate` prints it."""
+
+
+def annotate(
+    settings: Settings, tool: Tool, choices: RunChoices, documents: Sequence[Document], folder: Path
+) -> list[Record]:
+    """Return one record a text, with all its `calls` that have a result; what the folder holds already is not annotated again."""
+    from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
+    from toolformer_ops.on_a_file.annotator import Annotator
+    from toolformer_ops.runs.models import load_scoring_model
+
+    load = functools.cache(lambda: load_scoring_model(settings, choices.model))
+    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=load)
+
+    def annotated(group: Sequence[Document]) -> list[Record]:
+        calls: dict[str, list[dict[str, Any]]] = {str(document.document_id): [] for document in group}
+        paragraphs = [part for item in group for part in kept_paragraphs(item, filter_document(tool, item, choices))]
+        for paragraph in annotator.annotate(paragraphs):
+            for line in paragraph.lines:
+                calls[line["document_id"]].append(line)
+        return [
+            {"document_id": str(item.document_id), "text": item.text, "calls": calls[str(item.document_id)]}
+            for item in group
+        ]
+
+    return _continued(folder / ANNOTATED, documents, annotated, "annotated")
+
+
+def inform(settings: Settings, choices: RunChoices, annotated: Sequence[Record], folder: Path) -> list[Record]:
+    """Return the records with what is known of each call besides its losses.
+
+    information   nats, of a call that the paper's rule keeps; None of another, or if no other call has another result
+    log_p         by prefix of `PREFIXES` and `with_placebo`: natural logarithms of the up to ten tokens behind the call, in order;
+                  the placebo is the result of a call of another text (None if there is none)
+    in_place      L(e(c, "")) and L(e(c, r)) with the call in its place in the text and not before all of it; None if the
+                  vocabulary has a token across the border
+    """
+    from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
+    from toolformer_ops.on_a_file.annotator import judged_call_of
+    from toolformer_ops.runs.models import load_scoring_model
+    from toolformer_ops.runs.placebo_pools import Pool
+
+    every = [judged_call_of(call) for record in annotated for call in record["calls"]]
+    pool = Pool.of_calls(
+        ((call.call_id, call.document_id, str(call.scored.result)) for call in every if call.has_losses),
+        PlaceboChoices(placebos=PLACEBOS, placebo_sample=0),
+    )
+    draw = PlaceboDraw(pool)
+    load = functools.cache(lambda: load_scoring_model(settings, choices.model))
+
+    def informed(group: Sequence[Record]) -> list[Record]:
+        # 1. Information, as the factory computes it.
+        kept = [(record["text"], [call for call in record["calls"] if call["kept"]]) for record in group]
+        judged = [(text, [judged_call_of(call) for call in calls]) for text, calls in kept]
+        found = score_placebos(load, choices, judged, draw)
+        known = {
+            call["call_id"]: information(placebos)
+            for (_, calls), of_text in zip(kept, found, strict=True)
+            for call, placebos in zip(calls, of_text, strict=True)
+        }
+        # 2. Token by token, with a placebo beside each result, and in place.
+        of_group = [(record["text"], [judged_call_of(call) for call in record["calls"]]) for record in group]
+        log_p = _log_probabilities(load, of_group, draw)
+        in_place = _losses_in_place(load, of_group)
+        return [
+            {
+                **record,
+                "calls": [
+                    {
+                        **call,
+                        "information": known.get(call["call_id"]),
+                        "log_p": next(log_p),
+                        "in_place": next(in_place),
+                    }
+                    for call in record["calls"]
+                ],
+            }
+            for record in group
+        ]
+
+    return _continued(folder / CALLS, annotated, informed, "informed")
+
+
+def _log_probabilities(
+    load: "Callable[[], LanguageModel]",
+    texts: "Sequence[tuple[str, Sequence[JudgedCall]]]",
+    draw: Any,
+) -> Iterator[dict[str, list[float] | None]]:
+    """Of each call of the texts, in order: `log_p` of `inform`.
+
+    The prefix stands before the whole text, so the tokens from the sixth on are those that a call with the same prefix would be
+    scored by, were it five tokens later: two passes of the engine's own scoring give ten tokens.
+    """
+    # 1. Each call with its own result and with another, at both places.
+    placed: list[list[dict[str, list[PlacedCall]]]] = []
+    for text, calls in texts:
+        tokens = len(load().tokenize(text).ids) if calls else 0
+        of_text = []
+        for call in calls:
+            results = {"with_result": str(call.scored.result)}
+            for other in draw.of_call(call, 1):
+                results["with_placebo"] = other.result
+            places = [token for token in (call.token, call.token + SCORED_TOKENS) if token < tokens]
+            of_text.append(
+                {name: [PlacedCall(token, call.call, result) for token in places] for name, result in results.items()}
+            )
+        placed.append(of_text)
+    # 2. All at once.
+    asked = [
+        (text, [item for of_call in of_text for items in of_call.values() for item in items])
+        for (text, _), of_text in zip(texts, placed, strict=True)
+        if of_text
+    ]
+    found = iter(load().score_texts(asked) if asked else [])
+    # 3. The tokens of the second place behind those of the first.
+    for of_text in placed:
+        losses = iter(next(found) if of_text else [])
+        for of_call in of_text:
+            log_p: dict[str, list[float] | None] = {**dict.fromkeys(PREFIXES), "with_placebo": None}
+            for name, items in of_call.items():
+                tokens_of = [next(losses).token_log_probabilities for _ in items]
+                for prefix in PREFIXES if name == "with_result" else ("with_result",):
+                    values = [value for part in tokens_of if part for value in getattr(part, prefix)]
+                    log_p[prefix if name == "with_result" else name] = values
+            yield log_p
+
+
+def _losses_in_place(
+    load: "Callable[[], LanguageModel]", texts: "Sequence[tuple[str, Sequence[JudgedCall]]]"
+) -> Iterator[dict[str, float] | None]:
+    """Of each call of the texts, in order: `in_place` of `inform`."""
+    asked: list[tuple[str, list[int]]] = []
+    for text, calls in texts:
+        starts = load().tokenize(text).starts if calls else ()
+        for call in calls:
+            place = starts[call.token]
+            for written in (call_without_result(call.call), call_with_result(call.call, str(call.scored.result))):
+                woven = f"{text[:place]} {written}{text[place:]}"
+                behind = load().tokenize(woven).starts
+                token = place + 1 + len(written)
+                asked.append((woven, [behind.index(token)] if token in behind else []))
+    losses = load().losses_without_call(asked) if asked else []
+    pairs = zip(losses[::2], losses[1::2], strict=True)
+    for without_result, with_result in pairs:
+        if without_result and with_result:
+            yield {"without_result": without_result[0], "with_result": with_result[0]}
+        else:
+            yield None
+
+
+def _continued(
+    file: Path, items: Sequence[Any], work: Callable[[Sequence[Any]], list[Record]], done_word: str
+) -> list[Record]:
+    """Return the records of all items, those of `file` and then those of `work`, which is given `TEXTS_TOGETHER` at once.
+
+    What was left is cut to whole groups, so that the rest is computed in the same batches.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    if len(whole) < len(items):
+        whole = whole[: len(whole) - len(whole) % TEXTS_TOGETHER]
+    if len(whole) < len(lines):
+        file.write_text("".join(whole), encoding="utf-8")
+    done = [json.loads(line) for line in whole]
+    for first in range(len(done), len(items), TEXTS_TOGETHER):
+        records = work(items[first : first + TEXTS_TOGETHER])
+        with file.open("a", encoding="utf-8") as out:
+            out.writelines(json.dumps(record) + "\n" for record in records)
+        done += records
+        logger.info("%s %d of %d texts", done_word, len(done), len(items))
+    return done
