@@ -118,7 +118,7 @@ def test_the_command_writes_and_refuses_a_format_that_is_not_known(release: Path
     assert json.loads(CliRunner().invoke(app, [*command, "chat"]).stdout)["conversations"] == 3
     refused = CliRunner().invoke(app, [*command, "alpaca"]).exception
     assert isinstance(refused, UsageError)
-    assert "--format: expected one of chat, found 'alpaca'." in str(refused)
+    assert "--format: expected one of chat, preference, preference-text, found 'alpaca'." in str(refused)
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["annotate", "posts.jsonl", "--tool", "Calculator"], 2, "", NO_MODEL),
     (["estimate", "posts.jsonl"], 2, "", NO_MODEL),
     (["parameters"], 0, '"sampling_threshold"', ""),
-    (["export", "release", "out", "--format", "csv"], 2, "", "--format: expected one of chat, found 'csv'."),
+    (["export", "release", "out", "--format", "csv"], 2, "", "--format: expected one of chat, preference,"),
     (["export", "release", "out"], 2, "", "expected"),
     (["run", "posts.jsonl", "--attach", "run-1"], 2, "", "--attach"),
     (["stage", "no-such-stage"], 2, "", "No such command 'no-such-stage'"),

@@ -17,7 +17,7 @@ import typer
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
 
-EXPORT_FORMATS = ("chat",)
+EXPORT_FORMATS = ("chat", "preference", "preference-text")
 
 app = typer.Typer()
 
@@ -228,9 +228,23 @@ def export(
     release: Annotated[str, typer.Argument(help="A release: its folder, or its s3:// address.")],
     out: Annotated[str, typer.Argument(help="Where to write: a .jsonl file or a folder, local or s3://.")],
     export_format: Annotated[
-        str, typer.Option("--format", help="chat: messages with tools and tool results, as JSON Lines.")
+        str,
+        typer.Option(
+            "--format",
+            help="chat: messages with tools and tool results. preference: pairs of a chosen and a rejected call, as messages; "
+            "preference-text: the same as plain text. All are JSON Lines.",
+        ),
     ] = "chat",
-    seed: Annotated[int, typer.Option(help="Another seed chooses other openings of the texts.", min=0)] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Another seed chooses other openings of the texts, and other refusals and pairs.", min=0)
+    ] = 0,
+    with_refusals: Annotated[
+        float,
+        typer.Option(
+            "--with-refusals",
+            help="With chat: the share of conversations that call no tool, of texts in which calls were tried and none helped.",
+        ),
+    ] = 0.0,
     model: Annotated[
         str,
         typer.Option(
@@ -240,15 +254,24 @@ def export(
         ),
     ] = "",
 ) -> None:
-    """Write a release as chat messages with tools, as chat templates and TRL take them; print what was written as JSON.
+    """Write a release for trainers such as TRL's, as conversations or pairs of calls; print what was written as JSON.
 
     Example: toolformer-ops export --format chat s3://toolformer/releases/0123456789abcdef chat/
     """
     if export_format not in EXPORT_FORMATS:
         raise UsageError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
     from toolformer_ops.release.chat_export import export_chat
+    from toolformer_ops.release.preference_export import export_preferences
 
-    typer.echo(json.dumps(asdict(export_chat(load_settings(), release, out, seed, model)), indent=2))
+    found: Any
+    if export_format == "chat":
+        found = export_chat(load_settings(), release, out, seed, model, with_refusals)
+    elif with_refusals:
+        raise UsageError("--with-refusals: expected --format chat with it, found another format.")
+    else:
+        plain = export_format == "preference-text"
+        found = export_preferences(load_settings(), release, out, seed, model, plain=plain)
+    typer.echo(json.dumps(asdict(found), indent=2))
 
 
 @app.command("runs")

@@ -9,25 +9,37 @@ A release is JSON Lines with the columns `messages` and `tools`, and not Parquet
 messages and every call with all arguments of all calls, filled up with nulls, and templates then render a null.
 Needs no model, no template and no database; the template of a model that is named is tried, since some drop tools or calls without
 an error (SmolLM2's does). Writes over no file, and writes nothing if the same content is there already.
+
+With refusals, a share of the conversations offers the tools and calls none: texts of the release's run in which calls were tried
+and none saved anything. They come from Postgres, and a card beside the file says which they are. The rows are in the order of the
+texts' ids, which are hashes of the texts.
 """
 
+import contextlib
 import hashlib
+import heapq
 import json
 import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from sqlalchemy import Connection, Row
 
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, ObjectNotFoundError, UsageError
+from toolformer_ops.errors import ModelError, NoResultError, ObjectNotFoundError, UsageError
+from toolformer_ops.release.card import markdown
+from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.models import split_revision
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import file_sha256
 from toolformer_ops.storage.publication import ObjectStore, registered_sha256
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -50,15 +62,12 @@ def conversation(text: ReleasedText, seed: int) -> list[Message]:
     """The messages: user, then assistant, tool, assistant, and so on; the last is the assistant's, which may be empty."""
     cut = opening_end(text, seed)
     plain, calls = text.all_calls()
-    opening = plain[:cut]
-    messages: list[Message] = [{"role": "user", "content": f"{CONTINUE}{opening}" if opening else WRITE}]
+    messages = [user_turn(plain[:cut])]
     for number, woven in enumerate(calls, start=1):
         call, written = woven.call, plain[cut : woven.position_char]
         cut = woven.position_char
         call_id = f"call{number:05d}"
-        arguments = get_tool(call.tool).arguments(call.input)
-        tool_call = {"id": call_id, "type": "function", "function": {"name": call.tool, "arguments": arguments}}
-        messages.append({"role": "assistant", "content": written, "tool_calls": [tool_call]})
+        messages.append(call_turn(written, call, call_id))
         messages.append({"role": "tool", "tool_call_id": call_id, "name": call.tool, "content": woven.result})
     messages.append({"role": "assistant", "content": plain[cut:]})
     return messages
@@ -71,10 +80,27 @@ def opening_end(text: ReleasedText, seed: int) -> int:
     and the text's id alone.
     """
     plain, calls = text.all_calls()
-    before_first_call = plain[: calls[0].position_char] if calls else ""
-    ends = [0, *(match.end() for match in _WORD_END.finditer(f"{before_first_call} "))]
-    digest = hashlib.sha256(f"{seed} {text.document_id}".encode("ascii")).digest()
+    return drawn_end(plain[: calls[0].position_char] if calls else "", text.document_id, seed)
+
+
+def drawn_end(before: str, document_id: uuid.UUID, seed: int) -> int:
+    """The start or the end of a word of `before`, the beginning of a text: `opening_end` says which."""
+    ends = [0, *(match.end() for match in _WORD_END.finditer(f"{before} "))]
+    digest = hashlib.sha256(f"{seed} {document_id}".encode("ascii")).digest()
     return ends[int.from_bytes(digest[:8]) % len(ends)]
+
+
+def user_turn(opening: str) -> Message:
+    """The instruction, with the opening if there is one."""
+    return {"role": "user", "content": f"{CONTINUE}{opening}" if opening else WRITE}
+
+
+def call_turn(written: str, call: Call, call_id: str) -> Message:
+    """The assistant writes something, and calls a tool."""
+    function = {"name": call.tool, "arguments": get_tool(call.tool).arguments(call.input)}
+    return {
+        "role": "assistant", "content": written, "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }  # fmt: skip
 
 
 def plain_text(messages: Iterable[Message]) -> str:
@@ -108,6 +134,8 @@ class ChatExport:
     """Of the file: a path, or s3://."""
     conversations: int
     """One a text."""
+    refusals: int
+    """Of these, those that call no tool."""
     calls: int
     sha256: str
     """Of the file's content."""
@@ -162,25 +190,30 @@ def template_warnings(settings: Settings, model: str, tools: list[dict[str, Any]
     )
 
 
-def export_chat(settings: Settings, release: str, out: str, seed: int, model: str = "") -> ChatExport:
-    """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
+@dataclass(frozen=True)
+class OpenedRelease:
+    """A release's files on this disk, and what a model that learns from them is offered."""
 
-    The chat template of `model`, or else of the setting default_model, is tried first; what it would lose is a warning.
+    folder: Path
+    tools: list[dict[str, Any]]
+    """Schemas of all tools that the release calls, so that a model learns to choose among them."""
+    warnings: tuple[str, ...]
+    """What the chat template of the model would lose."""
 
-    Raises:
-        ModelError: there is no such `model`.
-        UsageError: there is no release, or another file is at `out`.
-        ToolError: the release calls a tool that is not installed.
-        ConfigurationError: an s3:// address is not in the bucket of the settings.
-        ObjectStoreError: S3 cannot be read or written.
+
+@contextlib.contextmanager
+def opened_release(
+    settings: Settings, release: str, model: str, *, tries_template: bool = True
+) -> Iterator[OpenedRelease]:
+    """The release at `release` (a folder or s3://) until the end of the block; files from S3 are checked against their hashes.
+
+    If it `tries_template`, that is the chat template of `model`, or else of the setting default_model.
     """
-    address = out if out.endswith(".jsonl") else f"{out.rstrip('/')}/{FILE_NAME}"
-    with tempfile.TemporaryDirectory(prefix="chat-export-") as scratch:
-        # 1. The release's files on disk, checked against their hashes if they come from S3.
+    with tempfile.TemporaryDirectory(prefix="export-") as scratch:
+        # 1. The files.
         folder = Path(release)
         if release.startswith(_S3):
-            store, folder = ObjectStore(settings), Path(scratch) / "release"
-            uri = release.rstrip("/").removesuffix("/manifest.json")
+            store, folder, uri = ObjectStore(settings), Path(scratch), _uri(release)
             try:
                 store.fetch(store.key_of(uri), folder, registered_sha256(settings, uri))
             except ObjectNotFoundError as error:
@@ -192,12 +225,12 @@ def export_chat(settings: Settings, release: str, out: str, seed: int, model: st
                 f"RELEASE: expected a folder with part-*.parquet or the s3:// address of a release, found {found} at "
                 f"{release}. `dataset_releases.uri` holds the addresses."
             )
-        # 2. The tools: every conversation offers all that the release calls, so that a model learns to choose among them.
+        # 2. The tools.
         called = (names for part in parts for names in pq.read_table(part, columns=["tools"])["tools"].to_pylist())
         tools = tool_schemas({name for names in called for name in names})
         warnings: tuple[str, ...] = ()
         try:
-            if address_of_model := model or settings.default_model:
+            if tries_template and (address_of_model := model or settings.default_model):
                 warnings = template_warnings(settings, address_of_model, tools)
         except ModelError as error:
             if model:
@@ -205,22 +238,138 @@ def export_chat(settings: Settings, release: str, out: str, seed: int, model: st
             logger.info("no chat template is tried: %s", error)
         for warning in warnings:
             logger.warning("%s", warning)
-        # 3. The file, and from there to where it is to be.
-        file = Path(scratch) / FILE_NAME
-        conversations = calls = 0
-        with file.open("w", encoding="utf-8", newline="\n") as lines:
-            for text in read_release(folder):
-                row = {"messages": conversation(text, seed), "tools": tools}
-                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
-                conversations += 1
+        yield OpenedRelease(folder, tools, warnings)
+
+
+def _uri(release: str) -> str:
+    return release.rstrip("/").removesuffix("/manifest.json")
+
+
+def run_of_release(connection: Connection, release: str) -> tuple[str, str]:
+    """The ids of the release at this s3:// address and of the run that made it first.
+
+    Raises:
+        UsageError: the database does not know it, or its texts hold calls of an earlier release.
+    """
+    found = database.fetch_all(connection, queries.exports.run_of_release, uri=_uri(release))
+    if not found or found[0].chained_release_id is not None:
+        raise UsageError(
+            "RELEASE: expected the s3:// address of a release in `dataset_releases`, since the calls that were not kept are in "
+            f"Postgres, found {'a release of chains' if found else 'none'} at {release}."
+        )
+    return found[0].release_id, found[0].run_id
+
+
+def export_chat(
+    settings: Settings, release: str, out: str, seed: int, model: str = "", refusal_share: float = 0.0
+) -> ChatExport:
+    """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
+
+    The chat template of `model`, or else of the setting default_model, is tried first; what it would lose is a warning.
+    `refusal_share` of the conversations call no tool, in [0, 1), or fewer if the release's run has fewer texts for them.
+
+    Raises:
+        ModelError: there is no such `model`.
+        UsageError: there is no release, or another file is at `out`; refusals are asked for, and the database does not know it.
+        NoResultError: refusals are asked for, and no text gives one.
+        ToolError: the release calls a tool that is not installed.
+        ConfigurationError: an s3:// address is not in the bucket of the settings.
+        ObjectStoreError: S3 cannot be read or written.
+    """
+    if not 0 <= refusal_share < 1:
+        raise UsageError(f"--with-refusals: expected a share from 0 to below 1, found {refusal_share}.")
+    with opened_release(settings, release, model) as opened, contextlib.ExitStack() as stack:
+        calls = 0
+
+        def conversations() -> Iterator[tuple[uuid.UUID, list[Message]]]:
+            nonlocal calls
+            for text in read_release(opened.folder):
                 calls += len(text.calls)
+                yield text.document_id, conversation(text, seed)
+
+        texts = sum(pq.read_metadata(part).num_rows for part in opened.folder.glob("part-*.parquet"))
+        messages: Iterator[tuple[uuid.UUID, list[Message]]] = conversations()
+        card, refusals = "", 0
+        if refusal_share:
+            connection = stack.enter_context(database.transaction(database.connect(settings)))
+            release_id, run_id = run_of_release(connection, release)
+            wanted = max(1, round(texts * refusal_share / (1 - refusal_share)))
+            chosen, tried = _texts_without_help(connection, run_id, wanted, seed)
+            refusals = len(chosen)
+            messages = heapq.merge(messages, _refusals(connection, chosen, seed), key=lambda row: row[0])
+            card = markdown(
+                Path(__file__).with_name("refusals_card.md.jinja"),
+                release_id=release_id, run_id=run_id, seed=seed, texts=texts, wanted=wanted, refusals=refusals, tried=tried,
+            )  # fmt: skip
+        rows = ({"messages": found, "tools": opened.tools} for _, found in messages)
+        address, sha256, written = write_rows(settings, out, rows, lambda: card)
+        warnings = opened.warnings
+    outcome = "wrote" if written else "found the same"
+    logger.info(
+        "%s %d conversations with %d calls, and %d with none: %s", outcome, texts, calls, refusals, address,
+    )  # fmt: skip
+    return ChatExport(
+        address=address, conversations=texts + refusals, refusals=refusals, calls=calls, sha256=sha256, written=written,
+        warnings=warnings,
+    )  # fmt: skip
+
+
+def _texts_without_help(
+    connection: Connection, run_id: str, at_most: int, seed: int
+) -> tuple[list[Row[Any]], dict[str, int]]:
+    """Texts of a run in which no call saves anything, each with the place of its first call; and how many were tried.
+
+    Raises:
+        NoResultError: there is none.
+    """
+    database.execute(connection, queries.exports.tried_texts, run_id=run_id)
+    [counts] = database.fetch_all(connection, queries.exports.tried_counts)
+    tried = counts._asdict()
+    if not tried["without_help"]:
+        raise NoResultError(
+            f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves anything, found none: "
+            f"{tried['tried']} texts have scored calls, {tried['with_kept_call']} of them a kept one, {tried['may_help']} others "
+            "one that may save something. Nothing was written; more or other texts may have some."
+        )
+    return database.fetch_all(connection, queries.exports.texts_without_help, seed=seed, texts=at_most), tried
+
+
+def _refusals(
+    connection: Connection, chosen: Sequence[Row[Any]], seed: int
+) -> Iterator[tuple[uuid.UUID, list[Message]]]:
+    """The conversations of texts without a call; the opening ends before the first place at which a call was tried."""
+    for start in range(0, len(chosen), PAGE_TEXTS):
+        first_chars = {row.document_id: row.first_char for row in chosen[start : start + PAGE_TEXTS]}
+        for row in database.fetch_all(connection, queries.exports.texts, document_ids=list(first_chars)):
+            cut = drawn_end(row.text[: first_chars[row.document_id]], row.document_id, seed)
+            yield row.document_id, [user_turn(row.text[:cut]), {"role": "assistant", "content": row.text[cut:]}]
+
+
+def write_rows(
+    settings: Settings, out: str, rows: Iterable[dict[str, Any]], card: Callable[[], str]
+) -> tuple[str, str, bool]:
+    """Write rows to `out`, and a card beside them unless it is empty: address and hash of the file, and whether it is new.
+
+    The card is asked for after the last row; nothing is written if it raises. In a folder it is README.md, beside `NAME.jsonl`
+    it is `NAME.md`.
+
+    Raises:
+        UsageError: another file or card is there.
+    """
+    is_file = out.endswith(".jsonl")
+    address = out if is_file else f"{out.rstrip('/')}/{FILE_NAME}"
+    card_address = f"{out.removesuffix('.jsonl')}.md" if is_file else f"{out.rstrip('/')}/README.md"
+    with tempfile.TemporaryDirectory(prefix="export-") as scratch:
+        file = Path(scratch) / FILE_NAME
+        with file.open("w", encoding="utf-8", newline="\n") as lines:
+            for row in rows:
+                lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+        (card_file := Path(scratch) / "card.md").write_text(card(), encoding="utf-8")
         written = _put_if_absent(settings, file, address)
         sha256 = file_sha256(file)
-    outcome = "wrote" if written else "found the same"
-    logger.info("%s %d conversations with %d calls: %s", outcome, conversations, calls, address)
-    return ChatExport(
-        address=address, conversations=conversations, calls=calls, sha256=sha256, written=written, warnings=warnings
-    )
+        if card_file.stat().st_size:
+            _put_if_absent(settings, card_file, card_address)
+    return address, sha256, written
 
 
 def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
@@ -246,7 +395,7 @@ def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
         same = target.is_file() and file_sha256(target) == file_sha256(file)
     if not same:
         raise UsageError(
-            f"OUT: expected nothing or this very export at {address}, found something else. Nothing was written; choose another "
+            f"OUT: expected nothing or this very export at {address}, found something else. It stays as it is; choose another "
             "place, or remove what is there."
         )
     return False

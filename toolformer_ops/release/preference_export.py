@@ -1,0 +1,205 @@
+"""A release as pairs for preference optimisation (DPO): the same opening, with a chosen and a rejected continuation.
+
+The shapes are those of TRL's preference data sets with an explicit prompt (huggingface.co/docs/trl/dataset_formats): messages, with
+`tools`, or plain text. A row also says which pair it is, its margin in nats (the column that TRL's reward trainer reads), and the
+calls, by id.
+
+A released call is chosen over a call that the run did not keep, at its place or else anywhere in its text, by what each saves. In
+each text, going on without a call is also chosen over a call that makes what follows less likely. Other calls of the text are left
+out of both continuations, as they were when the losses were computed. A continuation ends with its call, since its result is not
+the model's own; one without a call ends with the text.
+
+Rejected calls are in Postgres alone, so the release must be one of this database. At most `PAGE_TEXTS` texts are in memory.
+"""
+
+import hashlib
+import itertools
+import logging
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from toolformer_ops.call_syntax import ARROW, Call
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import NoResultError
+from toolformer_ops.release.card import markdown
+from toolformer_ops.release.chat_export import (
+    call_turn,
+    drawn_end,
+    opened_release,
+    run_of_release,
+    user_turn,
+    write_rows,
+)
+from toolformer_ops.release.choosing import PAGE_TEXTS
+from toolformer_ops.release.format import ReleasedText, read_release
+from toolformer_ops.storage import database, queries
+
+logger = logging.getLogger(__name__)
+
+COMPARED = SAME_PLACE, SAME_TEXT, NO_CALL = "same_place", "same_text", "no_call"
+"""What is compared: two calls at one place, two calls of one text, no call with a call."""
+
+
+@dataclass(frozen=True)
+class PreferenceExport:
+    """What was written."""
+
+    address: str
+    """Of the file: a path, or s3://."""
+    pairs: dict[str, int]
+    """How many, by what is compared."""
+    sha256: str
+    """Of the file's content."""
+    written: bool
+    """False if the same content was there already."""
+    warnings: tuple[str, ...] = ()
+    """What the chat template of the model would lose."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two continuations of a text."""
+
+    compared: str
+    chosen: Row[Any] | None
+    """A call as `exports.calls_of_texts` returns it; None: no call."""
+    rejected: Row[Any]
+    margin: float
+    """What the chosen one saves beyond the rejected one, nats: at least so much, where the rejected call's losses are bounds."""
+
+
+def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], seed: int) -> list[Pair]:
+    """The pairs of one text: at most one for each released call, by place, then one without a call.
+
+    Of several rejected calls that would do, the one with the smallest hash of seed and ids is taken.
+    """
+
+    def drawn(calls: Sequence[Row[Any]], against: str) -> Row[Any]:
+        return min(calls, key=lambda call: hashlib.sha256(f"{seed} {against} {call.call_id}".encode()).digest())
+
+    pairs = []
+    for kept in released:
+        worse = [call for call in rejected if call.bound < kept.bound]
+        at_place = [call for call in worse if call.position_char == kept.position_char]
+        if worse:
+            call = drawn(at_place or worse, kept.call_id)
+            pairs.append(Pair(SAME_PLACE if at_place else SAME_TEXT, kept, call, kept.bound - call.bound))
+    if harmful := [call for call in rejected if call.loss_with_result > call.loss_without_call]:
+        call = drawn(harmful, NO_CALL)
+        pairs.append(Pair(NO_CALL, None, call, call.loss_with_result - call.loss_without_call))
+    return pairs
+
+
+def row_of_pair(text: ReleasedText, pair: Pair, seed: int, tools: Sequence[dict[str, Any]] | None) -> dict[str, Any]:
+    """A row: messages with `tools`; plain text, which ends at the arrow of a call, if that is None.
+
+    The prompt of messages ends at a word before both calls, drawn as in the chat export; that of plain text at the first of them.
+    """
+    plain = text.plain_text
+    first = min(call.position_char for call in (pair.chosen, pair.rejected) if call)
+    cut = first if tools is None else drawn_end(plain[:first], text.document_id, seed)
+
+    def continuation(call: Row[Any] | None) -> Any:
+        written = plain[cut : call.position_char if call else None]
+        if tools is not None:
+            turn = call_turn(written, Call(call.tool, call.call_input), "call00001") if call else None
+            return [turn or {"role": "assistant", "content": written}]
+        if call is None:
+            return written
+        space = " " if plain[call.position_char : call.position_char + 1].isspace() else ""
+        return f"{written}{space}[{Call(call.tool, call.call_input)} {ARROW}"
+
+    row: dict[str, Any] = {
+        "prompt": plain[:cut] if tools is None else [user_turn(plain[:cut])],
+        "chosen": continuation(pair.chosen),
+        "rejected": continuation(pair.rejected),
+        "compared": pair.compared,
+        "margin": pair.margin,
+        "document_id": str(text.document_id),
+        "chosen_call_id": pair.chosen.call_id if pair.chosen else "",
+        "rejected_call_id": pair.rejected.call_id,
+        # Numbers in every row: `datasets` types a column by the first 10 MB, and refuses numbers where these hold nulls alone.
+        "placebos": pair.chosen.placebos if pair.chosen else 0,
+        "placebo_margin": (pair.chosen.information or 0.0) if pair.chosen else 0.0,
+    }
+    return row if tools is None else {**row, "tools": list(tools)}
+
+
+def export_preferences(
+    settings: Settings, release: str, out: str, seed: int, model: str = "", *, plain: bool = False
+) -> PreferenceExport:
+    """Write the pairs of the release at `release` (s3://) to `out` (a .jsonl file or a folder, local or s3://), and their card.
+
+    The chat template of `model`, or else of the setting default_model, is tried first, unless the rows are `plain` text.
+
+    Raises:
+        NoResultError: there is no pair.
+        UsageError, ModelError, ToolError, ConfigurationError, ObjectStoreError: as `export_chat`.
+    """
+    found: Counter[str] = Counter()
+    with (
+        opened_release(settings, release, model, tries_template=not plain) as opened,
+        database.transaction(database.connect(settings)) as connection,
+    ):
+        release_id, run_id = run_of_release(connection, release)
+
+        def card() -> str:
+            pairs = sum(found[compared] for compared in COMPARED)
+            if not pairs:
+                raise NoResultError(
+                    f"expected at least one pair, found none: {found['texts']} texts with {found['released']} released calls, and "
+                    f"{found['rejected']} calls whose loss with their result is known and that the run {run_id} did not keep; "
+                    f"{found['at_the_start']} pairs stand at the start of their text. Nothing was written. With prune_below 0 "
+                    "a run computes the losses of every call."
+                )
+            template = Path(__file__).with_name("preference_card.md.jinja")
+            return markdown(
+                template, release_id=release_id, run_id=run_id, seed=seed, plain=plain, pairs=pairs, found=found
+            )
+
+        tools = None if plain else opened.tools
+        rows = _rows(connection, run_id, opened.folder, seed, tools, found)
+        address, sha256, written = write_rows(settings, out, rows, card)
+    pairs = {compared: found[compared] for compared in COMPARED}
+    logger.info("%s pairs %s: %s", "wrote" if written else "found the same", pairs, address)
+    return PreferenceExport(address=address, pairs=pairs, sha256=sha256, written=written, warnings=opened.warnings)
+
+
+def _rows(
+    connection: Connection,
+    run_id: str,
+    folder: Path,
+    seed: int,
+    tools: Sequence[dict[str, Any]] | None,
+    found: "Counter[str]",
+) -> Iterator[dict[str, Any]]:
+    """The rows of all texts, in their order; counts into `found` what there is and what gives no row."""
+    texts = read_release(folder)
+    while page := list(itertools.islice(texts, PAGE_TEXTS)):
+        released: dict[uuid.UUID, list[Row[Any]]] = defaultdict(list)
+        rejected: dict[uuid.UUID, list[Row[Any]]] = defaultdict(list)
+        for call in database.fetch_all(
+            connection,
+            queries.exports.calls_of_texts,
+            run_id=run_id,
+            document_ids=[text.document_id for text in page],
+            released=[call.call_id for text in page for call in text.calls],
+        ):
+            (released if call.is_released else rejected)[call.document_id].append(call)
+        for text in page:
+            pairs = pairs_of_text(released[text.document_id], rejected[text.document_id], seed)
+            found.update(texts=1, released=len(text.calls), rejected=len(rejected[text.document_id]))
+            found["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
+            for pair in pairs:
+                row = row_of_pair(text, pair, seed, tools)
+                if row["prompt"]:
+                    found[pair.compared] += 1
+                    yield row
+                else:  # a trainer needs a token before the continuations
+                    found["at_the_start"] += 1
