@@ -175,6 +175,11 @@ class Settings(BaseSettings):
         description="Most that one packed file may hold unpacked, as a multiple of its packed size.",
     )
 
+    evaluation_data: str = Field(
+        default="",
+        description="Evaluation data that no release may hold (`decontaminate`): a folder or an s3:// address with one folder a "
+        "data set, as docs/evaluation.md says. Empty: that of the run.",
+    )
     runner: Literal["local", "kubernetes"] = Field(default="local", description="Where GPU and CPU stages run.")
     schedules_dir: Path | None = Field(
         default=None,

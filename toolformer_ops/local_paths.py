@@ -47,7 +47,10 @@ def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
     """
     state = settings.state_dir.resolve()
     roots = [Path(root).expanduser().resolve() for root in (settings.corpus_roots or "/").split(os.pathsep) if root]
-    of_settings = (settings.default_corpus, settings.default_model, settings.qa_reader_model, settings.translator_model)
+    of_settings = (
+        settings.default_corpus, settings.default_model, settings.qa_reader_model, settings.translator_model,
+        settings.evaluation_data,
+    )  # fmt: skip
     named = [Path(address).resolve() for address in of_settings if address and address.startswith("/")]
     folders = {*roots, *more, *named, DEMO_TEXTS, *(state / place for place in OPEN_PLACES), state}
     holding = [folder for folder in folders if path.is_relative_to(folder)]

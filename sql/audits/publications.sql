@@ -81,6 +81,15 @@ from (
 ) release
 where not is_its_run or not is_its_definition
 
+-- name: releases_do_without_texts_that_they_leave_out
+-- fail: no call in a text that the release left out for the evaluation data in it
+-- release: changed release_calls
+select distinct made.release_id || ' ' || shared.document_id as place, format('%s in the release of %s', shared.document_id, made.run_id) as found
+from run_releases made
+join run_overlaps shared on shared.run_id = made.run_id and shared.is_left_out
+join release_calls call on call.release_id = made.release_id and call.document_id = shared.document_id
+where made.release_id = any(cast(:release_ids as text[]))
+
 -- name: releases_have_a_definition
 -- fail: what the id of a release is the hash of
 -- release: lost dataset_releases

@@ -36,6 +36,14 @@ where (loss_without_call >= 0 and loss_without_call < 'Infinity') is not true
    or (loss_without_result >= 0 and loss_without_result < 'Infinity') is not true
    or (loss_with_result >= 0 and loss_with_result < 'Infinity') is not true
 
+-- name: overlaps_are_those_stored
+-- fail: words of evaluation data in those texts that `run_overlaps` names, and in no text that was left out for them
+-- files: checked_overlaps
+-- remedy: Release the run again: `toolformer-ops stage release --run RUN`. It compares the texts with the evaluation data of now.
+select document_id, question, is_found, is_stored, is_left_out_and_in_it
+from {batch}
+where is_found <> is_stored or is_left_out_and_in_it
+
 -- name: probabilities_are_probabilities
 -- fail: position probabilities in [0, 1]
 -- files: checked_calls

@@ -195,6 +195,10 @@ begin
                        case
                            when judged.other_release_id is null and not compares_kept then 'no_release'
                            when rival.call_id is not null then 'better_call_at_place'
+                           when exists (
+                               select from run_overlaps shared
+                               where shared.run_id = judged.compared_with and shared.document_id = judged.document_id and shared.is_left_out
+                           ) then 'holds_evaluation_data'
                            when judged.max_examples is not null then 'above_max_examples'
                            else 'other'
                        end) as final_reason

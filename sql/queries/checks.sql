@@ -295,6 +295,7 @@ order by document.document_id
 -- name: released
 -- Tables for the rows of a release, which are then loaded from its files.
 create temporary table checked_texts (document_id text, call_count integer, gives_text_back boolean);
+create temporary table found_overlaps (document_id uuid, suite text, data_set text, question integer);
 create temporary table checked_calls (
     call_id text,
     tool text,
@@ -307,6 +308,22 @@ create temporary table checked_calls (
     loss_with_result double precision,
     loss_reduction double precision
 )
+
+-- name: left_out_texts
+-- The texts that a run's release leaves out for the evaluation data in them.
+select document_id, text
+from documents
+where document_id in (select document_id from run_overlaps where run_id = :run_id and is_left_out)
+
+-- name: overlaps
+-- Rows to check: what the texts of a release, and those that it leaves out, share with evaluation data: as found anew, and as stored.
+create temporary view checked_overlaps as
+select document_id, format('%s:%s %s', suite, data_set, question) as question,
+       found.document_id is not null as is_found, stored.document_id is not null as is_stored,
+       coalesce(stored.is_left_out, false)
+           and exists (select from checked_texts held where held.document_id = cast(stored.document_id as text)) as is_left_out_and_in_it
+from found_overlaps found
+full join (select * from run_overlaps where run_id = :run_id) stored using (document_id, suite, data_set, question)
 
 -- name: released_tools
 -- Rows to check: the tools of a run, in the order in which they were chosen, with the number of their calls in the release.

@@ -112,6 +112,16 @@ order by reached.tool
 create index on releasable_calls (document_id) where left_out is null;
 analyze releasable_calls
 
+-- name: leave_out
+-- Take the calls in these texts out of the release, for a reason that is not theirs but their text's.
+with leaving as (
+    update releasable_calls
+    set left_out = :reason
+    where left_out is null and document_id = any (cast(:document_ids as uuid[]))
+    returning tool
+)
+select tool, count(*) as calls from leaving group by tool order by tool
+
 -- name: texts
 -- The next texts with a call of the release, in the order of their ids, with the url that the text has in the run: that of its variant.
 select document.document_id, document.text, record.url, member.variant_id

@@ -155,6 +155,9 @@ inputs as (
 chained as (
     delete from chained_texts row using texts_to_forget text where row.document_id = text.document_id
 ),
+shared as (
+    delete from run_overlaps row using texts_to_forget text where row.document_id = text.document_id
+),
 failed as (
     delete from failed_documents row using texts_to_forget text where row.document_id = text.document_id
 ),

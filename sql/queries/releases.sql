@@ -24,6 +24,14 @@ values (:run_id, :release_id, cast(:left_out as jsonb))
 on conflict (run_id) do update
 set release_id = excluded.release_id, released_at = excluded.released_at, left_out = excluded.left_out
 
+-- name: set_overlaps
+-- What the texts of a run's release share with evaluation data is written anew: that of an earlier run (null: none) whose release it takes.
+delete from run_overlaps where run_id = :run_id;
+insert into run_overlaps (run_id, document_id, suite, data_set, question, words, shared_ngrams, is_left_out)
+select :run_id, document_id, suite, data_set, question, words, shared_ngrams, is_left_out
+from run_overlaps
+where run_id = :earlier_run_id
+
 -- name: register
 -- Register a release; one that is registered already stays as it is, but for its manifest if its files were made anew, and is no
 -- longer withdrawn. :rates is null if its card is one that somebody else wrote.

@@ -69,6 +69,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"tools": ["MT"], "keep_threshold_QA": 2.0}, "expected chosen tools, found QA"),
     (ANNOTATE, {"evaluation_suites": ["math"]}, "evaluation_data must name the folder of the data sets that math read"),
     (ANNOTATE, {"evaluation_suites": ["math"], "evaluation_data": "/nowhere"}, "evaluation_data: expected files at /nowhere"),
+    (ANNOTATE, {"decontaminate": "report"}, "found none. Set TOOLFORMER_EVALUATION_DATA, give the run evaluation_data"),
+    (ANNOTATE, {"decontaminate": "report", "evaluation_data": "/nowhere"}, "decontaminate: expected files at /nowhere"),
     (INGEST, {"corpus": "/nowhere"}, "corpus: expected files at /nowhere"),
     (INGEST, {"corpus": "/etc/passwd"}, "which is in a folder of the system"),
     (INGEST, {"corpus": ".", "shrink": True}, r"found shrink \(did you mean accept_shrink\?\)"),

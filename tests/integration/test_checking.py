@@ -423,6 +423,11 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
         ["'a', 0.1, 0, 1, 30, 0.1", "'d', 0.9, 0, 1, 99, null"],
         ["'c', 0.11, 0, 1, 30, 0.1"],
     ),
+    "overlaps_are_those_stored": (
+        "document_id, question, is_found, is_stored, is_left_out_and_in_it",
+        ["'a', 'math:gsm8k 1', true, true, false"],
+        ["'b', 'q', true, false, false", "'c', 'q', false, true, false", "'d', 'q', true, true, true"],
+    ),
     "some_call_is_kept": ("tool, kept_calls", ["'a', 1"], ["'b', 0"]),
     "release_is_what_is_registered": ("what, on_s3, registered", ["'a', '7', '7'"], ["'b', '7', '8'", "'c', null, '7'"]),
     "tools_are_those_of_the_run": ("call_id, tool", ["'a', 'QA'"], ["'b', 'Oracle'"]),

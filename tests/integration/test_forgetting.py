@@ -54,6 +54,10 @@ class Corpus(AnnotatedRun):
                 "sample_key": document.document_id, "reason": "sample_does_not_parse", "sample_text": document.text[:20],
                 "sample_count": 1,
             })  # fmt: skip
+            self.write("run_overlaps", {
+                "run_id": self.run_id, "document_id": document.document_id, "suite": "math", "data_set": "gsm8k", "question": 1,
+                "words": document.text[:30], "shared_ngrams": 1, "is_left_out": False,
+            })  # fmt: skip
         for version in ("1", "2"):
             for asked in (SHARED_INPUT, OWN_INPUT):
                 self.answer("Calculator", asked, version)

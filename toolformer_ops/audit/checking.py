@@ -13,6 +13,7 @@ at most five offending rows, which is what GX reads. Repairs nothing.
 """
 
 import html
+import itertools
 import logging
 import math
 import os
@@ -41,8 +42,10 @@ from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.language_model.models.late_imports import imported_when_used
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
+from toolformer_ops.release.overlap import EvaluationNgrams
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
+from toolformer_ops.stages.release import evaluation_ngrams, find_overlaps
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.claims import Claim, claims_of
 from toolformer_ops.storage.publication import ObjectStore
@@ -157,6 +160,7 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
     Raises:
         NoResultError: a check failed; the message names the first rows.
         UsageError: the run has no release.
+        EvaluationDataError: it is compared with evaluation data, and they are not there, or of another format.
         ObjectStoreError: the release is not on S3 with the content that its manifest names.
     """
     engine = database.connect(settings)
@@ -165,13 +169,14 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
     if not releases:
         raise UsageError(f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first.")
     [release] = releases
+    evaluation_data = evaluation_ngrams(settings, run_id)
     store = ObjectStore(settings)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="check-release-", dir=settings.state_dir) as folder:
         manifest = store.fetch(store.key_of(release.uri), Path(folder))
         results = run_checks(
             engine,
-            lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256),
+            lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256, evaluation_data),
             "files",
             Page(settings, run_id, RELEASE) if with_page else None,
         )
@@ -192,7 +197,9 @@ CALL_COLUMNS = (
 """Columns of `checked_calls` that are fields of `release.format.ReleasedCall`."""
 
 
-def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sha256: str) -> None:
+def write_rows_of_release(
+    engine: Engine, run_id: str, folder: Path, manifest_sha256: str, evaluation_data: EvaluationNgrams | None
+) -> None:
     """Write the tables that claims with the scope `files` name, on the single connection of `engine`, from a release's files."""
     with database.transaction(engine) as connection:
         database.execute(connection, queries.checks.released)
@@ -209,6 +216,13 @@ def write_rows_of_release(engine: Engine, run_id: str, folder: Path, manifest_sh
             for call in text.calls
         )
         database.copy_insert(connection, "checked_calls", ("text_length", *CALL_COLUMNS), calls)
+        if evaluation_data is not None:
+            released = ((text.document_id, text.plain_text) for text in read_release(folder))
+            left_out = database.fetch_all(connection, queries.checks.left_out_texts, run_id=run_id)
+            found = find_overlaps(itertools.chain(released, map(tuple, left_out)), evaluation_data)
+            rows = ((one.document_id, one.suite, one.data_set, one.question) for one in found)
+            database.copy_insert(connection, "found_overlaps", ("document_id", "suite", "data_set", "question"), rows)
+        database.execute(connection, queries.checks.overlaps, run_id=run_id)
         database.execute(connection, queries.checks.released_tools, run_id=run_id)
         database.execute(connection, queries.checks.registration, run_id=run_id, manifest_sha256=manifest_sha256)
 

@@ -161,9 +161,10 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
     run_id, store = repair["run_id"], auditing.store
     row = next(row for row in auditing.subjects.releases if row.release_id == repair["release_id"])
     with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
+        evaluation_data = release_stage.evaluation_ngrams(auditing.settings, run_id)
         with database.transaction(auditing.engine) as connection:
             tools = release_stage.tools_of_run(connection, run_id)
-            written = release_stage.write_release(connection, run_id, tools, Path(folder))
+            written = release_stage.write_release(connection, run_id, tools, Path(folder), evaluation_data)
         if written.release_id != row.release_id:
             raise ToolformerError(
                 f"expected rows that give the release {row.release_id}, found others, which give {written.release_id}. Repair the "

@@ -7,6 +7,7 @@
     numbers.py          the first number predicted
     dateset.py          the generator of DATESET
     running.py          a data set by a model in a variant: questions, or texts for their perplexity
+    question_sets.py    what releases are compared with
     session.py          suites and models, one after another; what fails, fails by name
     statistics.py       Wilson, Newcombe, McNemar, bootstrap
     comparing.py        variants on the same inputs

@@ -25,6 +25,8 @@ class ReleaseCounts:
     calls: int = 0
     texts_by_tool: Counter[str] = field(default_factory=Counter)
     calls_by_tool: Counter[str] = field(default_factory=Counter)
+    overlapping_texts: int = 0
+    """Texts that share words with evaluation data, in the release or left out of it."""
     first_text: str = ""
     """With its calls."""
 

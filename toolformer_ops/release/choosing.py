@@ -127,6 +127,20 @@ def choose_calls(
     return left_out
 
 
+def own_texts(connection: Connection) -> Iterator[tuple[uuid.UUID, str]]:
+    """The texts that hold a chosen call, in the order of their ids, without their calls; after `choose_calls`."""
+    after = uuid.UUID(int=0)
+    while page := database.fetch_all(connection, queries.choosing.texts, after=after, page_size=PAGE_TEXTS):
+        yield from ((row.document_id, row.text) for row in page)
+        after = page[-1].document_id
+
+
+def leave_out(connection: Connection, document_ids: Sequence[uuid.UUID], reason: str) -> dict[str, int]:
+    """Take these texts from what `choose_calls` chose, for one reason; returns how many calls of each tool leave with them."""
+    rows = database.fetch_all(connection, queries.choosing.leave_out, document_ids=list(document_ids), reason=reason)
+    return {row.tool: row.calls for row in rows}
+
+
 def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterator[ChosenText]:
     """The texts that hold a chosen call, in the order of their ids, after `choose_calls` with the same tools."""
     after = uuid.UUID(int=0)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from toolformer_ops.config import Settings
+from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.tools.base import ToolSpec
@@ -463,6 +463,19 @@ class ReleaseChoices(Choices):
         title="Examples a tool",
         description="Most texts a tool in the release.",
     )
+    decontaminate: Literal["off", "report", "leave_out"] = Field(
+        default="off",
+        title="Texts that hold evaluation data",
+        description="Compares the texts with the evaluation data by word n-grams (docs/releases.md). report: names those that hold "
+        "some; leave_out: the release does without them.",
+    )
+
+    def deciding(self) -> dict[str, Any]:
+        """What a release's id holds. Of a release that is compared with nothing it is what it was before there was a choice."""
+        deciding = super().deciding()
+        if self.decontaminate == "off":
+            deciding.pop("decontaminate", None)
+        return deciding
 
 
 class FinetuningChoices(Choices):
@@ -627,6 +640,21 @@ class RunChoices(
                 "keep_rule information needs placebos of at least 1, since information is measured against them"
             )
         return self
+
+    def compared_with(self, settings: Settings) -> str | None:
+        """The address of the evaluation data that the release is compared with; None if it is compared with none.
+
+        Raises:
+            UsageError: it is to be compared, and neither the deployment nor the run names any.
+        """
+        if self.decontaminate == "off":
+            return None
+        if address := settings.evaluation_data.strip() or self.evaluation_data.strip():
+            return address
+        raise UsageError(
+            f"decontaminate: expected evaluation data to compare the release with, found none. Set {ENV_PREFIX}EVALUATION_DATA, "
+            "give the run evaluation_data, or choose off."
+        )
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "RunChoices":

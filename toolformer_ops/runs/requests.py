@@ -43,8 +43,8 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     """The choices of a run that annotates a corpus, if it can start.
 
     Raises:
-        UsageError: a field is unknown or out of its bounds, suites have no data, a threshold is below `prune_below`, or
-            nothing is at the address of the corpus, the model or the evaluation data.
+        UsageError: a field is unknown or out of its bounds, suites or `decontaminate` have no data, a threshold is below
+            `prune_below`, or nothing is at the address of the corpus, the model or the evaluation data.
         ToolError: a tool is not registered.
     """
     require_known_fields(sent, (*RunChoices.model_fields, *(f"{THRESHOLD_OF}{tool}" for tool in tool_names())))
@@ -53,6 +53,8 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     require_there(settings, choices.corpus, "corpus")
     if choices.model.startswith(("s3://", "file://", "/", ".", "~")):  # else a hub id, which nobody asks for here
         require_there(settings, choices.model, "model")
+    if address := choices.compared_with(settings):
+        require_there(settings, address, "decontaminate")
     if choices.evaluation_suites and choices.evaluation_data:
         require_there(settings, choices.evaluation_data, "evaluation_data")
     return choices

@@ -1,12 +1,14 @@
 """Release: put the kept calls of all tools into their texts and publish them as Parquet on S3 (Toolformer, section 2).
 
-Owns `dataset_releases`, `release_calls` and `run_releases`. A release is named by its content, so releasing twice gives the same
-one. A false-discovery rate is no content: it says something about a run at a moment, and changes with texts that keep no call. The
-card has the rates of the moment at which the release was made first, and keeps them; `threshold_counts` has each run's.
+Owns `dataset_releases`, `release_calls`, `run_releases` and `run_overlaps`. A release is named by its content, so releasing twice
+gives the same one. A false-discovery rate is no content: it says something about a run at a moment, and changes with texts that
+keep no call. The card has the rates of the moment at which the release was made first, and keeps them; `threshold_counts` has each
+run's.
 
 The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools in one document
-belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the calls. Does
-not decide thresholds, and does not judge the release: `audit/checking.py` does.
+belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the calls, and
+`release/overlap.py` finds the texts that hold evaluation data; one that is left out for it is not replaced by another. Does not
+decide thresholds, and does not judge the release: `audit/checking.py` does.
 """
 
 import hashlib
@@ -14,13 +16,14 @@ import json
 import logging
 import tempfile
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from toolformer_ops.call_syntax import take_out
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     AlreadyPublishedError,
@@ -29,9 +32,11 @@ from toolformer_ops.errors import (
     NoResultError,
     ObjectNotFoundError,
 )
+from toolformer_ops.evaluation.question_sets import question_sets
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
-from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts
+from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts, leave_out, own_texts
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
+from toolformer_ops.release.overlap import EvaluationNgrams, Overlap
 from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates
@@ -39,6 +44,7 @@ from toolformer_ops.runs.run_tools import load_run_tool, require_run, unfinished
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import file_sha256
 from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, require_registered
+from toolformer_ops.tools.registry import tool_names
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +54,10 @@ RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns."""
 PREFIX = "releases"
 CARD = "README.md"
+HOLDS_EVALUATION_DATA = "holds_evaluation_data"
+"""Why the calls in a text are left out, as `yield_by_stage` counts it."""
 CALL_COLUMNS = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
+OVERLAP_COLUMNS = ("run_id", *(field.name for field in fields(Overlap)), "is_left_out")
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,8 @@ class WrittenRelease:
     counts: ReleaseCounts
     left_out: dict[str, dict[str, int]]
     """Kept calls that are not in it, by tool and reason."""
+    overlaps: Sequence[Overlap]
+    """What its texts share with evaluation data, with those that are left out for it."""
     parts: dict[str, Path]
     """The Parquet files by name."""
     card: Path
@@ -107,6 +118,7 @@ def release(settings: Settings, run_id: str) -> str:
         UsageError: there is no such run.
         NoResultError: no tool is complete, or a text does not come back when its calls are taken out.
         NoKeptCallError: none of their calls was kept.
+        EvaluationDataError: it is to be compared with evaluation data, and they are not there, or of another format.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
     return _release(settings, run_id)[0]
@@ -117,12 +129,13 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
     store = ObjectStore(settings)
     store.require_bucket()
     engine = database.connect(settings)
+    evaluation_data = evaluation_ngrams(settings, run_id)
     # 1. The tools, and whether anything changed. A night without new texts skips the checks, which count the rates.
     with database.transaction(engine) as connection:
         for tool in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):
             store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
         tools = tools_of_run(connection, run_id)
-        earlier = unchanged_release(connection, run_id, tools)
+        earlier = unchanged_release(connection, run_id, tools, evaluation_data)
     if earlier is not None and _is_whole(store, earlier.uri, earlier.manifest_sha256):
         with database.transaction(engine) as connection:
             database.execute(
@@ -132,6 +145,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
                 release_id=earlier.release_id,
                 left_out=earlier.left_out,
             )
+            write_overlaps(connection, run_id, earlier_run_id=earlier.run_id)
         logger.info(
             "nothing changed since run %s: its release %s is not made again", earlier.run_id, earlier.release_id
         )
@@ -140,7 +154,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
     with tempfile.TemporaryDirectory(prefix="release-", dir=settings.state_dir) as folder:
         # 2. Choose the calls, write the files, and publish.
         with database.transaction(engine) as connection:
-            written = write_release(connection, run_id, tools, Path(folder))
+            written = write_release(connection, run_id, tools, Path(folder), evaluation_data)
         manifest = publish(settings, store, written)
         has_our_card = file_sha256(written.card) in {file.sha256 for file in manifest.files}
         # 3. Register it with its calls, which are read from the files again: they need not fit into memory.
@@ -168,6 +182,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
                 release_id=written.release_id,
                 left_out=written.left_out,
             )
+            write_overlaps(connection, run_id, written.overlaps, left_out=_leaves_out(written.definition))
     counts = written.counts
     logger.info(
         "released %d texts with %d calls (%s) as %s%s",
@@ -180,7 +195,46 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
     return written.release_id, None
 
 
-def unchanged_release(connection: Connection, run_id: str, tools: ToolsOfRun) -> Row[Any] | None:
+def evaluation_ngrams(settings: Settings, run_id: str) -> EvaluationNgrams | None:
+    """The evaluation data that the run's release is compared with; None if it is compared with none.
+
+    Raises:
+        UsageError: there is no such run, or none are named.
+        EvaluationDataError: they are not there, or of another format.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        choices = RunChoices.parse(require_run(connection, run_id).parameters)
+    address = choices.compared_with(settings)
+    return None if address is None else EvaluationNgrams(question_sets(settings, address))
+
+
+def find_overlaps(texts: Iterable[tuple[uuid.UUID, str]], evaluation_data: EvaluationNgrams) -> list[Overlap]:
+    """What texts share with evaluation data by their own words: calls in them, as a release of chains has, are taken out first."""
+    tools = tool_names()
+    return evaluation_data.overlaps((document_id, take_out(text, tools)) for document_id, text in texts)
+
+
+def write_overlaps(
+    connection: Connection,
+    run_id: str,
+    overlaps: Sequence[Overlap] = (),
+    *,
+    left_out: bool = False,
+    earlier_run_id: str | None = None,
+) -> None:
+    """Write what the texts of a run's release share with evaluation data, in place of what is there; or take another run's."""
+    database.execute(connection, queries.releases.set_overlaps, run_id=run_id, earlier_run_id=earlier_run_id)
+    rows = [(run_id, *vars(one).values(), left_out) for one in overlaps]
+    database.copy_insert(connection, "run_overlaps", OVERLAP_COLUMNS, rows)
+
+
+def _leaves_out(definition: Mapping[str, Any]) -> bool:
+    return definition.get("decontaminate") == "leave_out"
+
+
+def unchanged_release(
+    connection: Connection, run_id: str, tools: ToolsOfRun, evaluation_data: EvaluationNgrams | None
+) -> Row[Any] | None:
     """The release of the run before, if a release of this run would be the same: a row of `release_unchanged`.
 
     It would be if both release the same tools by the same recipes, thresholds and choices (the definition), the corpus is at
@@ -190,7 +244,7 @@ def unchanged_release(connection: Connection, run_id: str, tools: ToolsOfRun) ->
         return None
     [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
-    definition = json.loads(json.dumps(release_definition(tools, choices, run.chained_release_id)))
+    definition = json.loads(json.dumps(release_definition(tools, choices, run.chained_release_id, evaluation_data)))
     found = database.fetch_all(connection, queries.releases.unchanged, run_id=run_id, before_run_id=before)
     return found[0] if found and found[0].definition == definition else None
 
@@ -320,7 +374,9 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
     return ToolsOfRun(tuple(present), lacking, model_identity, rates)
 
 
-def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path) -> WrittenRelease:
+def write_release(
+    connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path, evaluation_data: EvaluationNgrams | None
+) -> WrittenRelease:
     """Choose the calls, put them into their texts, prove that they can be taken out again, and write the files.
 
     Raises:
@@ -329,10 +385,19 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
     """
     [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
-    definition = release_definition(tools, choices, run.chained_release_id)
+    definition = release_definition(tools, choices, run.chained_release_id, evaluation_data)
     digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode("ascii"))
     counts = ReleaseCounts()
     left_out = choose_calls(connection, run_id, tools.present, choices.max_examples_per_tool)
+    overlaps: list[Overlap] = []
+    if evaluation_data is not None:
+        overlaps = find_overlaps(own_texts(connection), evaluation_data)
+        holding = sorted({one.document_id for one in overlaps})
+        counts.overlapping_texts = len(holding)
+        if _leaves_out(definition):
+            for tool, calls in leave_out(connection, holding, HOLDS_EVALUATION_DATA).items():
+                left_out.setdefault(tool, {})[HOLDS_EVALUATION_DATA] = calls
+        logger.info("%d texts share word n-grams with evaluation data: %s", len(holding), choices.decontaminate)
     with ReleaseWriter(folder) as writer:
         for chosen in chosen_texts(connection, tools.present):
             text = ReleasedText.of(chosen.document_id, chosen.text, chosen.calls, chosen.url)
@@ -354,6 +419,7 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
             f"run {run_id}: expected at least one kept call that may be released (its input not only after it), found none at "
             f"the thresholds {thresholds} (nats). No release and no model is published. The view threshold_counts shows what "
             "lower thresholds would keep (releasable_calls), down to the run's prune_below; start a run with those."
+            + (f" {counts.overlapping_texts} texts are left out for the evaluation data in them." if overlaps else "")
         )
     release_id = digest.hexdigest()[:16]
     registered = database.fetch_all(connection, queries.releases.rates, release_id=release_id)
@@ -366,20 +432,25 @@ def write_release(connection: Connection, run_id: str, tools: ToolsOfRun, folder
         rates=rates,
         counts=counts,
         left_out=left_out,
+        overlaps=overlaps,
         parts=writer.files,
         card=card,
     )
 
 
 def release_definition(
-    tools: ToolsOfRun, choices: ReleaseChoices, chained_release: str | None = None
+    tools: ToolsOfRun,
+    choices: ReleaseChoices,
+    chained_release: str | None = None,
+    evaluation_data: EvaluationNgrams | None = None,
 ) -> dict[str, Any]:
     """What decides a release besides its calls; part of its id.
 
     A tool's placebos are named only if they decided which calls are in it, `chained_release` only in a run with chains: the
-    release whose calls its texts hold already.
+    release whose calls its texts hold already. Evaluation data are named, with their hashes, if it was compared with them.
     """
     chained = {} if chained_release is None else {"chained_release": chained_release}
+    compared = {} if evaluation_data is None else {"evaluation_data": evaluation_data.definition}
     return {
         **chained,
         "release_version": RELEASE_VERSION,
@@ -387,4 +458,5 @@ def release_definition(
         "tools": [{name: value for name, value in vars(tool).items() if value is not None} for tool in tools.present],
         "lacking_tools": sorted(tools.lacking),
         **choices.deciding(),
+        **compared,
     }

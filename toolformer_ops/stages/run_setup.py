@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, UsageError
+from toolformer_ops.evaluation.question_sets import question_sets
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
@@ -61,6 +62,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
 
     Raises:
         CorpusError: the corpus was not ingested.
+        EvaluationDataError: the release is to be compared with evaluation data, and they are not there, or of another format.
         UsageError: a tool, index or model is not there; a keep threshold is below `prune_below`, or is for a tool that was not
             chosen; or the run asks for nats for each second, and it is not known what a call of a tool takes.
         ConfigurationError: the run exists with other choices or recipes.
@@ -70,6 +72,8 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
 
     # 1. Model, tools with their prompts and indices, costs and recipes.
     choices.kept_from()
+    if address := choices.compared_with(settings):
+        question_sets(settings, address)  # read whole: the release, hours later, needs all of it
     uri = normal_uri(choices.corpus)
     tools = {name: get_tool(name) for name in choices.tools}
     identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)

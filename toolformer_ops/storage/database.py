@@ -69,9 +69,11 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "quality_results": ("run_id", "subject", "check_name"),
     "dataset_releases": ("release_id",),
     "release_calls": ("release_id", "call_id"),
+    "run_overlaps": ("run_id", "document_id", "suite", "data_set", "question"),
     "finetuned_models": ("model_id",),
     "checked_texts": ("document_id",),  # temporary tables of audit/checking.py
     "checked_calls": ("call_id",),
+    "found_overlaps": ("document_id", "suite", "data_set", "question"),
 }
 """The tables that take loads, with their primary keys."""
 

@@ -90,6 +90,7 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
     "finetune_dev_documents": (7, {"finetune"}),
     "finetune_eval_steps": (7, {"finetune"}),
     "max_examples_per_tool": (7, {"release"}),
+    "decontaminate": ("report", {"release"}),
 }
 """For each field that decides what is written: another value than its default, and what that changes."""
 

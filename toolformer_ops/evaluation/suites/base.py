@@ -214,9 +214,23 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
         )
         for (number, item), head in zip(asked, heads, strict=True)
     )
+    return LoadedDataSet(data_set, questions, _sha256(files), dict(sorted(left_out.items())))
+
+
+def load_texts(folder: DataFolder, data_set: DataSet) -> tuple[list[str], str]:
+    """The words that each input of a data set has besides its prompt, in the order of their numbers; and the hash of its files.
+
+    Raises:
+        EvaluationDataError: as `load_data_set`.
+    """
+    files = read_files(folder, data_set)
+    items, _ = _read_items(folder, data_set, files)
+    return [" ".join(item.slots.values()) for item in items], _sha256(files)
+
+
+def _sha256(files: Sequence[DataFile]) -> str:
     lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
-    sha256 = hashlib.sha256(lines.encode()).hexdigest()
-    return LoadedDataSet(data_set, questions, sha256, dict(sorted(left_out.items())))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _read_items(folder: DataFolder, data_set: DataSet, files: Sequence[DataFile]) -> tuple[list[Item], "Counter[str]"]:

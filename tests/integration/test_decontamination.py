@@ -1,0 +1,161 @@
+"""A release is compared with evaluation data: what is said of the texts that hold some, and what a release without them is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.annotated_runs import AnnotatedRun
+from toolformer_ops.audit.checking import check_release
+from toolformer_ops.audit.running import audit
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import EvaluationDataError, NoKeptCallError, NoResultError, UsageError, exit_code
+from toolformer_ops.release.format import read_release
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.run_setup import start_run
+from toolformer_ops.storage.publication import ObjectStore
+
+QUESTION = "Ann had 1400 apples, of which 400 were red. She sold all red ones at 29 cents each. How much did she get?"
+PLAIN = "Out of 1400 people, 400 passed, that is 29 %."
+HOLDS = f"From a book of sums. {QUESTION.upper()} She got 29 % of it."
+QUOTES = "A line: she sold all red ones, at 29 cents each; how much did she get -- for 29 % of them?"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder with evaluation data: GSM8K with one question, and one of another data set that has too few words."""
+    folder = tmp_path / "data"
+    for name, file, records in (
+        ("gsm8k", "test.jsonl", [{"question": QUESTION, "answer": "#### 116"}]),
+        ("nq_open", "NQ-open.dev.jsonl", [{"question": "who passed", "answer": ["Ann"]}]),
+    ):
+        (folder / name).mkdir(parents=True)
+        (folder / name / file).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+@pytest.fixture
+def deployment(settings: Settings, data: Path) -> Settings:
+    return settings.model_copy(update={"evaluation_data": str(data)})
+
+
+def annotated(settings: Settings, decontaminate: str, run_id: str = "run-1", *texts: str) -> AnnotatedRun:
+    run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id=run_id, decontaminate=decontaminate)
+    for text in texts or (PLAIN, HOLDS, QUOTES):
+        run.add_call("Calculator", run.add_text(text), " 29 %", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator")
+    return run
+
+
+def released(settings: Settings, release_id: str, folder: Path) -> tuple[set[str], str]:
+    ObjectStore(settings).fetch(release_prefix(release_id), folder)
+    return {text.plain_text for text in read_release(folder)}, (folder / "README.md").read_text()
+
+
+OVERLAPS = "select text_begins, suite, data_set, question, shared_ngrams, words, is_left_out from release_overlaps order by 5 desc"
+EXPECTED = [
+    (HOLDS, "math", "gsm8k", 1, 11, "ann had 1400 apples of which 400 were red she sold all red", True),
+    (QUOTES, "math", "gsm8k", 1, 2, "she sold all red ones at 29 cents each how much did she", True),
+]  # the question has 23 words, so 11 n-grams of 13; the second text holds its words 10 to 23
+
+
+def test_texts_that_hold_a_question_are_left_out_counted_and_named(deployment: Settings, tmp_path: Path) -> None:
+    run = annotated(deployment, "leave_out")
+    release_id = release(deployment, run.run_id)
+    texts, card = released(deployment, release_id, tmp_path / "release")
+    assert texts == {PLAIN}
+    assert [tuple(row) for row in run.rows(OVERLAPS)] == EXPECTED
+    assert "2 texts shared one and are left out" in card
+    assert "| math:gsm8k | 1 | 13 | 0 | `" in card
+    assert "| qa:nq_open | 1 | 8 | 1 | `" in card
+    counted = run.rows("select reason, is_loss, count from yield_by_stage where step = 7 and count > 0 order by reason")
+    assert [tuple(row) for row in counted] == [("holds_evaluation_data", True, 2), ("released", False, 1)]
+    outcomes = run.rows("select release_outcome, count(*) from candidates group by 1 order by 1")
+    assert [tuple(row) for row in outcomes] == [("holds_evaluation_data", 2), ("released", 1)]
+    assert all(result.success for result in check_release(deployment, run.run_id))
+    assert release(deployment, run.run_id) == release_id
+
+
+def test_a_report_names_the_same_texts_and_leaves_them_in(deployment: Settings, tmp_path: Path) -> None:
+    run = annotated(deployment, "report")
+    release_id = release(deployment, run.run_id)
+    texts, card = released(deployment, release_id, tmp_path / "release")
+    assert texts == {PLAIN, HOLDS, QUOTES}
+    assert [tuple(row) for row in run.rows(OVERLAPS)] == [(*row[:-1], False) for row in EXPECTED]
+    assert "2 texts shared one; they are in here" in card
+    check_release(deployment, run.run_id)
+
+
+def test_what_a_release_was_compared_with_is_in_its_id_and_off_is_what_it_was(deployment: Settings, data: Path) -> None:
+    ids = {}
+    for choice in ("off", "report", "leave_out"):
+        run = annotated(deployment, choice, choice, PLAIN)  # which holds nothing
+        ids[choice] = release(deployment, run.run_id)
+        assert run.rows("select * from run_overlaps") == []
+    assert len(set(ids.values())) == 3
+    [(definition,)] = run.rows("select definition from dataset_releases where release_id = :id", id=ids["off"])
+    assert not {"decontaminate", "evaluation_data"} & set(definition)
+    (data / "gsm8k" / "test.jsonl").write_text(json.dumps({"question": "How many?", "answer": "#### 1"}))
+    assert release(deployment, "report") != ids["report"]
+    assert release(deployment, "off") == ids["off"]
+
+
+def test_a_run_in_which_nothing_changed_has_the_overlaps_of_the_run_before(deployment: Settings) -> None:
+    run = annotated(deployment, "leave_out")
+    first = release(deployment, run.run_id)
+    run.change("update annotation_runs set state = 'success', finished_at = now(), numbers_stored_at = now()")
+    run.change(
+        "insert into annotation_runs select (jsonb_populate_record(r, jsonb_build_object("
+        "'run_id', 'run-2', 'state', 'running', 'started_at', now(), 'finished_at', null, 'numbers_stored_at', null))).* "
+        "from annotation_runs r where run_id = 'run-1'"
+    )
+    run.change(
+        "insert into run_tools select (jsonb_populate_record(r, jsonb_build_object('run_id', 'run-2'))).* from run_tools r"
+    )
+    assert release(deployment, "run-2") == first
+    assert [row[0] for row in run.rows("select run_id from run_overlaps order by 1")] == ["run-1"] * 2 + ["run-2"] * 2
+
+
+def test_a_check_finds_a_text_that_is_not_named_and_one_that_was_to_be_left_out(deployment: Settings) -> None:
+    run = annotated(deployment, "report")
+    release_id = release(deployment, run.run_id)
+    run.change("update run_overlaps set is_left_out = true where shared_ngrams = 2")
+    with pytest.raises(NoResultError, match=r"overlaps_are_those_stored: .* 1 of 2 rows: .*is_left_out_and_in_it True"):
+        check_release(deployment, run.run_id)
+    said: list[str] = []
+    audit(deployment, "release", release_id, say=said.append)
+    assert "no call in a text that the release left out" in "".join(said)
+    run.change("delete from run_overlaps where shared_ngrams = 2")
+    with pytest.raises(NoResultError, match=r"overlaps_are_those_stored: .*is_found True, is_stored False"):
+        check_release(deployment, run.run_id)
+
+
+def test_a_run_whose_texts_are_all_left_out_says_why_it_has_no_release(deployment: Settings) -> None:
+    run = annotated(deployment, "leave_out", "run-1", HOLDS)
+    with pytest.raises(NoKeptCallError, match="1 texts are left out for the evaluation data in them"):
+        release(deployment, run.run_id)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (None, "expected evaluation data to compare the release with, found none. Set TOOLFORMER_EVALUATION_DATA"),
+        ("", "found nothing at"),
+        ("other/notes.txt", "expected at least one data set of a suite in"),
+        ("gsm8k/test.jsonl", "gsm8k: expected JSON Lines with question and answer"),
+    ],
+)
+def test_a_run_without_its_evaluation_data_is_refused_before_it_starts(
+    settings: Settings, tmp_path: Path, files: str | None, said: str
+) -> None:
+    folder = tmp_path / "evaluation"
+    if files:
+        (folder / files).parent.mkdir(parents=True)
+        (folder / files).write_text('{"question": "How many?"}\n')
+    named = settings.model_copy(update={"evaluation_data": "" if files is None else str(folder)})
+    choices = RunChoices.parse({"corpus": "c", "model": "/nowhere", "decontaminate": "leave_out"})
+    with pytest.raises(UsageError, match=said) as refused:
+        start_run(named, "run-1", choices)
+    assert exit_code(refused.value) == 2
+    assert isinstance(refused.value, EvaluationDataError) == (files is not None)

@@ -1,0 +1,118 @@
+"""Word n-grams that texts share with questions, against sets of tuples, and each rule of appendix C of the GPT-3 paper by hand."""
+
+import random
+import re
+import uuid
+
+import pytest
+
+from toolformer_ops.release.overlap import EvaluationNgrams, Overlap, QuestionSet, ngram_length, words_of
+
+Found = dict[tuple[int, str, int], int]
+"""By text, data set and question, the number of shared n-grams."""
+
+
+def numbered(texts: list[str]) -> list[tuple[uuid.UUID, str]]:
+    return [(uuid.UUID(int=number), text) for number, text in enumerate(texts)]
+
+
+def ngrams(**questions: list[str]) -> EvaluationNgrams:
+    return EvaluationNgrams([QuestionSet("suite", name, "0" * 64, texts) for name, texts in questions.items()])
+
+
+def shared(overlaps: list[Overlap]) -> Found:
+    return {(one.document_id.int, one.data_set, one.question): one.shared_ngrams for one in overlaps}
+
+
+def by_sets_of_tuples(questions: dict[str, list[str]], lengths: dict[str, int], texts: list[str]) -> Found:
+    """The plain computation: every n-gram of every question looked for among all n-grams of every text."""
+
+    def tuples(text: str, length: int) -> set[tuple[str, ...]]:
+        words = re.sub(r"[^\w\s]|_", "", text.lower()).split()
+        return {tuple(words[place : place + length]) for place in range(len(words) - length + 1)}
+
+    found: Found = {}
+    taken: set[tuple[str, ...]] = set()
+    for name, asked in questions.items():
+        held = [tuples(text, lengths[name]) for text in texts]
+        for number, question in enumerate(asked, start=1):
+            own = tuples(question, lengths[name]) - taken
+            taken |= own
+            own = {ngram for ngram in own if sum(ngram in of_text for of_text in held) <= 10}
+            found |= {(place, name, number): len(own & of_text) for place, of_text in enumerate(held) if own & of_text}
+    return found
+
+
+def words(first: int, count: int) -> str:
+    return " ".join(f"w{number}" for number in range(first, first + count))
+
+
+def test_all_overlaps_are_found_and_no_others() -> None:
+    random_words = random.Random(3)  # noqa: S311 - no secret
+    # Of so few words that n-grams come up again in questions, in texts and at their ends.
+    stretch = [random_words.choice("ab") for _ in range(400)]
+
+    def piece(least: int, most: int) -> str:
+        start = random_words.randrange(len(stretch) - most)
+        return " ".join(stretch[start : start + random_words.randint(least, most)])
+
+    questions = {"long": [piece(14, 30) for _ in range(12)], "short": [piece(9, 12) for _ in range(12)]}
+    texts = [f"{piece(1, 40)} x {piece(1, 40)}, {piece(5, 40)}." for _ in range(60)]
+    lengths = {name: ngram_length([len(text.split()) for text in asked]) for name, asked in questions.items()}
+    assert lengths["long"] == 13 > lengths["short"] >= 9
+    expected = by_sets_of_tuples(questions, lengths, texts)
+    assert len({place for place, _, _ in expected}) > 20
+    evaluation_data = ngrams(**questions)
+    found = evaluation_data.overlaps(numbered(texts))
+    assert shared(found) == expected
+    assert evaluation_data.overlaps(reversed(numbered(texts))) == found
+
+
+def test_words_have_no_case_and_no_punctuation() -> None:
+    assert words_of("The U.S. paid $1,461 -- twenty-one\u00a0%\nof «ALL» its don\u2019t_s") == [
+        "the", "us", "paid", "1461", "twentyone", "of", "all", "its", "donts",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([20] * 100, 13),
+        ([10] * 5 + [20] * 95, 10),  # the fifth of a hundred
+        ([10] * 4 + [20] * 96, 13),
+        ([3] * 50 + [20] * 50, 8),
+        ([9], 9),
+        ([], 13),
+    ],
+)
+def test_ngrams_are_as_long_as_nearly_all_questions_from_8_to_13_words(lengths: list[int], expected: int) -> None:
+    assert ngram_length(lengths) == expected
+
+
+def test_a_text_needs_a_whole_ngram_and_a_question_of_fewer_words_is_counted_and_not_compared() -> None:
+    evaluation_data = ngrams(problems=[words(0, 20)] * 20 + ["How many are left?"])
+    texts = [f"So {words(3, 12)} end", f"So {words(3, 13)} end", "How many are left? How many are left?", words(0, 20)]
+    found = evaluation_data.overlaps(numbered(texts))
+    assert [(one.document_id.int, one.question, one.words, one.shared_ngrams) for one in found] == [
+        (1, 1, words(3, 13), 1),
+        (3, 1, words(0, 13), 8),
+    ]
+    assert evaluation_data.definition == [
+        {"data_set": "suite:problems", "sha256": "0" * 64, "questions": 21, "ngram_words": 13, "too_short": 1}
+    ]
+
+
+def test_an_ngram_in_more_than_ten_texts_is_ignored_and_others_of_the_same_question_are_not() -> None:
+    evaluation_data = ngrams(problems=[words(0, 14)])
+    head, tail = words(0, 13), words(1, 13)
+    ten = evaluation_data.overlaps(numbered([head] * 10))
+    assert len(ten) == 10
+    eleven = evaluation_data.overlaps(numbered([*[head] * 10, words(0, 14)]))
+    assert [(one.document_id.int, one.words) for one in eleven] == [(10, tail)]
+
+
+def test_what_several_questions_share_is_the_first_ones() -> None:
+    paragraph = words(0, 30)
+    evaluation_data = ngrams(one=[words(50, 20), f"{paragraph} Who?"], two=[f"{paragraph} When?"])
+    [found] = evaluation_data.overlaps(numbered([paragraph]))
+    assert (found.data_set, found.question) == ("one", 2)
