@@ -22,11 +22,8 @@ RESULT = " [Calculator(520 - 187) -> 333]"
 
 
 def plain(subject: Subject, ids: Sequence[int]) -> torch.Tensor:
-    """Log probabilities of what follows, by one pass over all tokens."""
-    logits = (
-        subject.model.network(input_ids=torch.tensor([list(ids)], device=subject.model.device)).logits[0, -1].float()
-    )
-    return logits.log_softmax(-1)
+    """Log probabilities of what follows, by one pass of transformers over all tokens."""
+    return subject.reference.logits(ids)[-1].log_softmax(-1).to(subject.model.device)
 
 
 def ids_of(subject: Subject, text: str) -> list[int]:
