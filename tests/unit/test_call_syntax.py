@@ -140,16 +140,6 @@ def place(text: str, char: int) -> int:
     return char - 1 if before_word and text[char - 1] == " " else char
 
 
-def test_the_two_places_around_a_space_are_one() -> None:
-    call = Call("QA", "x")
-    assert weave("of 54", [WovenCall(2, call, "y")]) == weave("of 54", [WovenCall(3, call, "y")])
-    assert [place("of 54", char) for char in range(6)] == [0, 1, 2, 2, 4, 5]
-    assert [read_out(weave(" 54", [WovenCall(char, call, "y")]), ["QA"])[1][0].position_char for char in (0, 1)] == [
-        0,
-        1,
-    ]
-
-
 @settings(derandomize=True, deadline=None)
 @example(" 1", [(0, "QA", "x", "9"), (1, "QA", "y", "9"), (1, "QA", "z", "9")])
 @given(

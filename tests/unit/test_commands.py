@@ -100,10 +100,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["generate", "x", "--file", "posts.jsonl"], 2, "", "either as arguments or with --file, found both."),
     (["generate", "--file", "none.txt"], 2, "", "--file: expected a text file in UTF-8 at none.txt"),
     (["generate", "x"], 2, "", NO_MODEL),
-    (["evaluate", "--model", "m", "--suite", "qa", "--data", ".", "--k", "x"], 2, "", "--k: expected whole numbers from 0"),
-    (["evaluate", "--model", "m", "--suite", "qa", "--data", ".", "--base", "m"], 2, "", "expected --compare with them"),
-    (["evaluate", "--model", "m", "--suite", "qa", "--data", ".", "--compare"], 2, "", "expected the model before finetuning"),
-    (["evaluate", "--model", "m", "--suite", "qa", "--data", ".", "--out", "."], 2, "", "--out: expected a file that can be"),
+    (["generate", "x", "--model", "m", "--tools", "Abacus"], 2, "", "Abacus"),
     # Without Postgres and S3.
     (["runs"], 2, "", "TOOLFORMER_DATABASE_DSN"),
     (["doctor"], 1, "missing Postgres: ", ""),

@@ -98,13 +98,9 @@ def test_a_packed_file_that_unpacks_to_a_hundred_megabytes_is_never_held(tmp_pat
     )
 
 
-@packed
-def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(
-    tmp_path: Path, settings: Settings, suffix: str
-) -> None:
+def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(tmp_path: Path, settings: Settings) -> None:
     # 5 MB of line ends, some kB packed; those of 300 MB, which took 400 s, are refused at the same place.
-    content = PACK[suffix](b"first\n" + b"\n" * 5_000_000 + b"last\n")
-    file = _file(tmp_path / f"a{suffix}", content)
+    file = _file(tmp_path / "a.zst", PACK[".zst"](b"first\n" + b"\n" * 5_000_000 + b"last\n"))
     lines = _lines_of(file, limits=UnpackingLimits.of(settings))
     assert _outcome(lines) == [(1, b"first"), (0, "expands_too_far")]
     assert "expected at most 200 times the packed size (TOOLFORMER_MAX_UNPACKED_RATIO), found 4," in lines[1].detail
@@ -113,13 +109,6 @@ def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(
 def _numbered_lines(count: int) -> bytes:
     source = random.Random(0)  # noqa: S311 - content that does not compress well
     return b"".join(b"%d %d\n" % (number, source.getrandbits(256)) for number in range(count))
-
-
-@pytest.mark.parametrize("suffix", PACK)
-def test_lines_are_the_same_however_the_file_is_packed(tmp_path: Path, suffix: str) -> None:
-    content = _numbered_lines(5000)
-    lines = _lines(tmp_path / f"a.jsonl{suffix}", PACK[suffix](content))
-    assert b"".join(line.content + b"\n" for line in lines) == content
 
 
 @packed
@@ -240,16 +229,6 @@ def test_data_that_ends_too_early_or_too_late_raises(suffix: str, damage: str) -
     cut = {"a fifth of it": data[: len(data) // 5], "all but its end": data[: int(len(data) * 0.99)]}
     with pytest.raises(CorpusError, match=r"corpus\.jsonl: expected whole packed data"):
         _read(cut.get(damage, data + b"rubbish"))
-
-
-@packed
-def test_of_a_bomb_only_as_much_is_unpacked_as_is_read(suffix: str) -> None:
-    bomb = io.BytesIO(PACK[suffix](b"\x00" * 50_000_000))
-    tracemalloc.start()
-    assert unpacked(bomb, "corpus.jsonl", UNLIMITED).read(10) == b"\x00" * 10
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 5_000_000
 
 
 @packed

@@ -17,7 +17,6 @@ from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import REPOSITORY
 
 MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-WORD = re.compile(r"\bmake ([a-z][a-z-]*)\b(?=$|[ `;&|])")
 NOT_RUN_HERE = {
     "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='[": "a variable; tests/system starts Airflow with it",
     "docker": "needs dockerd; tests/docker",

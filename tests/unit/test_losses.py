@@ -22,17 +22,16 @@ def test_the_weights_and_the_number_of_scored_tokens_are_one_choice(tokens: int)
     assert len(TOKEN_WEIGHTS) == SCORED_TOKENS
 
 
-def test_the_loss_of_five_tokens_of_one_nat_each_is_one_nat() -> None:
-    assert weighted_loss([-1.0] * 5) == pytest.approx(1.0)
-
-
-def test_tokens_after_the_fifth_do_not_count() -> None:
-    assert weighted_loss([-1.0] * 5 + [-100.0] * 20) == pytest.approx(1.0)
-
-
-def test_weights_are_not_scaled_up_where_the_text_ends() -> None:
-    # two tokens are left: 5/15 * 3 + 4/15 * 6 = 1 + 1.6
-    assert weighted_loss([-3.0, -6.0]) == pytest.approx(2.6)
+@pytest.mark.parametrize(
+    ("log_ps", "nats"),
+    [
+        ([-1.0] * 5, 1.0),
+        ([-1.0] * 5 + [-100.0] * 20, 1.0),  # the sixth does not count
+        ([-3.0, -6.0], 2.6),  # where the text ends no weight is scaled up: 5/15 * 3 + 4/15 * 6 = 1 + 1.6
+    ],
+)
+def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens(log_ps: list[float], nats: float) -> None:
+    assert weighted_loss(log_ps) == pytest.approx(nats)
 
 
 def test_the_reduction_is_against_the_better_of_the_two_rivals() -> None:

@@ -76,13 +76,6 @@ def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> N
     assert all(f"[{call.tool}({call.input}) -> {call.result}]" in text for call, text in woven)
 
 
-def test_a_batch_is_written_as_each_text_alone_is(model: WritingModel) -> None:
-    prompts = [Prompt(text) for text in PROMPTS]
-    together = ids(model, prompts, max_new_tokens=16)
-    assert [ids(model, [prompt], max_new_tokens=16)[0] for prompt in prompts] == together
-    assert ids(model, prompts[::-1], max_new_tokens=16)[::-1] == together
-
-
 def test_a_shared_head_changes_no_text(model: WritingModel) -> None:
     texts = [f"the shop had sold {tail}" for tail in ("shirts", "a test", "film")]
     shared = [Prompt(text, shared_head="the shop had sold ") for text in texts]

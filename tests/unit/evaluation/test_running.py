@@ -186,19 +186,6 @@ def test_a_suite_whose_tool_is_down_has_no_score(reason: str, inputs: int, is_do
         assert evaluated(model, questions(*["1"] * inputs)).score.inputs == inputs
 
 
-def test_a_suite_that_fails_keeps_no_score_and_stops_no_other(tmp_path: Path) -> None:
-    outcome = outcome_of(
-        published.write(tmp_path),
-        ["lama", "qa", "perplexity"],
-        (says(" Oslo", identity="tuned@1", down=["QA"]), [("disabled", 0), ("with_tools", 10)]),
-        (says(" blue", identity="base@1"), [("base", 0)]),
-    )
-    assert list(outcome.failures) == ["lama"]  # which may use QA; the suite qa may not
-    assert "suite lama is not evaluated, since a tool is down: QA" in outcome.failures["lama"]
-    assert {score.suite for score in outcome.scores} == {"qa", "perplexity"}
-    assert {one.score.suite for one in outcome.evaluations} == {"qa"}
-
-
 def test_a_whole_suite_goes_on_without_a_data_set_but_a_named_one_must_be_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

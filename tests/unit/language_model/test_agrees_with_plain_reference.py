@@ -22,11 +22,10 @@ TOLERANCE_NATS = 1e-4
 FIRST_WORD_OF_OTHER_TOKENS = "participants passed the test, so 29 % did."
 """`participants` is three tokens at the start of a text and one behind a space."""
 
-# Public domain: US government posts on digital.gov, and a sum as the demo corpus has them.
-REAL_TEXTS = (
+# Public domain: a US government post on digital.gov.
+REAL_TEXT = (
     "We believe A/B testing is the core to a continuous optimization strategy for delivering the best customer experiences by "
-    "iteratively improving customer interactions.\nTo join, send an email by 5 p.m. on March 12, 2019.",
-    "The school shop had 520 shirts and sold 193 on the first day, so it has 327 left.",
+    "iteratively improving customer interactions.\nTo join, send an email by 5 p.m. on March 12, 2019."
 )
 
 
@@ -70,9 +69,8 @@ def test_losses_are_those_of_one_plain_pass_a_call(any_subject: Subject) -> None
     agree(any_subject.reference, TEXT, calls, score_calls(any_subject.engine, TEXT, calls))
 
 
-@pytest.mark.parametrize("text", REAL_TEXTS, ids=["post", "sum"])
-def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subject, text: str) -> None:
-    engine, reference = smollm2.engine, smollm2.reference
+def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subject) -> None:
+    engine, reference, text = smollm2.engine, smollm2.reference, REAL_TEXT
     [positions] = find_all(engine, text, at_most=2)
     for position in positions:
         assert position.probability == pytest.approx(
@@ -88,26 +86,16 @@ def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subj
     agree(reference, text, calls, score_calls(engine, text, calls))
 
 
-def test_a_real_model_finds_that_the_right_result_helps_and_a_wrong_one_does_not(smollm2: Subject) -> None:
-    text = REAL_TEXTS[1]
-    token = smollm2.engine.tokenize(text).starts.index(text.index(" 327"))
-    right, wrong = (PlacedCall(token, Call("Calculator", "520 - 193"), result) for result in ("327", "815"))
-    with_right, with_wrong = score_calls(smollm2.engine, text, [right, wrong])
-    assert min(with_right.without_call, with_right.without_result) - with_right.with_result > 0.5
-    assert min(with_wrong.without_call, with_wrong.without_result) - with_wrong.with_result < 0.0
-
-
 SUMS = (
     ("The school shop had 520 shirts and sold 193 on the first day, so it has 327 left.", " 327", "520 - 193"),
     ("A packet has 250 sheets and we used 13 packets, so we used 3250 sheets.", " 3250", "250 * 13"),
-    ("The club has 36 members and each of them paid 45 euros, so the fund holds 1620 euros.", " 1620", "36 * 45"),
 )
 
 
 def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject, smollm2_dir: Path) -> None:
     """One text is enough for bfloat16, which a CPU has to emulate: half of its calls are near a threshold, or above."""
     low_precision = LanguageModel.load(str(smollm2_dir), dtype="bfloat16")
-    kept = pruned = screened = 0
+    pruned = screened = 0
     for text, result, expression in SUMS:
         starts = smollm2.engine.tokenize(text).starts
         at = starts.index(text.index(result))
@@ -120,13 +108,12 @@ def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject,
         plain = [smollm2.reference.losses(text, call).reduction_bound for call in calls]
         exact = score_calls(smollm2.engine, text, calls, prune_below=0.5)
         half = [] if screened else score_calls(low_precision, text, calls, prune_below=0.5)
+        assert plain[3] >= 0.5 > plain[4]  # right behind " it has": the right result helps, and a wrong one does not
         for threshold in (0.5, 1.0, 2.0):
             expected = [reduction >= threshold for reduction in plain]
             for scored in filter(None, (exact, half)):
                 assert [not item.pruned and item.reduction_bound >= threshold for item in scored] == expected
-        kept += sum(reduction >= 0.5 for reduction in plain)
         pruned += sum(item.pruned for item in exact)
         screened += sum(item.number_format == "bfloat16" for item in half)
-    assert kept > 0
     assert pruned > 0
     assert screened > 0

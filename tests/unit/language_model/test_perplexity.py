@@ -57,14 +57,6 @@ def test_a_text_longer_than_the_window_is_scored_once_a_token(long_subject: Subj
     assert loss.nats == pytest.approx(sum(nats), rel=2e-4)
 
 
-def test_texts_together_have_the_losses_that_they_have_alone(subject: Subject) -> None:
-    texts = [TEXT, WITH_MARKERS, TEXT[:30]] * 7
-    together = subject.engine.text_losses(texts)
-    alone = [subject.engine.text_losses([text])[0] for text in texts]
-    assert [loss.tokens for loss in together] == [loss.tokens for loss in alone]
-    assert [loss.nats for loss in together] == pytest.approx([loss.nats for loss in alone], rel=1e-4)
-
-
 @pytest.mark.parametrize("stride", [0, -1, 10_000])
 def test_a_stride_beyond_the_window_is_refused(subject: Subject, stride: int) -> None:
     with pytest.raises(ValueError, match="expected a stride of 1 to 1023 tokens"):

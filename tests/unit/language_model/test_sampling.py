@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.tiny_models import save_tiny, train_tokenizer
+from tests.tiny_models import save_tiny
 from tests.unit.language_model.conftest import (
     LONG_TEXT,
     PROMPT,
@@ -97,15 +97,6 @@ def test_the_start_of_a_call_is_never_rewritten(
     assert found.text.endswith(end)
 
 
-def test_the_end_of_a_given_start_may_be_any_token_that_begins_with_it() -> None:
-    tokenization = Tokenization(train_tokenizer())
-    given = tokenization.call_start(" [Calendar(")
-    assert tokenization.decode(given.ids) == " [Calendar"
-    written = {tokenization.decode([token]) for token in given.first_tokens or ()}
-    assert {"(", "()"} <= written
-    assert all(text.startswith("(") for text in written)
-
-
 def test_each_position_has_its_samples_in_order_which_depend_on_nothing_that_is_sampled_with_them_or_before(
     subject: Subject, positions: list[CallPosition]
 ) -> None:
@@ -118,14 +109,6 @@ def test_each_position_has_its_samples_in_order_which_depend_on_nothing_that_is_
     sample(subject.engine, [CallPosition(2, 7, 0.5)], text="Another text, with words.")
     assert sample(subject.engine, positions[::-1]) == together[::-1]
     assert sample(subject.engine, positions, seed_key="1") != together
-
-
-def test_many_positions_are_sampled_in_parts_with_the_same_result(
-    subject: Subject, positions: list[CallPosition], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    together = sample(subject.engine, positions)
-    monkeypatch.setattr(DeviceMemory, "cached_tokens", 130)
-    assert sample(subject.engine, positions) == together
 
 
 def test_with_a_tiny_top_p_all_samples_are_the_most_likely_one(subject: Subject, positions: list[CallPosition]) -> None:

@@ -41,15 +41,6 @@ def close(found: CallLosses, expected: CallLosses, nats: float = 1e-5) -> bool:
     return all(abs(getattr(found, name) - getattr(expected, name)) <= nats for name in names)
 
 
-def test_a_batch_of_one_equals_a_batch_of_many_which_has_the_same_bits_whatever_came_before(subject: Subject) -> None:
-    results = ("333", "7", "a much longer result, padded")
-    calls = [calculator(token, result) for token in (1, 5, 9, 14) for result in results]
-    together = score_calls(subject.engine, TEXT, calls)
-    for call, losses in zip(calls, together, strict=True):
-        assert close(score_calls(subject.engine, TEXT, [call])[0], losses)
-    assert score_calls(subject.engine, TEXT, calls) == together
-
-
 @pytest.mark.parametrize("context_tokens", [None, 6])
 @pytest.mark.parametrize("prune_below", [0.0, 0.05])
 def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
@@ -158,24 +149,6 @@ def test_near_the_end_fewer_tokens_count_and_no_weight_is_scaled_up(subject: Sub
     assert close(losses, subject.reference.losses(TEXT, call))
 
 
-def test_tokens_more_than_five_after_the_call_do_not_count(subject: Subject) -> None:
-    tokens = subject.engine.tokenize(TEXT)
-    call = calculator(3)
-    shortened = TEXT[: tokens.starts[8]]
-    assert subject.engine.tokenize(shortened).ids == tokens.ids[:8]
-    assert close(score_calls(subject.engine, shortened, [call])[0], score_calls(subject.engine, TEXT, [call])[0])
-
-
-def test_a_call_far_into_the_text_is_scored_with_all_the_text_before_it(subject: Subject) -> None:
-    text = " ".join(["It sold 187 shirts."] * 25)
-    token = len(subject.engine.tokenize(text)) - 6
-    assert token > 100
-    call = calculator(token)
-    losses = score_calls(subject.engine, text, [call])[0]
-    assert close(losses, subject.reference.losses(text, call))
-    assert losses.with_result != pytest.approx(losses.without_call, abs=1e-5), "the prefix is out of reach"
-
-
 def test_equal_prefixes_of_a_text_are_one_pass(subject: Subject) -> None:
     today = [PlacedCall(token, Call("Calendar", ""), "Today is Monday.") for token in (1, 5, 9, 14)]
     with passes_over(subject.model.network) as passes:
@@ -258,13 +231,6 @@ def test_without_a_call_a_pass_has_all_the_text_before_it_where_its_scored_token
             assert (start == 0) is (end <= room)
 
 
-def test_every_position_of_a_long_text_has_finite_losses(long_subject: Subject) -> None:
-    tokens = long_subject.engine.tokenize(LONG_TEXT)
-    calls = [calculator(token) for token in range(1, len(tokens), 37)]
-    losses = score_calls(long_subject.engine, LONG_TEXT, calls)
-    assert all(math.isfinite(value) for item in losses for value in numbers(item))
-
-
 def test_a_call_that_leaves_no_room_for_text_has_no_losses(long_subject: Subject) -> None:
     too_long = calculator(3, "3" * 1000)
     assert len(long_subject.engine.tokenize(too_long.with_result)) > 256
@@ -274,14 +240,6 @@ def test_a_call_that_leaves_no_room_for_text_has_no_losses(long_subject: Subject
     lost, fitting = losses_with_result(long_subject.engine, TEXT, [too_long, calculator(3)])
     assert (math.isnan(lost), math.isfinite(fitting)) == (True, True)
     assert long_subject.engine.score_details(TEXT, too_long) == []
-
-
-def test_bfloat16_losses_are_near_those_of_float32(
-    tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
-) -> None:
-    for token in (2, 7, 12):
-        exact = score_calls(tiny_engine, TEXT, [calculator(token)])[0]
-        assert close(score_calls(tiny_engine_bfloat16, TEXT, [calculator(token)])[0], exact, nats=0.3)
 
 
 RESULTS = ("333", "7", "64", "520 shirts", "187", "in April it sold")
@@ -334,11 +292,6 @@ def test_with_a_context_window_the_call_sees_only_the_last_tokens_before_it(
         assert losses.without_call_full_context == pytest.approx(whole, abs=1e-6)
 
 
-def test_a_call_does_not_win_because_context_was_withheld() -> None:
-    losses = CallLosses(3.0, 2.5, 1.0, without_call_full_context=1.2)
-    assert losses.reduction_bound == pytest.approx(0.2)
-
-
 def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
     tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
 ) -> None:
@@ -384,11 +337,6 @@ def test_the_losses_with_a_result_and_without_a_call_alone_are_those_of_scoring(
         assert alone == pytest.approx([subject.reference.losses(TEXT, call).with_result for call in calls], abs=1e-4)
         [bare] = subject.engine.losses_without_call([(TEXT, [call.token for call in calls])])
         assert bare == pytest.approx([losses.without_call for losses in together], abs=1e-6)
-
-
-def test_a_result_is_scored_in_float32(tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel) -> None:
-    calls = [calculator(5), calculator(9)]
-    assert losses_with_result(tiny_engine_bfloat16, TEXT, calls) == losses_with_result(tiny_engine, TEXT, calls)
 
 
 def test_float32_decides_only_near_the_thresholds_that_are_asked_for(

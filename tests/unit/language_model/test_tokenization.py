@@ -48,13 +48,7 @@ def test_a_word_starts_with_the_token_that_brings_its_space_or_its_first_letter(
     assert [pieces[token] for token in word_start_tokens("".join(pieces), at[:-1])] == starts
 
 
-def test_a_character_of_several_tokens_starts_one_word() -> None:
-    # " 😀!" as byte-level tokens: space and first byte, two more bytes, last byte, "!".
-    assert word_start_tokens("a 😀! b", [0, 1, 2, 2, 2, 3, 4]) == (0, 1, 6)
-    assert word_start_tokens("\n😀 b", [0, 1, 1, 1, 2]) == (1, 4)
-
-
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True, deadline=None, max_examples=50)
 @example(text="Zwölf  Boxkämpfer\n\njagen 😀 1,400 ")
 @example(text="日本語 and more")
 @given(text=st.text(st.one_of(st.sampled_from(" \n\t a1.[]é😀日"), st.characters(codec="utf-8")), max_size=40))
@@ -86,11 +80,6 @@ def test_a_tokenizer_that_trims_spaces_from_its_offsets_gives_the_same_starts(to
 def test_special_tokens_in_a_text_are_read_as_characters(tokenization: Tokenization) -> None:
     assert tokenization.start_ids[0] not in tokenization.ids("before <|endoftext|> after")
     assert tokenization.decode(tokenization.ids("before <|endoftext|> after")) == "before <|endoftext|> after"
-
-
-def test_the_vocabulary_of_the_tests_has_the_markers_as_real_ones_do(tokenization: Tokenization) -> None:
-    assert [len(tokenization.ids(text)) for text in (" [", " ->", ")]", "]", "\n")] == [1, 1, 1, 1, 1]
-    assert tokenization.marker_ids == tokenization.ids(" [")
 
 
 def spelled_after(tokenization: Tokenization, separator: str, text: str) -> tuple[tuple[int, ...], int, int]:

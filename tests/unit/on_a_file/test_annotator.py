@@ -65,12 +65,6 @@ def test_nats_for_each_second_need_the_seconds_of_a_call(tmp_path: Path, model: 
         lines(tmp_path, nats_per_second=2.0)
 
 
-def test_a_keep_threshold_below_prune_below_is_refused(tmp_path: Path, model: FakeLanguageModel) -> None:
-    with pytest.raises(UsageError, match="at least prune_below"):
-        lines(tmp_path, keep_thresholds={"Calculator": 0.1})
-    assert lines(tmp_path, keep_thresholds={"Calculator": 0.1}, prune_below=0.1)
-
-
 FRENCH = "Nous avons mangé du pain avec des amis au village hier soir."
 
 

@@ -9,7 +9,6 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
-    Choices,
     FilterChoices,
     FinetuningChoices,
     PlaceboChoices,
@@ -131,10 +130,6 @@ def ids(chosen: RunChoices, dtype: str = "float32") -> dict[str, str]:
     found["finetune"] = training.model_id
     found["release"] = repr(release_definition(ToolsOfRun((), {}, "m@1", {}), chosen.part(ReleaseChoices)))
     return found
-
-
-def sets_of_choices() -> list[type[Choices]]:
-    return [kind for kind in RunChoices.__mro__ if issubclass(kind, Choices) and kind not in (RunChoices, Choices)]
 
 
 def test_every_choice_decides_something_or_is_listed_with_the_reason_why_not() -> None:

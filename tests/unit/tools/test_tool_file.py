@@ -138,10 +138,8 @@ def test_other_tools_name_their_arguments(tools_folder: Path) -> None:
     assert tool.arguments(asked) == {"city": "Paris", "date": "1 May"}
     assert tool.sent_arguments(asked) == {"city": "Paris", "date": "1 May", "key": "k"}
     assert tool.effective_input("Paris,  1 May", Document.of("")) == "Paris, 1 May"
-    wrong = {"Paris": "do_not_parse", 'city: "P"': "missing", 'city: "P", date: "d", key: "x"': "unknown"}
-    for call_input, reason in wrong.items():
-        with pytest.raises(RejectedInputError, match=reason):
-            tool.sent_arguments(call_input)
+    with pytest.raises(RejectedInputError, match="unknown"):  # a fixed argument is not the call's
+        tool.sent_arguments('city: "P", date: "d", key: "x"')
 
 
 def test_its_json_schema_is_the_functions_without_fixed_arguments(tools_folder: Path) -> None:
