@@ -59,10 +59,11 @@ def annotated(settings: Settings, text: str = SUM) -> tuple[AnnotatedRun, Docume
 def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
     settings: Settings, tmp_path: Path
 ) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    run = AnnotatedRun(settings, {"Calculator": 0.5}, document_limit=2)
     document = run.add_text(SUM, "https://example.org/2023/01/30/exam")
     run.add_text("A text without a call is left out.")
     call_id = run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.add_call("Calculator", run.add_text(f"{SUM} Beyond the limit."), " 29", "400 / 1400", "0.29", saves=1.25)
     run.complete("Calculator")
 
     release_id = release(settings, run.run_id)
@@ -88,20 +89,27 @@ def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
     assert run.rows("select run_id, release_id from run_releases") == [(run.run_id, release_id)]
 
 
-def test_each_tool_keeps_by_its_own_threshold_and_reaching_it_is_enough(settings: Settings, tmp_path: Path) -> None:
+def test_what_reaches_its_tools_threshold_is_released_and_at_one_position_the_best_and_of_equal_ones_the_smallest_id(
+    settings: Settings, tmp_path: Path
+) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0})
-    document = run.add_text(SUM)
+    document, second = run.add_text(SUM), run.add_text(DATE)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.5)
     run.add_call("Calculator", document, " 400", "1400 - 1000", "400", saves=0.4375)
     run.add_call("QA", document, " people", "Who?", "people", saves=1.0)
     run.add_call("QA", document, " passed", "What?", "pass", saves=0.9375)
+    run.add_call("Calculator", second, " first", "1", "1", saves=1.25)
+    run.add_call("QA", second, " first", "Which?", "first", saves=2.0)
+    tied = [run.add_call("Calculator", second, " year", f"{1 + n} - {n}", "1", saves=1.0) for n in (1, 2, 3)]
     run.complete("Calculator", "QA")
 
-    [text] = _released(settings, release(settings, run.run_id), tmp_path)
+    texts = {text.document_id: text for text in _released(settings, release(settings, run.run_id), tmp_path)}
 
-    assert text.text == (
+    assert texts[document.document_id].text == (
         "Out of 1400 [QA(Who?) -> people] people, 400 passed, that is [Calculator(400 / 1400) -> 0.29] 29 %."
     )
+    best, tie = texts[second.document_id].calls
+    assert (best.tool, tie.tool, tie.call_id) == ("QA", "Calculator", str(min(tied)))
 
 
 def test_what_calls_cost_is_on_the_card_and_in_the_id(settings: Settings, tmp_path: Path) -> None:
@@ -128,24 +136,7 @@ def test_what_calls_cost_is_on_the_card_and_in_the_id(settings: Settings, tmp_pa
     assert "cost" not in (tmp_path / "free" / "README.md").read_text()
 
 
-def test_at_one_position_the_call_that_saves_most_is_released_and_of_equal_ones_the_smallest_id(
-    settings: Settings, tmp_path: Path
-) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0})
-    document = run.add_text(SUM)
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.add_call("QA", document, " 29", "How many percent?", "29", saves=2.0)
-    tied = [run.add_call("Calculator", document, " 400", f"{400 + n} - {n}", "400", saves=1.0) for n in (1, 2, 3)]
-    run.complete("Calculator", "QA")
-
-    [text] = _released(settings, release(settings, run.run_id), tmp_path)
-
-    assert [(call.tool, call.position_char) for call in text.calls] == [("Calculator", 19), ("QA", 39)]
-    assert text.calls[0].call_id == str(min(tied))
-
-
-@pytest.mark.parametrize("max_examples", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize(("max_examples", "checked"), [(1, False), (2, True), (3, False), (4, True), (8, False)])
 def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_places(
     settings: Settings, max_examples: int, checked: bool
 ) -> None:
@@ -196,37 +187,8 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
         assert calls == in_release + sum(row.left_out.get(tool, {}).values())
 
 
-def test_calls_that_must_not_be_taught_are_left_out(settings: Settings, tmp_path: Path) -> None:
-    run = AnnotatedRun(settings, {"MT": 0.5})
-    document = run.add_text("He wrote O homem suprimido, and then O homem novo.")
-    run.add_call("MT", document, " and", "O homem suprimido", "The suppressed man", saves=1.0)
-    run.add_call("MT", document, " wrote", "O homem novo", "The new man", saves=2.0, input_only_after=True)
-    run.add_call("MT", document, " then", "O homem", None, reason="no_result")
-    run.complete("MT")
-
-    [text] = _released(settings, release(settings, run.run_id), tmp_path)
-
-    assert (
-        text.text == "He wrote O homem suprimido, [MT(O homem suprimido) -> The suppressed man] and then O homem novo."
-    )
-
-
 def of_schedule(run: AnnotatedRun, schedule: str | None) -> None:
     run.change("update annotation_runs set schedule = :name where run_id = 'run-1'", name=schedule)
-
-
-def test_the_run_of_a_schedule_may_keep_no_call(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    document = run.add_text(SUM)
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
-    of_schedule(run, "posts")
-    with pytest.raises(NoResultError, match="documents not filtered: 1"):
-        release_of_run(settings, run.run_id)
-    run.complete("Calculator")
-    assert release_of_run(settings, run.run_id) == ReleaseOfRun(None)
-    of_schedule(run, None)
-    with pytest.raises(NoResultError, match="at least one kept call"):
-        release_of_run(settings, run.run_id)
 
 
 def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(settings: Settings) -> None:
@@ -272,18 +234,10 @@ def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, 
     assert text.tools == ("Calculator",)
     assert run.rows("select lacking_tools from dataset_releases") == [(["Calendar", "QA"],)]
     assert "did not come through: Calendar, QA." in (tmp_path / "README.md").read_text()
-
-
-def test_mended_tool_gives_another_release_and_the_run_points_to_it(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0})
-    first, second = run.add_text(SUM), run.add_text(DATE)
-    run.add_call("Calculator", first, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.add_call("Calendar", second, " Friday", "", "Today is Friday, January 6, 2023.", saves=2.0)
-    run.complete("Calculator")
-    without_calendar = release(settings, run.run_id)
-    run.complete("Calendar")
+    # A tool that is mended gives another release, to which the run then points.
+    run.complete("Calendar", documents=[second])
     whole = release(settings, run.run_id)
-    assert whole != without_calendar
+    assert whole != release_id
     assert run.rows("select release_id from run_releases") == [(whole,)]
     assert len(run.rows("select 1 from release_calls")) == 1 + 2
 
@@ -291,7 +245,7 @@ def test_mended_tool_gives_another_release_and_the_run_points_to_it(settings: Se
 def test_releasing_twice_and_from_another_run_gives_the_same_release_and_another_threshold_another(
     settings: Settings,
 ) -> None:
-    run, _ = annotated(settings)
+    run, document = annotated(settings)
     first = release(settings, run.run_id)
     keys = list(ObjectStore(settings).list("releases/"))
     assert release(settings, run.run_id) == first
@@ -304,22 +258,8 @@ def test_releasing_twice_and_from_another_run_gives_the_same_release_and_another
     assert len(run.rows("select 1 from release_calls")) == 1
     AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-3").add_text(SUM)
     assert release(settings, "run-3") != first
-
-
-def test_most_texts_a_tool_are_taken_by_their_hash_and_not_by_their_order(settings: Settings, tmp_path: Path) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0}, max_examples_per_tool=2)
-    documents = [run.add_text(f"Sum number {n} is {n + n} and this is a Friday.") for n in range(10, 16)]
-    for document in documents:
-        run.add_call("Calculator", document, " and", "1 + 1", "2", saves=1.0)
-    last = max(documents, key=lambda item: item.document_id)
-    run.add_call("Calendar", last, " Friday", "", "Today is Friday, January 6, 2023.", saves=2.0)
-    run.complete("Calculator", "Calendar")
-
-    texts = _released(settings, release(settings, run.run_id), tmp_path)
-
-    smallest = sorted(item.document_id for item in documents)[:2]
-    assert [text.document_id for text in texts] == [*smallest, last.document_id]
-    assert [text.tools for text in texts] == [("Calculator",), ("Calculator",), ("Calendar",)]
+    run.correct_url(document, "https://example.org/b")  # of the same calls
+    assert release(settings, run.run_id) != first
 
 
 def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settings: Settings) -> None:
@@ -354,16 +294,6 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         "= sum(count) filter (where stage = 'release') from yield_by_stage group by tool order by tool",
     )
     assert sums == [("Calculator", True), ("Calendar", True), ("QA", True)]
-
-
-def test_documents_beyond_the_limit_of_the_run_are_not_released(settings: Settings, tmp_path: Path) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5}, document_limit=1)
-    first, second = run.add_text(SUM), run.add_text(f"{SUM} Again.")
-    for document in (first, second):
-        run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete("Calculator")
-    [text] = _released(settings, release(settings, run.run_id), tmp_path)
-    assert text.document_id == first.document_id
 
 
 def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time(
@@ -477,7 +407,9 @@ def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Sett
         release(settings, run.run_id)
     run.complete("Calculator")
     with pytest.raises(NoResultError, match="threshold_counts shows what lower thresholds would keep"):
-        release(settings, run.run_id)
+        release_of_run(settings, run.run_id)
+    of_schedule(run, "posts")
+    assert release_of_run(settings, run.run_id) == ReleaseOfRun(None)  # such a run may keep no call
     with pytest.raises(UsageError, match="expected a started run, found 'nobody'"):
         release(settings, "nobody")
     assert list(ObjectStore(settings).list("")) == []
@@ -512,12 +444,3 @@ def test_calls_of_a_corrected_record_join_those_of_its_text_and_the_url_is_the_c
     )
     [text_before] = _released(settings, before, tmp_path / "before")
     assert "Monday" in text_before.text
-
-
-def test_the_same_calls_with_another_url_are_another_release(settings: Settings, tmp_path: Path) -> None:
-    run, document = annotated(settings)
-    before = release(settings, run.run_id)
-    run.correct_url(document, "https://example.org/b")
-    after = release(settings, run.run_id)
-    urls = [_released(settings, made, tmp_path / made)[0].url for made in (before, after)]
-    assert urls == [None, "https://example.org/b"]
