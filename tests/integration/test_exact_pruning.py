@@ -82,47 +82,48 @@ LOSSES = (
 )
 
 
-def test_a_position_where_no_call_can_be_kept_is_stored_with_its_bound_and_not_sampled(
+COUNTS = (
+    "select counts from stage_ledger join documents using (document_id) where stage = :stage and text = :text and recipe_id in "
+    "(select unnest(array[sampling_recipe_id, scoring_recipe_id]) from run_tools where run_id = 'r')"
+)
+
+
+def test_what_cannot_be_kept_is_stored_with_its_bound_and_neither_sampled_nor_scored(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
-    annotate(settings, "r", parameters(corpus))
+    annotate(
+        settings, "r", parameters(corpus, max_kept_share=0.1)
+    )  # 1 of 16 sampled calls a text: pruned ones count, too
+    # 1. A position.
     at = SUM.index(" and")
     assert run_sql(settings, PRUNED_POSITIONS, text=SUM) == [(at, 0.5, 0.25)]
-    found = run_sql(settings, LOSSES, text=SUM)
-    assert at not in {row[1] for row in found}
-    [(counts,)] = run_sql(
-        settings,
-        "select counts from stage_ledger join documents using (document_id) where stage = 'sample' and text = :text",
-        text=SUM,
-    )
+    found = {(row[0], row[1]): row[2:] for row in run_sql(settings, LOSSES, text=SUM)}
+    assert at not in {position for _, position in found}
+    [(counts,)] = run_sql(settings, COUNTS, stage="sample", text=SUM)
     assert (counts["positions"], counts["positions_pruned_below"], counts["samples"]) == (9, 1, 8 * 2)
+    # 2. A call: 2.0 - 2.25; the loss without the result could only lower it, and is not computed.
+    assert found["Calculator(2 + 3", SUM.index(" 5")] == (None, 2.0, 2.5, 1.0, 1.0, 1.0, "float32")
+    assert found["Calculator(2 * 3", SUM.index(" 5")] == ("pruned_below", 2.0, None, 2.25, -0.25, None, "float32")
+    [(counts,)] = run_sql(settings, COUNTS, stage="score", text=SUM)
+    assert (counts["calls"], counts["scored"], counts["pruned_below"]) == (16, 1, 15)
+    # 3. The checks hold.
+    results = check_tool(settings, "r", TOOL)
+    assert all(result.success for result in results)
+    observed = {result.claim.name: result.observed["rows"] for result in results}
+    assert observed["what_was_pruned_cannot_be_kept"] == 5 * (1 + 15)
 
 
-def test_a_call_that_cannot_be_kept_is_stored_with_its_bound_and_reason(
+def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without_pruning(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
-    annotate(settings, "r", parameters(corpus))
-    found = {(row[0], row[1]): row[2:] for row in run_sql(settings, LOSSES, text=SUM)}
-    assert found["Calculator(2 + 3", SUM.index(" 5")] == (None, 2.0, 2.5, 1.0, 1.0, 1.0, "float32")
-    # 2.0 - 2.25: the loss without the result could only lower it, and is not computed
-    assert found["Calculator(2 * 3", SUM.index(" 5")] == ("pruned_below", 2.0, None, 2.25, -0.25, None, "float32")
-    [(counts,)] = run_sql(
-        settings,
-        "select counts from stage_ledger join documents using (document_id) where stage = 'score' and text = :text",
-        text=SUM,
-    )
-    assert (counts["calls"], counts["scored"], counts["pruned_below"]) == (16, 1, 15)
-
-
-@pytest.mark.parametrize("threshold", [0.5, 0.75, 1.0, 1.5])
-def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without_pruning(
-    settings: Settings, corpus: Path, model: FakeLanguageModel, threshold: float
-) -> None:
     annotate(settings, "all", parameters(corpus, prune_below=0.0))
+    assert run_sql(settings, "select count(*) from pruned_positions") == [(0,)]
+    assert run_sql(settings, "select count(*), count(reason) from call_losses") == [(5 * 9 * 2, 0)]
     annotate(settings, "pruned", parameters(corpus))
-    complete = kept(settings, "all", threshold)
-    assert kept(settings, "pruned", threshold) == complete
-    assert len(complete) == (5 if threshold <= 1.0 else 0)
+    for threshold, calls in ((0.5, 5), (0.75, 5), (1.0, 5), (1.5, 0)):
+        complete = kept(settings, "all", threshold)
+        assert kept(settings, "pruned", threshold) == complete
+        assert len(complete) == calls
     counts = "select calls, texts from threshold_counts where run_id = :run and threshold = 0.5"
     assert run_sql(settings, counts, run="all") == run_sql(settings, counts, run="pruned") == [(5, 5)]
     with pytest.raises(Exception, match="expected a threshold of at least"):
@@ -130,46 +131,21 @@ def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without
     assert len(kept(settings, "all", 0.125)) == 5
 
 
-def test_without_pruning_nothing_is_left_out(settings: Settings, corpus: Path, model: FakeLanguageModel) -> None:
-    annotate(settings, "r", parameters(corpus, prune_below=0.0))
-    assert run_sql(settings, "select count(*) from pruned_positions") == [(0,)]
-    assert run_sql(settings, "select count(*) from call_losses where reason is not null") == [(0,)]
-    assert run_sql(settings, "select count(*) from call_losses") == [(5 * 9 * 2,)]
-
-
-def test_the_checks_hold_for_a_run_with_pruned_rows(settings: Settings, corpus: Path, model: FakeLanguageModel) -> None:
-    annotate(settings, "r", parameters(corpus))
-    observed = {result.claim.name: result.observed["rows"] for result in check_tool(settings, "r", TOOL)}
-    assert observed["what_was_pruned_cannot_be_kept"] == 5 * (1 + 15)
-
-
-def test_the_share_of_kept_calls_is_of_the_pruned_ones_too(
+def test_in_a_context_window_a_call_must_beat_the_full_context_too_and_nothing_is_sampled_again(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
-    annotate(settings, "r", parameters(corpus, max_kept_share=0.1))  # 1 of 16 sampled calls a text
-    assert all(result.success for result in check_tool(settings, "r", TOOL))
-
-
-def test_in_a_context_window_a_call_must_beat_the_full_context_too(
-    settings: Settings, corpus: Path, model: FakeLanguageModel
-) -> None:
+    annotate(settings, "whole", parameters(corpus))
+    sampled = run_sql(settings, "select count(*) from candidate_calls")
+    model.context_tokens.clear()
     annotate(settings, "r", parameters(corpus, scoring_context_tokens=16))
     assert set(model.context_tokens) == {16}
+    assert run_sql(settings, "select count(*) from candidate_calls") == sampled
+    assert run_sql(settings, "select count(distinct scoring_recipe_id) from call_losses") == [(2,)]
     reductions = run_sql(
         settings, "select loss_reduction, loss_without_call_full_context from scored_calls where run_id = 'r'"
     )
     assert reductions == [(FULL_CONTEXT - 1.0, FULL_CONTEXT)] * 5  # min(2.0, 2.5, 1.75) - 1.0
     assert all(result.success for result in check_tool(settings, "r", TOOL))
-
-
-def test_a_run_with_another_window_samples_nothing_again(
-    settings: Settings, corpus: Path, model: FakeLanguageModel
-) -> None:
-    annotate(settings, "r", parameters(corpus))
-    sampled = run_sql(settings, "select count(*) from candidate_calls")
-    annotate(settings, "window", parameters(corpus, scoring_context_tokens=16))
-    assert run_sql(settings, "select count(*) from candidate_calls") == sampled
-    assert run_sql(settings, "select count(distinct scoring_recipe_id) from call_losses") == [(2,)]
 
 
 def test_calls_that_no_release_takes_are_spared_and_the_others_keep_their_losses(
