@@ -76,6 +76,7 @@ class Nights:
     path: Path
     thresholds: dict[str, float] = field(default_factory=lambda: {"Calculator": 1.0})
     model: str = "fake"
+    tools: tuple[str, ...] = TOOLS
     at_the_end: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What each night showed when it finished."""
     texts: list[str] = field(default_factory=list)
@@ -93,13 +94,13 @@ class Nights:
 
     def start(self, run_id: str) -> None:
         choices = {
-            "corpus": str(self.path), "model": "fake", "tools": list(TOOLS), "keep_thresholds": self.thresholds,
+            "corpus": str(self.path), "model": "fake", "tools": list(self.tools), "keep_thresholds": self.thresholds,
             "max_positions": 12, "samples_per_position": 2,
         }  # fmt: skip
         start_run(self.settings, run_id, RunChoices.parse(choices), SCHEDULE)
 
     def annotate(self, run_id: str) -> None:
-        for tool in TOOLS:
+        for tool in self.tools:
             filter_stage(self.settings, run_id, tool)
             for stage in (sample_stage, execute_stage, score_stage):
                 stage(self.settings, run_id, tool, "0/1")
@@ -117,8 +118,6 @@ class Nights:
         for (tool, stage), count in self.ledger().items():
             if gained := count - before.get((tool, stage), 0):
                 computed.setdefault(tool, {})[stage] = gained
-        # Every earlier night shows what it showed when it finished.
-        assert {earlier: self.shown(earlier) for earlier in self.at_the_end} == self.at_the_end
         self.at_the_end[run_id] = self.shown(run_id)
         with database.transaction(database.connect(self.settings)) as connection:
             summary = summarise(connection, run_id)
@@ -284,13 +283,15 @@ def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pyte
     # Both leave and return under the same recipes: nothing is computed.
     nights.ingest(first, second, with_id, rough, dated, fourth, fifth, sixth)
     nights.expect("returned again", {}, left + joined + also)
+    # Every night shows what it showed when it finished.
     assert len(nights.at_the_end) == 13
+    assert {earlier: nights.shown(earlier) for earlier in nights.at_the_end} == nights.at_the_end
 
 
 def test_a_release_is_made_again_only_where_something_changed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    nights = Nights(settings, monkeypatch, tmp_path / "posts.jsonl")
+    nights = Nights(settings, monkeypatch, tmp_path / "posts.jsonl", tools=("Calculator",))
     written: list[str] = []
     write = releasing.write_release
 
@@ -302,13 +303,12 @@ def test_a_release_is_made_again_only_where_something_changed(
     records = [{"text": box(name)} for name in "AB"]
     nights.ingest(*records)
     _, released, first = nights.night("first")
-    # Nothing changed: it is the release of the night before, and so is the funnel. The same for the night after that.
-    for run_id in ("second", "third"):
-        _, again, summary = nights.night(run_id)
-        assert (again, summary.release_id, summary.is_nothing_new) == (released, first.release_id, True)
+    # Nothing changed: it is the release of the night before, and so is the funnel.
+    _, again, summary = nights.night("second")
+    assert (again, summary.release_id, summary.is_nothing_new) == (released, first.release_id, True)
     assert written == ["first"]
-    funnels = [[row[1:] for row in nights.shown(run_id)["yield_by_stage"]] for run_id in ("first", "second", "third")]
-    assert funnels[0] == funnels[1] == funnels[2]
+    funnels = [[row[1:] for row in nights.shown(run_id)["yield_by_stage"]] for run_id in ("first", "second")]
+    assert funnels[0] == funnels[1]
     # An object that is lost on S3 is made again.
     store = ObjectStore(settings)
     [lost, *_] = [key for key in store.list(f"{release_prefix(str(first.release_id))}/") if key.endswith(".parquet")]
