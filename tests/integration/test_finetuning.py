@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from toolformer_ops.errors import (
     ObjectNotFoundError,
     UsageError,
 )
+from toolformer_ops.finetuning import release_training
+from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
@@ -43,6 +46,26 @@ def run(settings: Settings, unreleased: AnnotatedRun) -> AnnotatedRun:
 @pytest.fixture
 def store(settings: Settings) -> ObjectStore:
     return ObjectStore(settings)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the models that `known_training` has trained, by their ids."""
+    return tmp_path_factory.mktemp("trained")
+
+
+@pytest.fixture
+def known_training(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe is trained once: the test is about what becomes of the files."""
+    train = release_training.train_on_release
+
+    def once(settings: Settings, recipe: FinetuningRecipe, *others: Any) -> Any:
+        kept, folder = trained / recipe.model_id, others[-1]
+        if not kept.exists():
+            return SimpleNamespace(directory=shutil.copytree(train(settings, recipe, *others).directory, kept))
+        return SimpleNamespace(directory=shutil.copytree(kept, folder / "model"))
+
+    monkeypatch.setattr(release_training, "train_on_release", once)
 
 
 def published(store: ObjectStore, model_id: str, name: str) -> str:
@@ -129,6 +152,7 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     assert not store.exists(f"{model_prefix(model_id)}/draft.json")
 
 
+@pytest.mark.usefixtures("known_training")
 def test_second_finetune_of_one_release_finds_the_model_and_does_nothing(
     settings: Settings, run: AnnotatedRun, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +174,7 @@ def _must_not_train(*_: object) -> dict[str, Path]:
     raise AssertionError("expected no training")
 
 
+@pytest.mark.usefixtures("known_training")
 def test_two_machines_that_train_at_once_end_as_one_model(
     settings: Settings, run: AnnotatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,34 +284,34 @@ def test_another_seed_chooses_other_development_documents(settings: Settings, ti
     assert later.text not in texts_with()
 
 
-@pytest.mark.parametrize("published", [True, False])
 def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
-    settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path, published: bool
+    settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path
 ) -> None:
     model_id = finetune(settings, run.run_id)
     prefix = model_prefix(model_id)
-    if published:
-        publish(settings, run.run_id)
     [weights] = [key for key in store.list(prefix) if key.endswith("model.safetensors")]
     first = store.get(weights)
-    store.delete(weights)
-    with pytest.raises(
-        ObjectNotFoundError, match=r"model.safetensors .*: found nothing.* Run `toolformer-ops stage finetune"
-    ):
-        publish(settings, run.run_id)
-    assert (store.read_manifest(prefix) is not None) is published
-    assert finetune(settings, run.run_id) == publish(settings, run.run_id) == model_id
-    [row] = run.rows("select manifest_sha256, withdrawn_at from finetuned_models")
-    assert row.withdrawn_at is None
-    store.fetch(prefix, tmp_path / "again", row.manifest_sha256)
-    assert (tmp_path / "again" / "model.safetensors").read_bytes() == first
-    if published:
-        flip_a_byte(store, weights)
-        with pytest.raises(CorruptObjectError, match=r"model.safetensors .* Run `toolformer-ops stage finetune"):
+    for is_published in (False, True):
+        store.delete(weights)
+        with pytest.raises(
+            ObjectNotFoundError, match=r"model.safetensors .*: found nothing.* Run `toolformer-ops stage finetune"
+        ):
             publish(settings, run.run_id)
+        assert (store.read_manifest(prefix) is not None) is is_published
+        assert finetune(settings, run.run_id) == publish(settings, run.run_id) == model_id
+        [row] = run.rows("select manifest_sha256, withdrawn_at from finetuned_models")
+        assert row.withdrawn_at is None
+        again = tmp_path / f"again-{is_published}"
+        store.fetch(prefix, again, row.manifest_sha256)
+        assert (again / "model.safetensors").read_bytes() == first
+    [weights] = [key for key in store.list(prefix) if key.endswith("model.safetensors")]
+    flip_a_byte(store, weights)
+    with pytest.raises(CorruptObjectError, match=r"model.safetensors .* Run `toolformer-ops stage finetune"):
+        publish(settings, run.run_id)
     assert not store.exists(f"{prefix}/draft.json")
 
 
+@pytest.mark.usefixtures("known_training")
 def test_release_and_model_that_are_not_the_registered_ones_are_refused(
     settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path
 ) -> None:
