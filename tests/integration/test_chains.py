@@ -87,7 +87,20 @@ def texts(settings: Settings, release_id: str, folder: Path) -> list[ReleasedTex
     return list(read_release(folder))
 
 
+def require_that_a_plain_run_refuses(settings: Settings, release_address: str) -> None:
+    """A run without chains over the same texts shares no filter's decisions with one that has them, which is before or after it."""
+    start_run(settings, "plain", choices(release_address, "Calculator"))
+    filter_stage(settings, "plain", "Calculator")
+    decided = """select distinct decision.kept, decision.reason
+                 from filter_decisions decision join run_tools using (filter_recipe_id)
+                 where run_id = 'plain'"""
+    assert run_sql(settings, decided) == [(False, "holds_call_markup")]
+    finish_run(settings, "plain", "failed")
+
+
 def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settings, first: str, tmp_path: Path) -> None:
+    ingest_corpus(settings, first)
+    require_that_a_plain_run_refuses(settings, first)
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
     # 1. The release: the sum in the text with the date, and out of it again.
     [text] = texts(settings, second, tmp_path / "second")
@@ -130,41 +143,7 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settin
     assert {finding.kind for finding in stage_rows("sample")(auditing, recipe_id, "").findings} == {"changed"}
 
 
-def test_a_run_without_chains_refuses_such_texts_and_its_recipes_are_what_they_were(
-    settings: Settings, first: str
-) -> None:
-    ingest_corpus(settings, first)
-    start_run(settings, "plain", choices(first, "Calculator"))
-    filter_stage(settings, "plain", "Calculator")
-    assert run_sql(settings, "select distinct reason from filter_decisions where start_char = 0 and not kept") == [
-        ("holds_call_markup",)
-    ]
-
-
-@pytest.mark.parametrize("plain_first", [True, False])
-def test_what_a_run_without_chains_decided_about_a_text_is_not_what_a_run_with_them_decides(
-    settings: Settings, first: str, tmp_path: Path, plain_first: bool
-) -> None:
-    """Both go over the same texts, so that they must not share a filter's decisions, in whichever order they come."""
-
-    def plain_run() -> None:
-        start_run(settings, "plain", choices(first, "Calculator"))
-        filter_stage(settings, "plain", "Calculator")
-
-    ingest_corpus(settings, first)
-    if plain_first:
-        plain_run()
-    second = released(settings, "sums", choices(first, "Calculator", chains=True))
-    if not plain_first:
-        plain_run()
-    assert [text.text for text in texts(settings, second, tmp_path / "second")] == [WITH_BOTH]
-    decided = """select distinct decision.kept, decision.reason
-                 from filter_decisions decision join run_tools using (filter_recipe_id)
-                 where run_id = 'plain'"""
-    assert run_sql(settings, decided) == [(False, "holds_call_markup")]
-
-
-def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains(
+def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains_and_leave_with_a_text_that_is_forgotten(
     settings: Settings, first: str, tmp_path: Path
 ) -> None:
     # 1. No release.
@@ -175,6 +154,8 @@ def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains(
         start_run(settings, "claimed", choices(str(elsewhere), "Calculator", chains=True))
     # 2. Files that were swapped.
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
+    assert [text.text for text in texts(settings, second, tmp_path / "second")] == [WITH_BOTH]
+    require_that_a_plain_run_refuses(settings, first)
     run_sql(settings, "update corpus_files set content_sha256 = repeat('0', 64) where file_uri like 's3:%'")
     with pytest.raises(CorpusError, match="expected the files of release"):
         start_run(settings, "swapped", choices(first, "Calculator", chains=True))
@@ -182,10 +163,7 @@ def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains(
     address = ObjectStore(settings).uri(release_prefix(second))
     with pytest.raises(UsageError, match="A chain has two calls"):
         start_run(settings, "third", choices(address, "Calculator", chains=True))
-
-
-def test_a_text_that_is_forgotten_leaves_with_the_texts_that_hold_it(settings: Settings, first: str) -> None:
-    second = released(settings, "sums", choices(first, "Calculator", chains=True))
+    # 4. A text that is forgotten takes those with it that hold it.
     forgotten = forget(settings, document_ids=[document_id_of(AGED)])
     assert {place.publication_id for place in forgotten.places} == {first.rpartition("/")[2], second}
     left = {text for (text,) in run_sql(settings, "select text from documents")}

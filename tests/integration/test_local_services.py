@@ -225,7 +225,7 @@ def test_airflow_role_cannot_enter_the_database_of_the_factory(postgres_server: 
     assert asked(postgres_server.dsn(postgres.AIRFLOW, postgres.AIRFLOW), timeout) == [("2min",)]
 
 
-def test_an_initdb_that_was_killed_is_done_again(tmp_path: Path) -> None:
+def test_an_initdb_that_was_killed_is_done_again_and_a_postgres_without_supervisor_is_stopped(tmp_path: Path) -> None:
     data = prepare_cluster(tmp_path, "first").data
     unfinished = data.with_name("data.unfinished")
     data.rename(unfinished)
@@ -234,16 +234,12 @@ def test_an_initdb_that_was_killed_is_done_again(tmp_path: Path) -> None:
     with start_postgres(tmp_path) as server:
         assert asked(server.dsn("postgres"), "select 1") == [(1,)]
         assert {path.name for path in data.parent.iterdir()} <= {"data", "postgres.log"}
-
-
-def test_a_postgres_without_supervisor_is_stopped_and_a_stale_pid_file_removed(tmp_path: Path) -> None:
-    with start_postgres(tmp_path) as server:
         postgres.clear_pid_file(server.cluster)
         with pytest.raises(psycopg2.OperationalError):
             asked(server.dsn("postgres"), "select 1")
         pid_file = server.cluster.data / "postmaster.pid"
         assert not pid_file.exists()
-        # Of this process, of none, half written.
+        # Stale ones: of this process, of none, half written.
         for stale in (f"{os.getpid()}\n{server.cluster.data}\n", "4194305\n", ""):
             pid_file.write_text(stale)
             postgres.clear_pid_file(server.cluster)
