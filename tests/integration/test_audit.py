@@ -32,7 +32,6 @@ from toolformer_ops.cli import housekeeping, stages
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, DatabaseUnreachableError, NoResultError, UsageError, exit_code
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.records import content_uuid
 from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.release.format import ReleaseWriter, read_release
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
@@ -743,16 +742,6 @@ def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> Non
         f"update call_losses set loss_with_result = loss_with_result + 0.01, {second} = {second} - 0.0375 where {ONE_LOSS}"
     )
     assert "expected token_log_probabilities " in found_with_sample()
-
-
-def test_ids_are_the_same_in_postgres_and_in_python(state: State) -> None:
-    parts = ["document", "", "Zürich \U0001f600 5 m\u00b2"]
-    hashed = " || ".join(f"hashed_part(:p{number})" for number in range(len(parts)))
-    with database.transaction(database.connect(state.settings)) as connection:
-        found = connection.execute(
-            sql(f"select content_uuid({hashed})"), {f"p{number}": part for number, part in enumerate(parts)}
-        ).scalar_one()
-    assert found == content_uuid(*parts)
 
 
 def test_the_command_says_what_it_looked_at_and_ends_with_3_where_something_is_wrong(

@@ -157,6 +157,10 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
         (4, "found the fields question, answer and nothing else"),
     ]
     assert corpus.rows("select tool, calls from threshold_counts where threshold = 0.5") == [("Calculator", 1)]
+    # Rows that a stage writes later are deleted by a second call.
+    late = {"stage": "sample", "recipe_id": SAMPLING, "document_id": corpus.secret.document_id, "rows_written": 0}
+    corpus.write("stage_ledger", late)
+    assert forget(corpus.settings, [corpus.secret.document_id]).rows["stage_ledger"] == 1
 
 
 def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of_them(corpus: Corpus) -> None:
@@ -246,13 +250,6 @@ def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatc
     assert corpus.rows("select input from call_results where tool_version = '1'") == [(SHARED_INPUT,)]
     assert corpus.rows("select count(*) from forgotten_inputs") == [(0,)]
     assert corpus.rows("select count(*) from forgotten_documents where removed_at is null") == [(0,)]
-
-
-def test_rows_that_a_stage_wrote_about_a_forgotten_text_are_deleted_by_a_second_call(corpus: Corpus) -> None:
-    forget(corpus.settings, [corpus.secret.document_id])
-    late = {"stage": "sample", "recipe_id": SAMPLING, "document_id": corpus.secret.document_id, "rows_written": 0}
-    corpus.write("stage_ledger", late)
-    assert forget(corpus.settings, [corpus.secret.document_id]).rows["stage_ledger"] == 1
 
 
 IN_ITS_RELEASE = "insert into run_releases select 'run-2', release_id from dataset_releases"
@@ -378,6 +375,7 @@ def test_a_corpus_of_an_unfinished_run_is_not_forgotten_though_all_of_its_texts_
 
 
 def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus: Corpus) -> None:
+    assert forget(corpus.settings, [corpus.add_text("A third text about nothing.").document_id]).places == []
     [place] = forget(corpus.settings, [corpus.secret.document_id]).places
     assert (place.kind, place.publication_id, place.withdrawn) == ("release", corpus.release_id, False)
     # A second call names it again: by the text, by the corpus, or for all forgotten texts.
@@ -417,11 +415,6 @@ def test_a_training_that_did_not_end_leaves_no_copy_of_the_release(corpus: Corpu
     else:
         withdraw(corpus.settings, "release", corpus.release_id)
     assert [path.exists() for path in (copies[0].parent, *copies[1:])] == [False, True]
-
-
-def test_a_release_of_other_texts_is_not_named(corpus: Corpus) -> None:
-    third = corpus.add_text("A third text about nothing.")
-    assert forget(corpus.settings, [third.document_id]).places == []
 
 
 def test_a_release_that_is_made_again_is_no_longer_withdrawn(corpus: Corpus) -> None:

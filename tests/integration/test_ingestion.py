@@ -244,22 +244,6 @@ def test_two_ingestions_at_once_both_end_well_and_write_nothing_twice(
     assert [row[0] for row in _ordinals(engine)] == list(range(80))
 
 
-def test_two_corpora_with_equal_texts_in_opposite_order_are_ingested_at_once(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
-    texts = [f"text {number}" for number in range(300)]
-    for name, order in (("a", texts), ("b", texts[::-1])):
-        (tmp_path / f"{name}.jsonl").write_bytes(_lines(*order))
-    with ThreadPoolExecutor(2) as threads:
-        for done in [
-            threads.submit(ingest_corpus, local_settings, str(tmp_path / f"{name}.jsonl"), records_per_transaction=50)
-            for name in "ab"
-        ]:
-            assert _numbers(done.result()) == (300, 300, 0, 0)
-    assert run_sql(engine, "select count(*) from documents") == [(300,)]
-    assert run_sql(engine, "select count(*) from corpus_documents") == [(600,)]
-
-
 KILLED_AFTER_TWO_BATCHES = textwrap.dedent("""
     import os, signal, sys
     from toolformer_ops.config import load_settings

@@ -476,16 +476,6 @@ def released_run(settings: Settings, begin: Begin, run_id: str) -> str:
     return release_id
 
 
-def test_a_release_of_a_night_without_a_check_says_the_same_rates(
-    settings: Settings, begin: Begin, tmp_path: Path
-) -> None:
-    corpus, first = tmp_path / "c.jsonl", released_run(settings, begin, "night-1")
-    # Nothing is new in the second night, so that its stages and checks are skipped.
-    start_run(settings, "night-2", choices(corpus, min_kept_texts=1))
-    assert tools_to_do(settings, "night-2").tools == []
-    assert release(settings, "night-2") == first
-
-
 def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that_made_it(
     settings: Settings, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
