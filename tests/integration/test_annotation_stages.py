@@ -698,9 +698,9 @@ def test_a_run_that_is_cleared_after_its_corpus_changed_works_on_its_own_version
         if run == "pinned":
             assert snapshot(settings) == before
     assert set(model.seen) == {"A new box holds 4 pens and 3 caps, a total of 7 things."}
-    assert rows_of(settings, "annotation_runs", "run_id, corpus_version, ordinal_limit, tools") == [
-        ("later", 2, None, ["Calculator"]),
-        ("pinned", 1, None, ["Calculator"]),
+    assert rows_of(settings, "annotation_runs", "run_id, corpus_version, ordinal_limit, tools, image") == [
+        ("later", 2, None, ["Calculator"], None),
+        ("pinned", 1, None, ["Calculator"], None),
     ]
 
 

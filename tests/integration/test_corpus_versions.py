@@ -318,7 +318,8 @@ def test_a_corrected_date_is_a_variant_and_the_first_date_again_is_the_document(
 
 
 @pytest.mark.parametrize(
-    ("url", "day"), [(None, None), ("https://x/caf\u00e9\U0001f600?a=1", None), (None, "0999-12-31"), ("u", "2014-05-06")]
+    ("url", "day"),
+    [(None, None), ("https://x/caf\u00e9\U0001f600?a=1", None), (None, "0999-12-31"), ("u", "2014-05-06")],
 )
 def test_the_id_of_a_variant_is_the_same_in_sql_and_python(engine: Engine, url: str | None, day: str | None) -> None:
     document = document_id_of("one")

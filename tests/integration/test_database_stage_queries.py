@@ -50,29 +50,27 @@ def _undone(
 FILTERED = ("filter", "f1")
 
 
-@pytest.mark.parametrize(
-    ("run_id", "stage", "recipe_id", "previous", "documents"),
-    [
-        ("r1", "filter", OTHER, FILTERED, [D1, D2, D3]),  # all documents of the run, and no more
-        ("r2", "filter", OTHER, FILTERED, [D1, D2, D3, D4]),
-        ("r1", "filter", "f1", FILTERED, []),  # without those that the ledger holds
-        ("r1", "filter", "f3", FILTERED, [D2, D3]),
-        ("r1", "sample", OTHER, FILTERED, [D1, D2]),  # those with a kept paragraph
-        ("r2", "sample", OTHER, FILTERED, [D1, D2, D4]),
-        ("r2", "sample", "51", FILTERED, []),
-        ("r2", "execute", OTHER, ("sample", "51"), [D1, D4]),  # what the stage before has finished
-        ("r2", "execute", "e1", ("sample", "51"), []),
-        ("r2", "execute", OTHER, ("sample", OTHER), []),
-    ],
+UNDONE = (
+    ("r1", "filter", OTHER, FILTERED, [D1, D2, D3]),  # all documents of the run, and no more
+    ("r2", "filter", OTHER, FILTERED, [D1, D2, D3, D4]),
+    ("r1", "filter", "f1", FILTERED, []),  # without those that the ledger holds
+    ("r1", "filter", "f3", FILTERED, [D2, D3]),
+    ("r1", "sample", OTHER, FILTERED, [D1, D2]),  # those with a kept paragraph
+    ("r2", "sample", OTHER, FILTERED, [D1, D2, D4]),
+    ("r2", "sample", "51", FILTERED, []),
+    ("r2", "execute", OTHER, ("sample", "51"), [D1, D4]),  # what the stage before has finished
+    ("r2", "execute", "e1", ("sample", "51"), []),
+    ("r2", "execute", OTHER, ("sample", OTHER), []),
 )
-def test_a_stage_finds_its_undone_documents_each_in_one_shard(
-    annotated: Engine, run_id: str, stage: str, recipe_id: str, previous: tuple[str, str], documents: list[UUID]
-) -> None:
-    if stage == "execute":
-        run_sql(annotated, "delete from stage_ledger where stage = 'sample' and document_id::text like 'd2%'")
-    for count in (1, 2, 3, 7, 64):
-        shards = [_undone(annotated, run_id, stage, recipe_id, previous, index, count) for index in range(count)]
-        assert sorted(document for shard in shards for document in shard) == documents
+
+
+def test_a_stage_finds_its_undone_documents_each_in_one_shard(annotated: Engine) -> None:
+    for *asked, documents in UNDONE:
+        if asked[1] == "execute":
+            run_sql(annotated, "delete from stage_ledger where stage = 'sample' and document_id::text like 'd2%'")
+        for count in (1, 2, 3, 7, 64):
+            shards = [_undone(annotated, *asked, index, count) for index in range(count)]
+            assert sorted(document for shard in shards for document in shard) == documents
 
 
 def test_documents_of_a_micro_batch_that_another_process_has_done_are_left_out(annotated: Engine) -> None:
@@ -143,54 +141,3 @@ def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_
     recipes["sampling_recipe_id"] = OTHER
     documents, _, seconds_per_token = remaining("r1", OTHER)
     assert (documents, seconds_per_token) == (2, None)
-
-
-def test_a_run_is_registered_once_and_ended(annotated: Engine) -> None:
-    values = {
-        "run_id": "r3",
-        "corpus_id": "c000000000000000",
-        "corpus_uri": "s3://toolformer/corpora/posts",
-        "corpus_version": 1,
-        "ordinal_limit": None,
-        "tools": ("Calculator", "MT"),
-        "document_limit": None,
-        "model_identity": "m@1",
-        "code_version": "0.1.0",
-        "image": "",
-        "schedule": "posts",
-        "chained_release_id": None,
-    }
-    with database.transaction(annotated) as connection:
-        assert database.execute(connection, queries.runs.insert, parameters='{"seed": 1}', **values) == 1
-        assert database.execute(connection, queries.runs.insert, parameters='{"seed": 2}', **values) == 0
-        assert database.execute(connection, queries.runs.finish, run_id="r3", state="success", problem="") == 1
-    [run] = _fetch(annotated, queries.runs.by_id, run_id="r3")
-    assert (run.tools, run.parameters, run.image, run.state) == (["Calculator", "MT"], {"seed": 1}, None, "success")
-    assert run.schedule == "posts"
-
-
-def test_a_recipe_and_a_runs_tool_are_registered_once(annotated: Engine) -> None:
-    recipe = {"recipe_id": OTHER, "stage": "filter", "tool": "QA", "parent_recipe_id": None}
-    tool = dict.fromkeys(("filter_recipe_id", "sampling_recipe_id", "execution_recipe_id", "scoring_recipe_id"), OTHER)
-    with database.transaction(annotated) as connection:
-        assert (
-            database.execute(connection, queries.runs.insert_recipe, definition={"filter_version": "1"}, **recipe) == 1
-        )
-        assert (
-            database.execute(connection, queries.runs.insert_recipe, definition='{"filter_version": "1"}', **recipe)
-            == 0
-        )
-        for written in (1, 0):
-            arguments = {
-                "run_id": "r1",
-                "tool": "QA",
-                "tool_version": "1",
-                "keep_threshold": 1.0,
-                "reads_record": False,
-                "prune_below": 0.5,
-                "tau_information": None,
-                **tool,
-            }
-            assert database.execute(connection, queries.runs.insert_tool, **arguments) == written
-    [registered] = _fetch(annotated, queries.runs.tool, run_id="r1", tool="QA")
-    assert registered.filter_recipe_id == OTHER

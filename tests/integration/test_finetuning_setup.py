@@ -70,36 +70,30 @@ def test_run_finetunes_publishes_and_ends_by_its_id_alone(
     assert annotated.rows("select state from annotation_runs where run_id = 'tuned-1'") == [("success",)]
 
 
-def test_starting_twice_is_starting_once_and_other_parameters_are_refused(
+UNCHOOSABLE = (
+    (None, "expected the id of a registered release, found 'nothing'"),
+    ("{", "expected a JSON object, found '{'"),
+    ("[1]", "expected a JSON object, found list"),
+    ('{"seed": 3, "tools": ["QA"]}', "names that begin with finetune or evaluation_, found seed, tools"),
+    ('{"finetune_steps": 0}', "finetune_steps"),
+    ('{"finetune_speed": 1}', "finetune_speed"),
+)
+
+
+def test_what_cannot_be_chosen_is_named_and_a_run_starts_once_with_its_parameters(
     settings: Settings, annotated: AnnotatedRun, release_id: str
 ) -> None:
+    for parameters, message in UNCHOOSABLE:
+        with pytest.raises(UsageError, match=message):
+            start_finetuning(settings, "tuned-1", release_id if parameters else "nothing", parameters or "{}")
+    assert len(annotated.rows("select 1 from annotation_runs")) == 1
     for _ in range(2):
         start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
     assert len(annotated.rows("select 1 from annotation_runs")) == 2
-    with pytest.raises(ConfigurationError, match="Take another run id"):
-        start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 3}')
-    with pytest.raises(ConfigurationError, match="Take another run id"):
-        start_finetuning(settings, "run-1", release_id, '{"finetune_steps": 3}')
+    for taken in ("tuned-1", "run-1"):
+        with pytest.raises(ConfigurationError, match="Take another run id"):
+            start_finetuning(settings, taken, release_id, '{"finetune_steps": 3}')
     assert len(annotated.rows("select 1 from run_releases")) == 2
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        (None, "expected the id of a registered release, found 'nothing'"),
-        ("{", "expected a JSON object, found '{'"),
-        ("[1]", "expected a JSON object, found list"),
-        ('{"seed": 3, "tools": ["QA"]}', "names that begin with finetune or evaluation_, found seed, tools"),
-        ('{"finetune_steps": 0}', "finetune_steps"),
-        ('{"finetune_speed": 1}', "finetune_speed"),
-    ],
-)
-def test_a_release_or_parameters_that_cannot_be_chosen_are_named(
-    settings: Settings, annotated: AnnotatedRun, release_id: str, parameters: str | None, message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        start_finetuning(settings, "tuned-1", release_id if parameters else "nothing", parameters or "{}")
-    assert len(annotated.rows("select 1 from annotation_runs")) == 1
 
 
 def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(

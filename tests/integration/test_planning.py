@@ -9,11 +9,13 @@ from toolformer_ops.stages.planning import filter_shard_count, tools_to_do
 
 TOOLS = {"Calculator": 0.5, "QA": 1.0}
 AGAIN = """
-insert into annotation_runs select (jsonb_populate_record(r, '{"run_id": "run-2"}' || cast(%(changes)s as jsonb))).*
+insert into annotation_runs
+select (jsonb_populate_record(r, jsonb_build_object('run_id', %(run_id)s) || cast(%(changes)s as jsonb))).*
 from annotation_runs r where run_id = 'run-1'
 """
 SAME_TOOLS = """
-insert into run_tools select (jsonb_populate_record(t, '{"run_id": "run-2"}')).* from run_tools t where run_id = 'run-1'
+insert into run_tools select (jsonb_populate_record(t, jsonb_build_object('run_id', %(run_id)s))).* from run_tools t
+where run_id = 'run-1'
 """
 CHECKED = (
     "insert into quality_results (run_id, subject, check_name, severity, success) values ('run-1', %s, %s, %s, %s)"
@@ -33,23 +35,13 @@ def checked_run(settings: Settings, *failures: tuple[str, str], **parameters: ob
     return run
 
 
-def run_again(run: AnnotatedRun, changes: str = "{}", statement: str = "") -> None:
-    """A second run that asks for the same but for `changes` to its row, and what `statement` does."""
+def run_again(run: AnnotatedRun, run_id: str = "run-2", changes: str = "{}", statement: str = "") -> None:
+    """A later run that asks for the same but for `changes` to its row, and what `statement` does."""
     with run.engine.begin() as connection:
-        connection.exec_driver_sql(AGAIN, {"changes": changes})
-        connection.exec_driver_sql(SAME_TOOLS)
+        connection.exec_driver_sql(AGAIN, {"run_id": run_id, "changes": changes})
+        connection.exec_driver_sql(SAME_TOOLS, {"run_id": run_id})
         if statement:
             connection.exec_driver_sql(statement)
-
-
-def test_a_first_run_has_work_for_each_of_its_tools_in_their_order(settings: Settings) -> None:
-    checked_run(settings)
-    assert tools_to_do(settings, "run-1").tools == ["Calculator", "QA"]
-
-
-def test_a_run_of_what_is_done_and_checked_has_no_work(settings: Settings) -> None:
-    run_again(checked_run(settings, ("QA", "warn")))
-    assert tools_to_do(settings, "run-2").tools == []
 
 
 def test_a_tool_whose_check_failed_has_work_again(settings: Settings) -> None:
@@ -62,34 +54,28 @@ def test_a_run_that_asks_for_placebos_has_work_until_their_pool_is_drawn(setting
     assert tools_to_do(settings, "run-2").tools == ["Calculator", "QA"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "statement", "to_do"),
-    [
-        ('{"corpus_version": 2}', "", ["Calculator", "QA"]),
-        ('{"ordinal_limit": 5}', "", ["Calculator", "QA"]),
-        (
-            '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0}}',
-            "",
-            ["Calculator", "QA"],
-        ),
-        ("{}", "update run_tools set scoring_recipe_id = 'new' where run_id = 'run-2' and tool = 'QA'", ["QA"]),
-        ("{}", "update run_tools set keep_threshold = 0.7 where run_id = 'run-2' and tool = 'QA'", ["QA"]),
-    ],
+BOUNDS = '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0}}'
+LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
+    ("{}", "", []),
+    ('{"corpus_version": 2}', "", ["Calculator", "QA"]),
+    ('{"ordinal_limit": 5}', "", ["Calculator", "QA"]),
+    (BOUNDS, "", ["Calculator", "QA"]),
+    ("{}", "update run_tools set scoring_recipe_id = 'new' where run_id = 'later-4' and tool = 'QA'", ["QA"]),
+    ("{}", "update run_tools set keep_threshold = 0.7 where run_id = 'later-5' and tool = 'QA'", ["QA"]),
+    ("{}", f"delete from stage_ledger where recipe_id = '{recipe_id('score', 'QA')}'", ["QA"]),
 )
-def test_another_version_limit_bound_recipe_or_threshold_is_work(
-    settings: Settings, changes: str, statement: str, to_do: list[str]
+"""How a run differs from one that was checked, with a warning, what else happens, and which tools have work."""
+
+
+def test_what_is_done_and_checked_is_no_work_and_another_version_limit_bound_recipe_or_threshold_is(
+    settings: Settings,
 ) -> None:
-    run_again(checked_run(settings), changes, statement)
-    assert tools_to_do(settings, "run-2").tools == to_do
-
-
-def test_a_tool_whose_rows_were_deleted_since_has_work(settings: Settings) -> None:
-    recipe = recipe_id("score", "QA")
-    run_again(checked_run(settings), statement=f"delete from stage_ledger where recipe_id = '{recipe}'")
-    assert tools_to_do(settings, "run-2").tools == ["QA"]
-
-
-def test_a_run_that_was_not_started_is_named(settings: Settings) -> None:
+    run = checked_run(settings, ("QA", "warn"))
+    first = tools_to_do(settings, "run-1")
+    assert (first.tools, first.filter_shards) == (["Calculator", "QA"], ["0/1"])
+    for number, (changes, statement, to_do) in enumerate(LATER_RUNS):
+        run_again(run, f"later-{number}", changes, statement)
+        assert tools_to_do(settings, f"later-{number}").tools == to_do
     with pytest.raises(UsageError, match="expected a started run, found 'none'"):
         tools_to_do(settings, "none")
 
@@ -106,35 +92,17 @@ def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_proces
     assert filter_shard_count([10**6] * 5, 60.0) == 64
 
 
-def test_filters_are_planned_by_what_a_document_took_lately(settings: Settings) -> None:
-    run = AnnotatedRun(settings, TOOLS)
-    for number in range(3):
-        run.add_text(f"Out of 1400 people, {number}00 passed.")
-    recipe = recipe_id("filter", "QA")
-    seconds_of = (
-        "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) "
-        "values ('run-1', 'QA', 'filter', %s, 2, 2, 120)"
-    )
-    with run.engine.begin() as connection:
-        connection.exec_driver_sql(seconds_of, (recipe,))
-    assert tools_to_do(settings, "run-1").filter_shards == ["0/3", "1/3", "2/3"]  # 3 documents of 60 s
-
-
-def test_filters_are_planned_by_what_their_newest_processes_took_to_start(settings: Settings) -> None:
+def test_filters_are_planned_by_what_a_document_and_the_newest_starts_took_lately(settings: Settings) -> None:
     assert filter_shard_count([240.0], 60.0, 6.0) == 2  # 5 % of 240 s are two starts of 6 s
     run = AnnotatedRun(settings, TOOLS)
     for number in range(3):
         run.add_text(f"Out of 1400 people, {number}00 passed.")
     lately = (
         "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds, start_up_seconds) "
-        "values ('run-1', 'QA', 'filter', %s, 2, 2, 120, 2.5)"
+        "values ('run-1', 'QA', 'filter', %s, 2, 2, 120, %s)"
     )
-    with run.engine.begin() as connection:
-        connection.exec_driver_sql(lately, (recipe_id("filter", "QA"),))
-    assert tools_to_do(settings, "run-1").filter_shards == ["0/1"]  # 9 s of 180 s: a start of two filters takes 5 s
-
-
-def test_few_documents_are_filtered_in_one_shard(settings: Settings) -> None:
-    run = AnnotatedRun(settings, TOOLS)
-    run.add_text("Out of 1400 people, 400 passed, that is 29 %.")
-    assert tools_to_do(settings, "run-1").filter_shards == ["0/1"]
+    for start_up, shards in ((None, ["0/3", "1/3", "2/3"]), (2.5, ["0/1"])):
+        with run.engine.begin() as connection:
+            connection.exec_driver_sql(lately, (recipe_id("filter", "QA"), start_up))
+        # 3 documents of 60 s; 5 % of them are 9 s, and a start of two filters takes 5 s.
+        assert tools_to_do(settings, "run-1").filter_shards == shards
