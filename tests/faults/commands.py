@@ -57,13 +57,13 @@ class SlowModel(FakeLanguageModel):
 
 def fake_training(*arguments: Any) -> Any:
     """In place of `train_on_release`: the files of a model, the same bytes each time."""
-    from toolformer_ops.finetuning.model_card import DEFINITION
+    from toolformer_ops.runs.models import FINETUNING
 
     folder: Path = arguments[-1] / "trained"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_bytes(bytes(range(256)) * (MODEL_BYTES // 256))
     record = {"training_loss_nats_per_token": 1.0, "best_step": None, "development_perplexity": None}
-    (folder / DEFINITION).write_text(json.dumps(record))
+    (folder / FINETUNING).write_text(json.dumps(record))
     return types.SimpleNamespace(directory=folder)
 
 

@@ -252,7 +252,7 @@ def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_
         assert (record["best_step"], record["development_perplexity"]) == (lowest["step"], lowest["perplexity"])
         assert (record["development_documents"], row.without_calls) == (3, without_calls)
         card = published(store, model_id, "README.md")
-        assert f"{lowest['perplexity']:.3f} on 3 documents" in card
+        assert f"{lowest['perplexity']:.3f} a token on 3 documents" in card
         assert ("finetuned without calls" in card) is without_calls
     chosen = [
         finetuning.development_texts(

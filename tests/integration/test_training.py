@@ -111,7 +111,7 @@ def test_first_loss_is_the_mean_over_the_tokens_of_the_text_alone_and_the_baseli
     train: Train, base: BaseModel, release_dir: Path, without_calls: bool
 ) -> None:
     sequences = TokenSequences.of(read_release(release_dir), base.tokenization, 48, without_calls=without_calls)
-    rows = [sequences[index] for index in range(len(sequences))]
+    rows = [sequences[index]["input_ids"] for index in range(len(sequences))]
     assert ("[Calculator" in "".join(base.tokenization.decode(ids) for ids in rows)) is not without_calls
     # One step sees each sequence once.
     batch = {"finetune_batch": len(rows), "finetune_device_batch": 3}

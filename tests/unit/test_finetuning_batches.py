@@ -36,9 +36,13 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return loaded
 
 
+def _example(*ids: int) -> dict[str, list[int]]:
+    return {"input_ids": list(ids), "labels": list(ids)}
+
+
 def _examples(lengths: Sequence[int] = LENGTHS) -> list[dict[str, list[int]]]:
     draw = random.Random(0)  # noqa: S311 - no secret
-    return [{"input_ids": [draw.randrange(500) for _ in range(length)]} for length in lengths]
+    return [_example(*(draw.randrange(500) for _ in range(length))) for length in lengths]
 
 
 def _mean_loss(network: Any, batch: Batch) -> float:
@@ -49,14 +53,15 @@ def _mean_loss(network: Any, batch: Batch) -> float:
 
 
 def _mean_loss_alone(network: Any, examples: list[dict[str, list[int]]]) -> float:
-    """By the definition, one sequence at a time."""
+    """By the definition, one sequence at a time; of the labels, which are masked here and there."""
     total, tokens = 0.0, 0
     for example in examples:
         ids = torch.tensor([example["input_ids"]])
         with torch.no_grad():
             log_probs = network(ids).logits.log_softmax(-1)[0, :-1]  # (position, vocabulary)
-        total -= float(log_probs.gather(1, ids[0, 1:, None]).sum())
-        tokens += ids.shape[1] - 1
+        for place, label in enumerate(example["labels"][1:]):
+            total -= float(log_probs[place, label]) if label != NOT_SCORED else 0.0
+            tokens += label != NOT_SCORED
     return total / tokens
 
 
@@ -79,7 +84,7 @@ def test_rows_never_exceed_their_width_and_lose_nothing(seed: int) -> None:
 
 
 def test_packed_row_restarts_positions_and_scores_neither_borders_nor_padding() -> None:
-    batch = packed_batch([{"input_ids": [5, 0, 7]}, {"input_ids": [9, 8]}, {"input_ids": [1, 2, 3, 4, 5, 6]}], 0, 6)
+    batch = packed_batch([_example(5, 0, 7), _example(9, 8), _example(1, 2, 3, 4, 5, 6)], 0, 6)
     assert batch["input_ids"].tolist() == [[1, 2, 3, 4, 5, 6], [5, 0, 7, 9, 8, 0]]
     assert batch["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 0]]
     no = NOT_SCORED
@@ -88,7 +93,7 @@ def test_packed_row_restarts_positions_and_scores_neither_borders_nor_padding() 
 
 
 def test_padding_is_neither_attended_to_nor_scored_even_where_the_text_holds_the_padding_token() -> None:
-    batch = padded_batch([{"input_ids": [5, 0, 7]}, {"input_ids": [9]}], padding_id=0)
+    batch = padded_batch([_example(5, 0, 7), _example(9)], padding_id=0)
     assert batch["input_ids"].tolist() == [[5, 0, 7], [9, 0, 0]]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch["labels"].tolist() == [[NOT_SCORED, 0, 7], [NOT_SCORED, NOT_SCORED, NOT_SCORED]]
@@ -97,10 +102,13 @@ def test_padding_is_neither_attended_to_nor_scored_even_where_the_text_holds_the
 @pytest.mark.parametrize("shape", sorted(set(SHAPES) - {"bloom"}))
 def test_loss_of_a_packed_batch_is_that_of_its_sequences_alone(networks: dict[str, Any], shape: str) -> None:
     network, examples = networks[shape], _examples()
+    examples[3]["labels"][20:31] = [NOT_SCORED] * 11
+    examples[1]["labels"][-1] = NOT_SCORED
     assert packs_exactly(network)
     batch = packed_batch(examples, 0, 128)
     rows, width = batch["input_ids"].shape
     assert rows < len(examples)
+    assert int(scored_tokens(batch["labels"])) == 229 - 7 - 12
     assert 229 <= rows * width < 280  # 229 tokens: padded, one sequence a row, they would take 7 * 90
     assert _mean_loss(network, batch) == pytest.approx(_mean_loss_alone(network, examples), abs=1e-5)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, call_spans, window_bounds
+from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, window_bounds
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.format import ReleasedCall, ReleasedText
 from toolformer_ops.runs.choices import FinetuningChoices
@@ -33,11 +33,13 @@ def tokenization() -> Tokenization:
 def test_spans_are_where_the_calls_stand_with_the_one_added_space() -> None:
     text = _text("One 2 three 4\nfive", _call(3, "1 + 1", "2"), _call(14, "2 + 3", "5"), _call(11, "2 * 2", "4"))
     assert text.text == "One [Calculator(1 + 1) -> 2] 2 three [Calculator(2 * 2) -> 4] 4\n[Calculator(2 + 3) -> 5] five"
-    assert [text.text[first:end] for first, end in call_spans(text)] == [
+    spans = text.call_spans()
+    assert [text.text[span.start_char : span.end_char] for span in spans] == [
         " [Calculator(1 + 1) -> 2]",
         " [Calculator(2 * 2) -> 4]",
         "[Calculator(2 + 3) -> 5] ",
     ]
+    assert [text.text[span.result_start_char : span.result_end_char] for span in spans] == [" 2", " 4", " 5"]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(to
     ]
     sequences = TokenSequences.of(texts, tokenization, 20)
     [start] = tokenization.start_ids
-    rows = [sequences[index] for index in range(len(sequences))]
+    rows = [sequences[index]["input_ids"] for index in range(len(sequences))]
     assert all(row[0] == start and len(row) <= 20 for row in rows)
     assert [row.count(start) for row in rows] == [1] * len(rows)
     without_start = [token for row in rows for token in row[1:]]
@@ -130,10 +132,10 @@ def test_tokens_until_counts_the_first_examples_whatever_was_asked_before() -> N
 def test_without_calls_the_same_texts_are_plain(tokenization: Tokenization) -> None:
     text = _text("Short 2 one, longer than a window of so few tokens.", _call(5, "1 + 1", "2"))
     plain = TokenSequences.of([text], tokenization, 16, without_calls=True)
-    rows = [plain[index] for index in range(len(plain))]
+    rows = [plain[index]["input_ids"] for index in range(len(plain))]
     assert len(rows) > 1
     assert "".join(tokenization.decode(row[1:]) for row in rows) == text.plain_text
-    assert "[Calculator" in tokenization.decode(TokenSequences.of([text], tokenization, 64)[0])
+    assert "[Calculator" in tokenization.decode(TokenSequences.of([text], tokenization, 64)[0]["input_ids"])
 
 
 def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empty_one(
@@ -142,7 +144,7 @@ def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empt
     long = "The shop had 520 shirts and sold 187 of them. " * 4
     beginnings = TokenSequences.of_beginnings(["Short.", "", long], tokenization, 16)
     [start] = tokenization.start_ids
-    assert [beginnings[0], beginnings[1]] == [
+    assert [beginnings[0]["labels"], beginnings[1]["labels"]] == [
         [start, *tokenization.ids("Short.")],
         [start, *tokenization.ids(long)[:15]],
     ]
@@ -179,5 +181,18 @@ def test_model_id_names_what_decides_the_model_and_nothing_else() -> None:
         _recipe(finetune_learning_rate=1.0), _recipe(finetune_warmup=0.0),
         _recipe(finetune_dev_documents=1), _recipe(finetune_eval_steps=1),
         _recipe(without_calls=True), _recipe(release_id="f" * 16), _recipe(base_model="model@2"),
+        _recipe(finetune_results="mask"),
     ]  # fmt: skip
     assert len({recipe.model_id for recipe in [same, *changed]}) == len(changed) + 1
+
+
+def test_results_out_of_the_loss_are_another_model_and_the_others_are_those_they_were() -> None:
+    assert _recipe().model_id == "7dbc824a4c0ba12b"
+    baseline = _recipe(without_calls=True)
+    assert baseline.model_id == "c587be5847f56ea2" == _recipe(without_calls=True, finetune_results="mask").model_id
+    masked = _recipe(finetune_results="mask")
+    assert masked.definition["finetune_results"] == "mask"
+    assert [one.loss_counts for one in (baseline, masked)] == [
+        "every token but start tokens",
+        "every token but start tokens and the results of calls",
+    ]

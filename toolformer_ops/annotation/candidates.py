@@ -272,6 +272,7 @@ def sample_texts(
         call_start=call_start,
         temperature=choices.temperature,
         top_p=choices.top_p,
+        until_arrow=choices.sample_until == "arrow",
     )
     positions: list[list[CallPosition]] = []
     position_seconds: list[float] = []

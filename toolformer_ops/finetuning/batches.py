@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NOT_SCORED = -100
-"""The label that the loss passes over."""
+from toolformer_ops.finetuning.sequences import NOT_SCORED
+
 PROBE_LENGTHS = (5, 9, 7)
 PROBE_TOLERANCE = 1e-3
 """Of the largest logit: far above rounding in float32, far below what a token of another sequence changes."""
@@ -57,23 +57,22 @@ def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: in
 
     Padding is at the end of a row, each token of it a separate sequence.
     """
-    sequences = [example["input_ids"] for example in examples]
-    return _in_rows(sequences, fill_rows([len(ids) for ids in sequences], row_tokens), padding_id)
+    return _in_rows(examples, fill_rows([len(example["input_ids"]) for example in examples], row_tokens), padding_id)
 
 
-def _in_rows(sequences: Sequence[Sequence[int]], rows: list[list[int]], padding_id: int) -> Batch:
-    width = max(sum(len(sequences[index]) for index in row) for row in rows)
+def _in_rows(examples: Sequence[Mapping[str, Sequence[int]]], rows: list[list[int]], padding_id: int) -> Batch:
+    width = max(sum(len(examples[index]["input_ids"]) for index in row) for row in rows)
     input_ids = torch.full((len(rows), width), padding_id, dtype=torch.long)  # (row, position)
     position_ids = torch.zeros_like(input_ids)
     labels = torch.full_like(input_ids, NOT_SCORED)
     for number, row in enumerate(rows):
         start = 0
         for index in row:
-            ids = torch.tensor(sequences[index], dtype=torch.long)
+            ids = torch.tensor(examples[index]["input_ids"], dtype=torch.long)
             end = start + len(ids)
             input_ids[number, start:end] = ids
             position_ids[number, start:end] = torch.arange(len(ids))
-            labels[number, start + 1 : end] = ids[1:]
+            labels[number, start + 1 : end] = torch.tensor(examples[index]["labels"][1:])
             start = end
     return {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
 
@@ -87,7 +86,7 @@ def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: in
     for row, example in enumerate(examples):
         ids = torch.tensor(example["input_ids"], dtype=torch.long)
         input_ids[row, : len(ids)] = ids
-        labels[row, 1 : len(ids)] = ids[1:]
+        labels[row, 1 : len(ids)] = torch.tensor(example["labels"][1:])
         attention_mask[row, : len(ids)] = 1
     return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
 
@@ -108,11 +107,12 @@ def packs_exactly(network: Any) -> bool:
         return False
     vocabulary = network.get_input_embeddings().num_embeddings
     sequences = [[(7 * token) % vocabulary for token in range(length, 2 * length)] for length in PROBE_LENGTHS]
+    examples = [{"input_ids": ids, "labels": ids} for ids in sequences]
     training = network.training
     network.eval()
     try:
-        together = _logits(network, _in_rows(sequences, [[0, 1, 2]], 0))[0]
-        alone = torch.cat([_logits(network, _in_rows([ids], [[0]], 0))[0] for ids in sequences])
+        together = _logits(network, _in_rows(examples, [[0, 1, 2]], 0))[0]
+        alone = torch.cat([_logits(network, _in_rows([example], [[0]], 0))[0] for example in examples])
         return bool((together - alone).abs().max() <= PROBE_TOLERANCE * alone.abs().max())  # not where either is NaN
     finally:
         network.train(training)

@@ -22,8 +22,8 @@ TAGS = {
 }
 
 
-def write_curves(directory: Path, title: str) -> None:
-    """Write both into the model's folder, which holds the logs."""
+def write_curves(directory: Path, title: str, loss_counts: str) -> None:
+    """Write both into the model's folder, which holds the logs; `loss_counts` names the tokens of the training loss."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
     from torch.utils.tensorboard import SummaryWriter
@@ -37,7 +37,7 @@ def write_curves(directory: Path, title: str) -> None:
     above, below = figure.subplots(2, 1, sharex=True)
     steps = [line["step"] for line in training]
     above.plot(steps, [line["loss"] for line in training], color="tab:blue", marker="." if len(steps) < 20 else "")
-    above.set(title=title, ylabel="training loss (nats a token)")
+    above.set(title=f"{title}\ntraining loss of {loss_counts}", ylabel="training loss (nats a token)")
     if development:
         points = [(line["step"], line["perplexity"]) for line in development]
         below.plot(*zip(*points, strict=True), color="tab:orange", marker="o", label="development documents")

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_ops.release.card import markdown
+from toolformer_ops.runs.models import FINETUNING
 
-DEFINITION = "finetuning.json"
 CARD = "README.md"
 
 
 def write_model_card(record: dict[str, Any], directory: Path) -> None:
     """Write both files into the model's folder; `record` is what `finetuning.json` holds."""
-    (directory / DEFINITION).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (directory / FINETUNING).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     card = markdown(Path(__file__).parent / "model_card.md.jinja", **record)
     (directory / CARD).write_text(card, encoding="utf-8")

@@ -32,7 +32,7 @@ class FinetuningRecipe(BaseModel):
     @property
     def definition(self) -> dict[str, Any]:
         """All that is hashed into the model's id. Not in it: how a step is split into forward passes, and the device."""
-        return {
+        definition: dict[str, Any] = {
             "finetuning_version": FINETUNING_VERSION,
             "objective": "language_modelling",
             "schedule": SCHEDULE,
@@ -42,6 +42,19 @@ class FinetuningRecipe(BaseModel):
             "without_calls": self.without_calls,
             **self.choices.deciding(),
         }
+        if not self.masks_results:  # as before there was a choice
+            definition.pop("finetune_results", None)
+        return definition
+
+    @property
+    def masks_results(self) -> bool:
+        """Whether the loss leaves out what the tools wrote; texts without calls hold nothing of it."""
+        return self.choices.finetune_results == "mask" and not self.without_calls
+
+    @property
+    def loss_counts(self) -> str:
+        """The tokens that the training loss is the mean over, in words."""
+        return "every token but start tokens" + (" and the results of calls" if self.masks_results else "")
 
     @property
     def model_id(self) -> str:

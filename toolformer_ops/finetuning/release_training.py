@@ -89,6 +89,7 @@ def train_on_release(
         "definition": recipe.definition,
         "texts": sum(1 for _ in read_release(job.release_dir)),
         "training_loss_nats_per_token": trained.training_loss,
+        "loss_counts": recipe.loss_counts,
         "training_seconds": trained.seconds,
         "precision": trained.precision,
         "device": settings.device,
@@ -97,7 +98,7 @@ def train_on_release(
         "development_perplexity": best.perplexity if best else None,
     }
     write_model_card(record, trained.directory)
-    write_curves(trained.directory, f"Model {recipe.model_id}")
+    write_curves(trained.directory, f"Model {recipe.model_id}", recipe.loss_counts)
     return trained
 
 
@@ -109,16 +110,20 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     base = load_base_model(settings, name, revision, sharded=job.plan.deepspeed is not None)
     length = min(recipe.choices.finetune_length, base.window)
     sequences = TokenSequences.of(
-        read_release(job.release_dir), base.tokenization, length, without_calls=recipe.without_calls
+        read_release(job.release_dir),
+        base.tokenization,
+        length,
+        without_calls=recipe.without_calls,
+        mask_results=recipe.masks_results,
     )
     development = TokenSequences.of_beginnings(job.dev_texts, base.tokenization, length)
     logger.info(
         "training %s on release %s%s: %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences see each "
-        "%.1f times; %d development documents",
+        "%.1f times; the loss counts %s (%d tokens are masked); %d development documents",
         recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "", len(sequences),
         length, sequences.tokens, recipe.choices.finetune_steps,
         recipe.choices.finetune_batch, passes(recipe, sequences),
-        len(development),
+        recipe.loss_counts, sequences.masked_tokens, len(development),
     )  # fmt: skip
     if not len(development):
         logger.warning(

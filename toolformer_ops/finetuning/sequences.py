@@ -3,6 +3,9 @@
 A text longer than a sequence is divided into consecutive windows, so that every token of it is trained on once a pass; a border
 never falls into a call. Each sequence begins with the model's own start token, which is not scored. Of a development document only
 the first window is taken: as many examples as documents (appendix B). `batches.py` makes the forward passes of them.
+
+The loss counts every token but start tokens (the paper), or leaves out what the tools wrote, too: a model that stops at the arrow
+never writes it. These are the tokens of which a character is between the arrow and the bracket, also of a call that a border cuts.
 """
 
 import bisect
@@ -13,23 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from toolformer_ops.call_syntax import call_with_result
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.release.format import ReleasedText
+from toolformer_ops.release.format import CallSpan, ReleasedText
 
 MIN_LENGTH = 16
-
-
-def call_spans(text: ReleasedText) -> list[tuple[int, int]]:
-    """Where the calls are in the text with calls: (first character, end), the one added space included."""
-    spans: list[tuple[int, int]] = []
-    shift = 0
-    for call in text.all_calls()[1]:
-        size = len(call_with_result(call.call, call.result)) + 1
-        spans.append((call.position_char + shift, call.position_char + shift + size))
-        shift += size
-    return spans
+NOT_SCORED = -100
+"""The label that the loss passes over."""
 
 
 def window_bounds(starts: Sequence[int], spans: Sequence[tuple[int, int]], room: int) -> list[tuple[int, int]]:
@@ -53,8 +46,22 @@ def window_bounds(starts: Sequence[int], spans: Sequence[tuple[int, int]], room:
     return bounds
 
 
+def without_results(ids: Sequence[int], starts: Sequence[int], spans: Iterable[CallSpan]) -> list[int]:
+    """The ids, with the complement (`~id`) in place of each token that holds a character of a result.
+
+    `starts` are the characters at which the tokens start, ascending; a token ends where the next one starts.
+    """
+    marked = list(ids)
+    for span in spans:
+        covering = starts[bisect.bisect_right(starts, span.result_start_char) - 1]
+        # The bytes of one character are tokens with the same start.
+        first, end = bisect.bisect_left(starts, covering), bisect.bisect_left(starts, span.result_end_char)
+        marked[first:end] = [~token for token in ids[first:end]]
+    return marked
+
+
 class TokenSequences:
-    """Token sequences in one flat array."""
+    """Token sequences in one flat array, which holds the complement of a token that the loss leaves out."""
 
     def __init__(self) -> None:
         self._ids = array("i")
@@ -62,9 +69,17 @@ class TokenSequences:
 
     @classmethod
     def of(
-        cls, texts: Iterable[ReleasedText], tokenization: Tokenization, length: int, *, without_calls: bool = False
+        cls,
+        texts: Iterable[ReleasedText],
+        tokenization: Tokenization,
+        length: int,
+        *,
+        without_calls: bool = False,
+        mask_results: bool = False,
     ) -> "TokenSequences":
         """The sequences of all texts, with or without their calls, each of at most `length` tokens with its start token.
+
+        With `mask_results` the loss leaves out what the tools wrote.
 
         Raises:
             ModelError: `length` leaves no room for text.
@@ -75,9 +90,11 @@ class TokenSequences:
         room = length - len(tokenization.start_ids)
         for text in texts:
             tokenized = tokenization.tokenize(text.all_calls()[0] if without_calls else text.text)
-            spans = [] if without_calls else call_spans(text)
-            for first, end in window_bounds(tokenized.starts, spans, room):
-                sequences.append((*tokenization.start_ids, *tokenized.ids[first:end]))
+            spans = [] if without_calls else text.call_spans()
+            ids = without_results(tokenized.ids, tokenized.starts, spans) if mask_results else tokenized.ids
+            unbroken = [(span.start_char, span.end_char) for span in spans]
+            for first, end in window_bounds(tokenized.starts, unbroken, room):
+                sequences.append((*tokenization.start_ids, *ids[first:end]))
         return sequences
 
     @classmethod
@@ -92,15 +109,20 @@ class TokenSequences:
         return sequences
 
     def append(self, ids: Iterable[int]) -> None:
-        """Add one sequence."""
+        """Add one sequence, with the complements of tokens that the loss leaves out."""
         self._ids.extend(ids)
         self._ends.append(len(self._ids))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def __getitem__(self, index: int) -> list[int]:
-        return self._ids[self._ends[index] : self._ends[index + 1]].tolist()
+    def __getitem__(self, index: int) -> Mapping[str, list[int]]:
+        """`input_ids`, and `labels`: the same with NOT_SCORED where the loss passes over a token."""
+        stored = self._ids[self._ends[index] : self._ends[index + 1]]
+        return {
+            "input_ids": [token if token >= 0 else ~token for token in stored],
+            "labels": [token if token >= 0 else NOT_SCORED for token in stored],
+        }
 
     def length(self, index: int) -> int:
         """Tokens of one sequence."""
@@ -112,8 +134,13 @@ class TokenSequences:
         return len(self._ids)
 
     @property
+    def masked_tokens(self) -> int:
+        """Tokens that the loss leaves out, start tokens not counted."""
+        return int((np.array(self._ids) < 0).sum())
+
+    @property
     def sha256(self) -> str:
-        """Hash of all tokens and borders."""
+        """Hash of all tokens and borders, and of which tokens the loss leaves out."""
         return hashlib.sha256(self._ids.tobytes() + self._ends.tobytes()).hexdigest()
 
 
@@ -136,7 +163,7 @@ class ShuffledPasses:
     def __getitem__(self, index: int) -> Mapping[str, list[int]]:
         if not 0 <= index < self._count:
             raise IndexError(index)
-        return {"input_ids": self._sequences[self._place(index)]}
+        return self._sequences[self._place(index)]
 
     def tokens_until(self, count: int) -> int:
         """Tokens of the first `count` examples, start tokens included."""

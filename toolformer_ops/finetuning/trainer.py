@@ -10,9 +10,9 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from toolformer_ops import termination
-from toolformer_ops.finetuning.batches import NOT_SCORED, Collate, scored_tokens, text_loss
+from toolformer_ops.finetuning.batches import Collate, scored_tokens, text_loss
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
-from toolformer_ops.finetuning.sequences import TokenSequences
+from toolformer_ops.finetuning.sequences import NOT_SCORED, TokenSequences
 from toolformer_ops.finetuning.training_log import TrainingLog
 
 LARGEST_EXPONENT = 700.0
@@ -42,12 +42,13 @@ class ReleaseTrainer(Trainer):
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Loss (nats a token) and perplexity of the development documents, written to the log.
 
-        The mean is over the tokens of all development sequences; each process takes every n-th batch, all of them equally many.
+        The mean is over all tokens but start tokens of the development sequences, which are plain text without calls. Each process
+        takes every n-th batch, all of them equally many.
         """
         model: Any = self.model_wrapped if self.is_deepspeed_enabled else self.model
         # The longest sequences come first, so that memory runs short at once or never.
         sequences = (self._development[index] for index in range(len(self._development)))
-        examples = [{"input_ids": ids} for ids in sorted(sequences, key=len, reverse=True)]
+        examples = sorted(sequences, key=lambda example: len(example["input_ids"]), reverse=True)
         size = self.args.per_device_train_batch_size
         batches = [examples[first : first + size] for first in range(0, len(examples), size)]
         processes = self.accelerator.num_processes

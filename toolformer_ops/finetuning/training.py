@@ -1,6 +1,7 @@
 """Train a model on token sequences with transformers' Trainer, from the last checkpoint on if there is one.
 
-The objective is language modelling: every token of the text and of the calls counts alike, as in the paper. Gradients are
+The objective is language modelling: every token of the text and of the calls counts alike, as in the paper, or all but the results
+of calls (`finetune_results`). Gradients are
 accumulated over forward passes, and the loss is the mean over the tokens of the whole effective batch, so that how a batch is
 split, packed and spread over processes changes nothing. The weights of the lowest development perplexity are kept (appendix B);
 without development documents those of the last step. Reads no database and starts no process.
@@ -46,7 +47,7 @@ class TrainedModel:
 
     directory: Path
     training_loss: float
-    """Mean over the last log lines, nats a token."""
+    """Mean over the last log lines, nats a token of those that `FinetuningRecipe.loss_counts` names."""
     seconds: float
     """Of training, restarts left out."""
     precision: str

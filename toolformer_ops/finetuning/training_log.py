@@ -4,6 +4,9 @@
                             tokens_per_second, seconds
     development_log.jsonl   step, loss (nats a token), perplexity
 
+The training loss is the mean over the tokens that `FinetuningRecipe.loss_counts` names, the development loss over all tokens but
+start tokens of plain texts; `tokens` are all that the network has read.
+
 No step is there twice: a training that continues from a checkpoint first forgets what came after it.
 """
 

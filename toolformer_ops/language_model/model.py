@@ -120,19 +120,21 @@ class LanguageModel:
         call_start: str,
         temperature: float,
         top_p: float,
+        until_arrow: bool = False,
     ) -> Sampler:
         """A sampler of calls: `samples` continuations of `call_start` at each position of the texts that are added to it.
 
-        A continuation's text is all between "[" and "]", with what `call_start` holds of it; equal ones are not merged. The same
-        seed key, position and sample index draw with the same random numbers in every batch. Where texts
-        are added soon after `find_positions` (up to `context.KEPT_TEXT_TOKENS`), their KV caches are used again.
+        A continuation's text is all between "[" and "]", or the arrow with `until_arrow`, with what `call_start` holds of it; equal
+        ones are not merged. The same seed key, position and sample index draw with the same random numbers in every batch. Where
+        texts are added soon after `find_positions` (up to `context.KEPT_TEXT_TOKENS`), their KV caches are used again.
 
         Raises:
             ModelError: a number is out of its bounds.
         """
         settings = SamplingSettings(
-            samples=samples, max_new_tokens=max_new_tokens, call_start=call_start, temperature=temperature, top_p=top_p
-        )
+            samples=samples, max_new_tokens=max_new_tokens, call_start=call_start, temperature=temperature, top_p=top_p,
+            until_arrow=until_arrow,
+        )  # fmt: skip
         return Sampler(self._model, self._tokenization, self._contexts, prompt, settings)
 
     def report(self, what: str, done: int, total: int) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolformer_ops.call_syntax import CALL_END, CALL_START
+from toolformer_ops.call_syntax import CALL_START
 from toolformer_ops.errors import ModelError, UsageError
 from toolformer_ops.language_model.losses import SCORED_TOKENS
 
@@ -129,14 +129,10 @@ class Tokenization:
     @functools.cached_property
     def bracket_ids(self) -> frozenset[int]:
         """Every token whose text has the bracket of a call, such as `[`, ` [` and `([`; end-of-text tokens are not among them."""
-        return self._holding(CALL_START.strip())
+        return self.ids_holding(CALL_START.strip())
 
-    @functools.cached_property
-    def call_end_ids(self) -> frozenset[int]:
-        """Every token whose text has the end of a call, such as `]`, `)]` and `")]`."""
-        return self._holding(CALL_END)
-
-    def _holding(self, character: str) -> frozenset[int]:
+    def ids_holding(self, character: str) -> frozenset[int]:
+        """Every token whose text has an ASCII character, such as `]`, `)]` and `")]`; end-of-text tokens are not among them."""
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         byte = f"<0x{ord(character):02X}>"  # the name of a byte that a vocabulary falls back to
         return frozenset(id_ for token, id_ in vocabulary.items() if character in token or token == byte) - self.end_ids

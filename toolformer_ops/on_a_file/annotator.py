@@ -38,7 +38,7 @@ from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.records import Document, Paragraph, content_uuid, normal_uri
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
-from toolformer_ops.runs.models import load_model, load_scoring_model
+from toolformer_ops.runs.models import load_model, load_scoring_model, with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
@@ -193,7 +193,7 @@ class Annotator:
         tool = get_tool(tool_name)
         choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
         choices.kept_from()
-        choices = with_costs(choices, given_costs(choices))
+        choices = with_sample_end(settings, with_costs(choices, given_costs(choices)))
         model = functools.cache(functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32))
         return cls(settings=settings, tool=tool, choices=choices, model=model)
 

@@ -25,7 +25,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotator import AnnotatedParagraph, Annotator, read_corpus
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
-from toolformer_ops.runs.models import load_scoring_model
+from toolformer_ops.runs.models import load_scoring_model, with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share, wants_placebos
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import Record
@@ -254,6 +254,7 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
         CorpusError: nothing is at the corpus's address, or no record of it can be used.
         UsageError: the model, a tool or an index is not there.
     """
+    choices = with_sample_end(settings, choices)
     tools = [get_tool(name) for name in choices.tools]
     kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts)
     model = functools.cache(lambda: load_scoring_model(settings, choices.model, choices.verify_in_float32))

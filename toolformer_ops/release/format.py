@@ -16,7 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolformer_ops.call_syntax import Call, WovenCall, read_out, take_out, weave
+from toolformer_ops.call_syntax import ARROW, CALL_END, Call, WovenCall, call_with_result, read_out, take_out, weave
 from toolformer_ops.tools.registry import tool_names
 
 ROW_GROUP_TEXTS = 1_000
@@ -31,6 +31,9 @@ COLUMN_MEANINGS = {
     "calls": "the calls in the order of their positions: tool, input, result, `position_char` (character of `plain_text` before "
     "which the call stands, from 0), `position_probability`, the losses and the loss reduction in nats "
     "(`loss_without_call_full_context` where calls were scored in a context window), and the recipes",
+    "call_spans": "where each call of `text` is, in order, also those of the release that was gone over; characters of `text` from "
+    "0, ends exclusive: `start_char` and `end_char` of the call with the one space that came with it, `result_start_char` and "
+    "`result_end_char` of what the tool wrote, from behind the arrow to before the bracket",
     "tools": "names of the tools that are called, sorted",
     "url": "where the text came from, if its record said so",
 }
@@ -66,6 +69,18 @@ class ReleasedCall:
         return WovenCall(self.position_char, Call(self.tool, self.input), self.result)
 
 
+@dataclass(frozen=True)
+class CallSpan:
+    """Where a call is in a text with calls: characters from 0, ends exclusive."""
+
+    start_char: int
+    """Of the call and the one space that came with it."""
+    end_char: int
+    result_start_char: int
+    """Of what the tool wrote: from behind the arrow to before the closing bracket."""
+    result_end_char: int
+
+
 _ARROW_TYPES: Mapping[Any, tuple[pa.DataType, bool]] = {
     str: (pa.string(), False),
     int: (pa.int32(), False),
@@ -74,12 +89,14 @@ _ARROW_TYPES: Mapping[Any, tuple[pa.DataType, bool]] = {
 }
 """Of the fields of `ReleasedCall`, and whether they may be null."""
 CALL_TYPE = pa.struct([pa.field(field.name, *_ARROW_TYPES[field.type]) for field in fields(ReleasedCall)])
+SPAN_TYPE = pa.struct([pa.field(field.name, *_ARROW_TYPES[field.type]) for field in fields(CallSpan)])
 SCHEMA = pa.schema(
     [
         pa.field("document_id", pa.string(), nullable=False),
         pa.field("text", pa.string(), nullable=False),
         pa.field("plain_text", pa.string(), nullable=False),
         pa.field("calls", pa.list_(pa.field("element", CALL_TYPE, nullable=False)), nullable=False),
+        pa.field("call_spans", pa.list_(pa.field("element", SPAN_TYPE, nullable=False)), nullable=False),
         pa.field("tools", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
         pa.field("url", pa.string()),
     ]
@@ -125,6 +142,17 @@ class ReleasedText:
             before = sum(one.end_char - one.start_char for one in earlier if one.end_char <= call.position_char)
             woven.append(WovenCall(call.position_char - before, call.woven.call, call.result))
         return plain, sorted(woven, key=lambda one: one.position_char)
+
+    def call_spans(self) -> list[CallSpan]:
+        """Where all calls are in `text`, in order."""
+        spans: list[CallSpan] = []
+        shift = 0
+        for call in self.all_calls()[1]:
+            start = call.position_char + shift
+            shift += len(call_with_result(call.call, call.result)) + 1
+            arrow = self.text.index(f") {ARROW}", start) + len(f") {ARROW}")
+            spans.append(CallSpan(start, call.position_char + shift, arrow, self.text.index(CALL_END, arrow)))
+        return spans
 
     def gives_text_back(self, tools: Sequence[str], *, chained: bool = False) -> bool:
         """Whether the text without the calls of `tools` is the plain text, and the plain text with `calls` is the text.
@@ -182,6 +210,7 @@ class ReleaseWriter:
                 "text": text.text,
                 "plain_text": text.plain_text,
                 "calls": [vars(call) for call in text.calls],  # asdict copies each value: six times as dear
+                "call_spans": [vars(span) for span in text.call_spans()],
                 "tools": list(text.tools),
                 "url": text.url,
             }

@@ -280,6 +280,12 @@ class SamplingChoices(Choices):
         title="Top p",
         description="Samples only from the most likely tokens that together have this probability; 1: from all.",
     )
+    sample_until: Literal["bracket", "arrow"] | None = Field(
+        default=None,
+        title="Samples end at",
+        description="bracket: the end of the call (the paper); arrow: before the result that a finetuned model would write.",
+        json_schema_extra={"usual": "arrow for a model that was finetuned with finetune_results mask"},
+    )
     seed: Seed = 0
     prune_below: PruneBelow = 0.5
     chains: bool = Field(
@@ -289,8 +295,10 @@ class SamplingChoices(Choices):
     )
 
     def deciding(self) -> dict[str, Any]:
-        """What a recipe hashes. Without chains it is what it was before there were any."""
+        """What a recipe hashes. Without chains, and of samples that end at the bracket, it is what it was before."""
         deciding = super().deciding()
+        if self.sample_until != "arrow":
+            deciding.pop("sample_until", None)
         if not self.chains:
             deciding.pop("chains", None)
         return deciding
@@ -300,6 +308,7 @@ class SamplingChoices(Choices):
         chosen = self.part(SamplingChoices).model_dump()
         if chosen["max_call_tokens"] is None:
             chosen["max_call_tokens"] = call_budget(spec.name, prompt)
+        chosen["sample_until"] = chosen["sample_until"] or "bracket"
         return ToolSamplingChoices(
             **{name: getattr(spec, name) if value is None else value for name, value in chosen.items()}
         )
@@ -528,6 +537,11 @@ class FinetuningChoices(Choices):
         le=1.0,
         title="Warm-up",
         description="Share of the steps with a linearly rising learning rate.",
+    )
+    finetune_results: Literal["train", "mask"] = Field(
+        default="train",
+        title="Results in the loss",
+        description="train: the model learns to write results, too (the paper); mask: the loss leaves out what tools wrote.",
     )
     finetune_dev_documents: int = Field(
         default=1000,

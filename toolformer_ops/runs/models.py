@@ -1,22 +1,28 @@
 """Load the language model that a user or a run names; a run's must be the one that the run was started with."""
 
+import json
 import logging
 import time
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.language_model.models.identity import S3
+from toolformer_ops.language_model.models.identity import S3, local_folder, published_model
 from toolformer_ops.records import VerifyInFloat32
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
 from toolformer_ops.runs.run_tools import RunTool
 from toolformer_ops.runs.start_up import StartUp
+from toolformer_ops.storage.publication import ObjectStore
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
     from toolformer_ops.language_model.tokenization import Tokenization
 
 logger = logging.getLogger(__name__)
+
+FINETUNING = "finetuning.json"
+"""The file of a finetuned model that says what decides it."""
 
 
 def split_revision(model: str) -> tuple[str, str | None]:
@@ -69,6 +75,28 @@ def load_tokenization(settings: Settings, model: str) -> "Tokenization":
     from toolformer_ops.language_model.tokenization import Tokenization
 
     return Tokenization(load_tokenizer(*split_revision(model), settings))
+
+
+def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
+    """The choices; samples end at the arrow if that was left open and the model was finetuned without the results of calls.
+
+    A model's `finetuning.json` says so, in its folder or on S3. A hub model's is not looked at: a run without a network would
+    have another recipe.
+
+    Raises:
+        ModelError: the model is not there.
+        CorruptObjectError, ObjectStoreError: its file on S3 was changed, or S3 cannot be reached.
+    """
+    if choices.sample_until is not None:
+        return choices
+    name, _ = split_revision(choices.model)
+    found: str | bytes | None = None
+    if name.startswith(S3):
+        found = ObjectStore(settings).read_file(published_model(name, settings).manifest, FINETUNING)
+    elif (folder := local_folder(name, settings)) is not None and (folder / FINETUNING).is_file():
+        found = (folder / FINETUNING).read_text(encoding="utf-8")
+    masked = found is not None and json.loads(found)["definition"].get("finetune_results") == "mask"
+    return choices.model_copy(update={"sample_until": "arrow"}) if masked else choices
 
 
 def require_identity(what: str, expected: str, found: str, address: str) -> None:

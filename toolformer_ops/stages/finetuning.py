@@ -19,10 +19,9 @@ from pathlib import Path
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectNotFoundError, UsageError
 from toolformer_ops.finetuning.checkpoints import Snapshots
-from toolformer_ops.finetuning.model_card import DEFINITION
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
-from toolformer_ops.runs.models import require_identity, split_revision
+from toolformer_ops.runs.models import FINETUNING, require_identity, split_revision
 from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.forgetting import TRAININGS, training_release
@@ -198,9 +197,9 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
         store.conclude(manifest)
     except (ObjectNotFoundError, CorruptObjectError) as error:
         raise type(error)(f"{error} Run `{command}`, which trains the model again.") from error
-    definition = store.read_file(manifest, DEFINITION)
+    definition = store.read_file(manifest, FINETUNING)
     if definition is None:
-        raise CorruptObjectError(f"{manifest.key}: expected a file {DEFINITION}, found none. Run `{command}`.")
+        raise CorruptObjectError(f"{manifest.key}: expected a file {FINETUNING}, found none. Run `{command}`.")
     record = json.loads(definition)
     with database.transaction(database.connect(settings)) as connection:
         database.execute(

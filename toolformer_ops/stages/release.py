@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 Rates = Mapping[str, Mapping[str, Any]]
 """By tool, its false-discovery rate if it is known: `false_discovery_rate`, `rate_low`, `rate_high`, `placebos_scored`."""
 RELEASE_VERSION = 2
-"""Raised when equal calls would give other texts or columns."""
+"""Raised when equal calls would give other texts or columns; a column that follows from the others may be added."""
 PREFIX = "releases"
 CARD = "README.md"
 HOLDS_EVALUATION_DATA = "holds_evaluation_data"

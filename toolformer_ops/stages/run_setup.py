@@ -21,7 +21,7 @@ from toolformer_ops.evaluation.question_sets import question_sets
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
-from toolformer_ops.runs.models import require_identity, split_revision
+from toolformer_ops.runs.models import require_identity, split_revision, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import store_missing_rates
@@ -71,6 +71,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     from toolformer_ops.language_model.models import model_identity
 
     # 1. Model, tools with their prompts and indices, costs and recipes.
+    choices = with_sample_end(settings, choices)
     choices.kept_from()
     if address := choices.compared_with(settings):
         question_sets(settings, address)  # read whole: the release, hours later, needs all of it

@@ -71,11 +71,14 @@ def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Sampl
         (")]", {}, [SampledContinuation(")", True)]),  # a token that holds more than the bracket ends a call
         ("x", {"samples": 2, "max_new_tokens": 5}, [SampledContinuation("xxxxx", False)] * 2),  # its budget
         ("<|endoftext|>", {}, [SampledContinuation("", False)]),
+        ("\u0120->", {"max_new_tokens": 3}, [SampledContinuation(" -> -> ->", False)]),
+        ("\u0120->", {"until_arrow": True}, [SampledContinuation(" ", True)]),  # at the arrow, and without it
+        (")]", {"until_arrow": True}, [SampledContinuation(")", True)]),
         # The end of a given start may be written as a longer token.
         ("()", {"max_new_tokens": 2, "call_start": " [Calendar("}, [SampledContinuation("Calendar()()", False)]),
     ],
 )
-def test_a_sample_ends_at_a_bracket_at_the_end_of_the_document_or_with_its_budget(
+def test_a_sample_ends_at_a_bracket_or_an_arrow_at_the_end_of_the_document_or_with_its_budget(
     saying: Callable[..., list[SampledContinuation]],
     token: str,
     settings: dict[str, Any],

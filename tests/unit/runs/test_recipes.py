@@ -51,6 +51,7 @@ def changed(other: ToolRecipes) -> list[str]:
         ({}, []),
         # A number that is the tool's is the same choice as none.
         ({"choices": choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05)}, []),
+        ({"choices": choices(sample_until="bracket")}, []),
         ({"tool_version": "2"}, ["execute", "score"]),
         ({"prompt_text": "Text: {text}"}, ["sample", "execute", "score"]),
         ({"model_identity": "n"}, ["sample", "execute", "score"]),
@@ -73,6 +74,7 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
     "max_call_tokens": (20, FROM_SAMPLING_ON),
     "temperature": (0.75, FROM_SAMPLING_ON),
     "top_p": (0.5, FROM_SAMPLING_ON),
+    "sample_until": ("arrow", FROM_SAMPLING_ON),
     "prune_below": (0.25, FROM_SAMPLING_ON),
     "scoring_context_tokens": (16, {"score", "placebo"}),
     "verify_in_float32": ("off", {"score", "placebo"}),
@@ -86,6 +88,7 @@ REACHED: dict[str, tuple[Any, set[str]]] = {
     "finetune_length": (70, {"finetune"}),
     "finetune_learning_rate": (0.25, {"finetune"}),
     "finetune_warmup": (0.25, {"finetune"}),
+    "finetune_results": ("mask", {"finetune"}),
     "finetune_dev_documents": (7, {"finetune"}),
     "finetune_eval_steps": (7, {"finetune"}),
     "max_examples_per_tool": (7, {"release"}),
