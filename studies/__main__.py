@@ -39,6 +39,10 @@ def study(
     arms: Annotated[
         str, typer.Option(help="What is trained on, with commas; `paper` among them. studies/arms.py has them all.")
     ] = ",".join(MAIN_ARMS),
+    proposals: Annotated[
+        bool,
+        typer.Option(help="Also count what the trained models propose as calls, up to the bracket and to the arrow."),
+    ] = False,
     word_problems: Annotated[
         str, typer.Option(help="File of GSM8K, whose texts and questions take the place of the made sentences.")
     ] = "",
@@ -62,6 +66,7 @@ def study(
             batch=batch,
             learning_rate=learning_rate,
             arms=tuple(arms.split(",")),
+            proposals=proposals,
             word_problems=word_problems,
         )
         for seed in range(seeds)

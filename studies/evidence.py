@@ -80,6 +80,14 @@ def evidence(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if name not in (COMPARED_WITH, BEFORE) and COMPARED_WITH in by_arm:
             rights = [[found["right"] for found in by_arm[arm]] for arm in (name, COMPARED_WITH)]
             line["less_paper"] = paired_bootstrap(*rights)
+        if "proposed" in of_arm[0]:
+            line["proposed"] = {
+                end: {
+                    count: math.fsum(found["proposed"][end][count] for found in of_arm)
+                    for count in of_arm[0]["proposed"][end]
+                }
+                for end in of_arm[0]["proposed"]
+            }
         table.append(line)
     rules = [
         {
@@ -111,7 +119,7 @@ def _mean(values: Any) -> float:
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """The two tables of the evidence, for a page and for the terminal."""
+    """The tables of the evidence, for a page and for the terminal."""
     examples, arms = found["examples_an_arm"], found["arms"]
     kinds = list(arms[0]["by_kind"])
     head = [
@@ -151,6 +159,21 @@ def markdown(found: Mapping[str, Any]) -> str:
                     f"{arm['perplexity']:.2f}",
                 ]
             )
+        )
+    if proposed := [(arm["arm"], end, counts) for arm in arms for end, counts in arm.get("proposed", {}).items()]:
+        head = [
+            "proposed by",
+            "samples end at",
+            "samples",
+            "with a result that the model writes",
+            "calls",
+            "calls a CPU second",
+        ]
+        lines += ["", _row(head), "|---" * len(head) + "|"]
+    for arm_name, end, counts in proposed:
+        numbers = [f"{counts[name]:,.0f}" for name in ("samples", "own_results", "calls")]
+        lines.append(
+            _row([arm_name, f"the {end}", *numbers, f"{counts['calls'] / max(counts['cpu_seconds'], 0.01):.2f}"])
         )
     columns = {
         "rule": "rule",

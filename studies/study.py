@@ -21,12 +21,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from studies.arms import ARMS, ScoredCall, chosen_texts, rules_table
 from studies.calls import Record, annotate, inform
 from studies.sentences import DATES, FACTS, SUMS, Sentence, SentenceSource, WordProblems
-from toolformer_ops.call_syntax import parse_call
+from toolformer_ops.call_syntax import ARROW, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.errors import UsageError
@@ -34,6 +34,9 @@ from toolformer_ops.local.demo.corpus import WIKIPEDIA_DOCUMENTS, wikipedia_docu
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +69,8 @@ class StudyPlan:
     batch: int = 8
     learning_rate: float = 1e-4
     arms: tuple[str, ...] = MAIN_ARMS
+    proposals: bool = False
+    """Whether the trained models also propose calls (`proposed_calls`)."""
     word_problems: str = ""
     """A file of questions with solutions (`WordProblems`), in place of the tool's own sentences."""
 
@@ -175,6 +180,8 @@ def train(
         for text in released:
             writer.write(text)
     choices = plan.choices(model).part(FinetuningChoices)
+    if ARMS[arm].masked:
+        choices = choices.model_copy(update={"finetune_results": "mask"})
     without_calls = ARMS[arm].without_calls
     if without_calls:
         tokenization = load_tokenization(settings, model)
@@ -232,10 +239,41 @@ def measure(settings: Settings, model: str, plan: StudyPlan, arm: str, folder: P
         "perplexity": math.exp(sum(loss.nats for loss in losses) / sum(loss.tokens for loss in losses)),
         "tokens_seen": json.loads(tokens.read_text(encoding="utf-8")) if tokens.exists() else 0,
         "writing_cpu_seconds": round(seconds, 2),
+        **({"proposed": proposed_calls(writing.language_model, plan, sentences)} if plan.proposals and calls else {}),
     }
     unfinished = kept.with_suffix(".part")
     unfinished.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     unfinished.replace(kept)
+    return found
+
+
+def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """What a model samples for sentences, as the factory would with it: up to the bracket, and up to the arrow.
+
+    By the end: samples, those in which the model writes a result itself, those that are calls, and CPU seconds.
+    """
+    from toolformer_ops.annotation.candidates import annotation_prompt, given_call_start, read_call, sample_texts
+
+    tool = get_tool(plan.tool)
+    texts = [(item.text, f"{plan.seed}|{item.document.document_id}") for item in sentences]
+    found: dict[str, Any] = {}
+    model.find_positions(annotation_prompt(tool), [texts[0][0]], at_most=1, threshold=0.0)  # reads the prompt once
+    for until in ("bracket", "arrow"):
+        model.forget_texts()
+        choices = (
+            plan.choices(model.identity).model_copy(update={"sample_until": until}).for_tool(tool.spec, tool.prompt)
+        )
+        start = given_call_start(tool, choices.call_prefix)
+        started = time.process_time()
+        sampled = sample_texts(model, annotation_prompt(tool), start, choices, texts)
+        seconds = time.process_time() - started
+        samples = [sample for text in sampled for position in text.samples for sample in position]
+        found[until] = {
+            "samples": len(samples),
+            "own_results": sum(bool(sample.text.partition(ARROW)[2].strip()) for sample in samples),
+            "calls": sum(not isinstance(read_call(tool, sample), str) for sample in samples),
+            "cpu_seconds": round(seconds, 2),
+        }
     return found
 
 

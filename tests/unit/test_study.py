@@ -357,7 +357,7 @@ def dated_record(item: Sentence) -> dict[str, Any]:
 def test_a_study_that_is_killed_while_it_trains_ends_as_one_that_was_not(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
     """From the choice of calls on: a tiny model writes none."""
     numbers = {"texts": 16, "test": 4, "steps": 2, "batch": 2}
-    arms = ("paper", "any_call", "without_calls")
+    arms = ("paper", "paper_masked", "without_calls")
     for name in ("disturbed", "undisturbed"):
         for seed in range(2):
             folder = tmp_path / name / f"seed-{seed}"
@@ -370,24 +370,33 @@ def test_a_study_that_is_killed_while_it_trains_ends_as_one_that_was_not(tmp_pat
                 (folder / file).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     # 1. Killed as soon as the first model has been measured.
     options = [f"--{name}={value}" for name, value in {**numbers, "seeds": 2, "arms": ",".join(arms)}.items()]
-    command = [sys.executable, "-m", "studies", "calendar", f"--model={tiny_gpt2_dir}", *options]
+    command = [sys.executable, "-m", "studies", "calendar", f"--model={tiny_gpt2_dir}", "--proposals", *options]
     process = subprocess.Popen([*command, f"--out={tmp_path / 'disturbed'}"], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
-        if "arm any_call" in line:
+        if "arm paper_masked" in line:
             process.kill()
             break
     assert process.wait() == -signal.SIGKILL
     assert (tmp_path / "disturbed" / "seed-0" / "arm-paper.json").exists()
     # 2. What it continues to is what an undisturbed one finds.
-    plans = [StudyPlan(tool="Calendar", seed=seed, arms=arms, **numbers) for seed in range(2)]
+    plans = [StudyPlan(tool="Calendar", seed=seed, arms=arms, proposals=True, **numbers) for seed in range(2)]
     found = {
         name: evidence(
             [run_seed(Settings(), str(tiny_gpt2_dir), plan, tmp_path / name / f"seed-{plan.seed}") for plan in plans]
         )
         for name in ("disturbed", "undisturbed")
     }
+    for line in (line for seen in found.values() for line in seen["arms"]):
+        assert ("proposed" in line) == line["arm"].startswith("paper")
+        for end, counts in line.get("proposed", {}).items():
+            assert counts["samples"] > 0
+            assert end == "bracket" or counts["own_results"] == 0
+            assert counts["cpu_seconds"] > 0
+            counts["cpu_seconds"] = 1.0  # no two runs take as long
     assert found["disturbed"] == found["undisturbed"]
+    folders = {place.parent.name for place in (tmp_path / "undisturbed" / "seed-0").glob("training-*/model")}
+    assert len(folders) == 3  # the two arms with the same calls are two models
     seen = found["undisturbed"]
     assert [line["arm"] for line in seen["arms"]] == ["before", *arms]
     assert [len(line["by_seed"]) for line in seen["arms"]] == [2] * 4
@@ -396,4 +405,4 @@ def test_a_study_that_is_killed_while_it_trains_ends_as_one_that_was_not(tmp_pat
     assert all(math.isfinite(line["perplexity"]) for line in seen["arms"])
     assert {line["rule"] for line in seen["rules"]} == set(RULES)
     assert set(seen["as_good_as_the_rule"]) <= set(ARMS)
-    assert markdown(seen).count("\n| ") == 1 + len(arms) + 1 + 1 + len(RULES)
+    assert markdown(seen).count("\n| ") == 1 + len(arms) + 1 + 1 + len(RULES) + 1 + 4
