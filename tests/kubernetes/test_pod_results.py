@@ -83,8 +83,7 @@ def test_a_result_that_nobody_can_read_is_tried_again(cluster: TestCluster) -> N
     assert not isinstance(raised.value, AirflowFailException)
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize(("deferrable", "status"), [(False, 0), (True, 3)])
 def test_what_an_audit_in_a_pod_found_is_told_also_where_it_is_red(
     cluster: TestCluster, deferrable: bool, status: int
 ) -> None:

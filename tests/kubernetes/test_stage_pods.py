@@ -449,8 +449,9 @@ def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster: TestCluster, 
     assert len(cluster.records_of(task.name)) == 1
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-@pytest.mark.parametrize(("script", "result"), [("exit 0", None), ("echo no; exit 1", "exit status 1: no")])
+@pytest.mark.parametrize(
+    ("deferrable", "script", "result"), [(True, "exit 0", None), (False, "echo no; exit 1", "exit status 1: no")]
+)
 def test_a_try_that_is_started_twice_has_one_pod_and_takes_its_exit_status(
     cluster: TestCluster, deferrable: bool, script: str, result: str | None
 ) -> None:
