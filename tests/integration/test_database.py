@@ -547,27 +547,6 @@ def test_a_partition_is_made_while_another_stage_writes(engine: Engine) -> None:
             database.ensure_partition(other, "candidate_calls", RECIPE)
 
 
-CALL = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
-        "position_probability", "call_input", "call_text", "sample_count", "input_only_after")  # fmt: skip
-
-
-def test_a_call_of_a_document_is_stored_once_in_a_partition(engine: Engine) -> None:
-    with database.transaction(engine) as connection:
-        database.ensure_partition(connection, "candidate_calls", RECIPE)
-
-    def row(call: int, document: int) -> tuple[object, ...]:
-        return (RECIPE, uuid.UUID(int=call), uuid.UUID(int=document), 0, 1, 5, 0.5, "1", "Calculator(1)", 1, False)
-
-    with database.transaction(engine) as connection:
-        assert database.copy_insert(connection, "candidate_calls", CALL, [row(1, 1), row(2, 1), row(1, 2)]) == 3
-    with database.transaction(engine) as connection:
-        assert database.copy_insert(connection, "candidate_calls", CALL, [row(1, 1), row(3, 1)]) == 1
-    indices = f"select array_agg(indexdef) from pg_indexes where tablename = 'candidate_calls_{RECIPE}'"
-    [index] = _value(engine, indices)
-    assert index.startswith("CREATE UNIQUE INDEX")
-    assert index.endswith("(document_id, call_id)")
-
-
 @pytest.mark.parametrize(("table", "recipe"), [("documents", RECIPE), ("candidate_calls", "x'); drop table documents")])
 def test_only_partitioned_tables_and_recipe_ids_make_partitions(engine: Engine, table: str, recipe: str) -> None:
     with engine.connect() as connection, pytest.raises(DatabaseError, match="16 hex digits"):

@@ -1,10 +1,6 @@
 import gzip
 import io
 import json
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -242,41 +238,6 @@ def test_two_ingestions_at_once_both_end_well_and_write_nothing_twice(
     assert [_numbers(report) for report in reports] == [(100, 80, 20, 0)] * 3
     assert sorted(report.added for report in reports) == [0, 0, 80]
     assert [row[0] for row in _ordinals(engine)] == list(range(80))
-
-
-KILLED_AFTER_TWO_BATCHES = textwrap.dedent("""
-    import os, signal, sys
-    from toolformer_ops.config import load_settings
-    from toolformer_ops.stages import ingestion
-
-    write, batches = ingestion.Reading.write_batch, []
-
-    def write_two(reading, *batch):
-        if len(batches) == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        batches.append(batch)
-        return write(reading, *batch)
-
-    ingestion.Reading.write_batch = write_two
-    ingestion.ingest_corpus(load_settings(), sys.argv[1], records_per_transaction=3)
-""")
-
-
-def test_a_killed_ingestion_leaves_texts_alone_and_the_next_writes_the_rows_of_an_undisturbed_one(
-    tmp_path: Path, local_settings: Settings, engine: Engine, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(_lines("a", "b", "a") + b"{\n" + _lines("c", "b", "d", "a", "e") + b"[]\n" + _lines("f"))
-    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
-    killed = subprocess.run([sys.executable, "-c", KILLED_AFTER_TWO_BATCHES, str(path)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert run_sql(engine, "select text from documents order by text") == [("a",), ("b",), ("c",)]
-    assert run_sql(engine, "select count(*) from corpus_versions") == [(0,)]
-    report = ingest_corpus(local_settings, str(path))
-    assert _numbers(report) == (11, 6, 3, 2)
-    assert report.added == 6
-    assert _ordinals(engine) == [(0, "a", 1), (1, "b", 2), (2, "c", 5), (3, "d", 7), (4, "e", 9), (5, "f", 11)]
-    assert run_sql(engine, "select line from rejected_documents order by line") == [(4,), (10,)]
 
 
 def test_a_corpus_that_is_not_there_fails_before_the_database_is_asked(tmp_path: Path) -> None:

@@ -174,20 +174,6 @@ def test_a_stage_that_fails_keeps_whole_micro_batches_and_run_again_gives_the_ro
     assert rows(engine) == undisturbed
 
 
-def test_the_end_says_what_share_of_the_time_the_database_took(
-    settings: Settings, engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        work_off(settings.model_copy(update={"micro_batch_documents": 3}), engine, execution(engine))
-    lines = [record.getMessage() for record in caplog.records]
-    assert [line.rpartition(", ")[0] for line in lines if " of 7 documents" in line] == [
-        "execute: 3 of 7 documents",
-        "execute: 6 of 7 documents",
-        "execute: 7 of 7 documents",
-    ]
-    assert any(line.startswith("execute feeding: computed") and "% of the time" in line for line in lines)
-
-
 def batches_of(engine: Engine) -> list[tuple[Any, ...]]:
     found = run_sql(
         engine,

@@ -2,10 +2,8 @@
 
 import base64
 import hashlib
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,20 +109,6 @@ def test_second_conditional_put_loses_and_changes_nothing(store: ObjectStore) ->
     assert store.read_part("a", 2, 3) == b"rst"
     with pytest.raises(CorruptObjectError, match="expected at least 6 bytes, found 5"):
         store.read_part("a", 2, 4)
-
-
-def test_of_eight_writers_at_once_exactly_one_wins(store: ObjectStore, s3_settings: Settings) -> None:
-    start = threading.Barrier(8)
-
-    def write(number: int) -> bool:
-        own = ObjectStore(s3_settings)
-        start.wait()
-        return own.put_if_absent("race", b"%d" % number)
-
-    with ThreadPoolExecutor(8) as threads:
-        won = list(threads.map(write, range(8)))
-    assert won.count(True) == 1
-    assert store.get("race") == b"%d" % won.index(True)
 
 
 @pytest.mark.parametrize("code", ["ConditionalRequestConflict", "OperationAborted", "Conflict"])

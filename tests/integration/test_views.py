@@ -8,25 +8,8 @@ from tests.run_sql import run_sql
 from toolformer_ops.storage import database
 
 
-def test_the_papers_table_2_counts_calls_and_texts_at_each_threshold(annotated: Engine) -> None:
-    counts = run_sql(
-        annotated,
-        "select tool, threshold, is_keep_threshold, calls, texts, releasable_calls from threshold_counts "
-        "where run_id = 'r1' order by tool, threshold",
-    )
-    # Reductions in r1's documents: 1.25 and -0.25 in d1; 2.375 and 0.625 (input only after) in d2; 0.5 in d3.
-    assert counts == [
-        ("Calculator", 0.5, True, 3, 2, 2),
-        ("Calculator", 1.0, False, 2, 2, 2),
-        ("Calculator", 2.0, False, 1, 1, 1),
-        ("Calendar", 0.5, False, 1, 1, 1),
-        ("Calendar", 1.0, True, 0, 0, 0),
-        ("Calendar", 2.0, False, 0, 0, 0),
-        ("WikiSearch", 0.5, False, 0, 0, 0),
-        ("WikiSearch", 1.0, True, 0, 0, 0),
-        ("WikiSearch", 2.0, False, 0, 0, 0),
-    ]
-    # Another run under the same recipes has documents and a threshold of its own.
+def test_a_run_counts_its_own_documents_and_threshold_under_a_shared_recipe(annotated: Engine) -> None:
+    """What r1 counts is an example of `sql/examples`."""
     counts = run_sql(
         annotated,
         "select threshold, is_keep_threshold, calls, texts from threshold_counts where run_id = 'r2' order by threshold",
@@ -266,30 +249,6 @@ def test_every_kept_call_is_in_the_release_or_counted_under_a_reason(annotated: 
         ("input_only_after", True, 0),
         ("not_in_release", True, 0),
         ("released", False, 1),
-    ]
-
-
-def test_progress_compares_the_ledger_with_the_documents_that_have_a_kept_paragraph(annotated: Engine) -> None:
-    progress = run_sql(
-        annotated, "select run_id, tool, stage, done, total from annotation_progress order by run_id, tool, step"
-    )
-    assert progress == [
-        ("r1", "Calculator", "filter", 3, 3),
-        ("r1", "Calculator", "sample", 2, 2),
-        ("r1", "Calculator", "execute", 2, 2),
-        ("r1", "Calculator", "score", 2, 2),
-        ("r1", "Calendar", "filter", 3, 3),
-        ("r1", "Calendar", "sample", 1, 1),
-        ("r1", "Calendar", "execute", 1, 1),
-        ("r1", "Calendar", "score", 1, 1),
-        ("r1", "WikiSearch", "filter", 1, 3),
-        ("r1", "WikiSearch", "sample", 0, 1),
-        ("r1", "WikiSearch", "execute", 0, 1),
-        ("r1", "WikiSearch", "score", 0, 1),
-        ("r2", "Calculator", "filter", 4, 4),
-        ("r2", "Calculator", "sample", 3, 3),
-        ("r2", "Calculator", "execute", 3, 3),
-        ("r2", "Calculator", "score", 3, 3),
     ]
 
 
