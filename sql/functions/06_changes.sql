@@ -123,7 +123,7 @@ begin
         recipe_changes as (
             select tool, stage, array_to_string(keys, ', ') as detail,
                    case
-                       when keys && '{model}' then 'model_changed'
+                       when keys && '{model,proposer}' then 'model_changed'
                        when keys && '{prompt,prompt_sha256}' then 'prompt_changed'
                        when keys && '{tool_version}' then 'tool_changed'
                        when keys && '{filter_version,sampling_version,execution_version,scoring_version}' then 'code_changed'

@@ -259,7 +259,8 @@ select publication.uri, publication.withdrawn_at,
            from annotation_runs run
            where run.state = 'running'
              and (run.run_id in (select run_id from run_releases where release_id = publication.release_id)
-                  or run.run_id in (select run_id from run_models where model_id = publication.model_id))
+                  or run.run_id in (select run_id from run_models where model_id = publication.model_id)
+                  or publication.uri in (rtrim(run.parameters ->> 'model', '/'), rtrim(run.parameters ->> 'proposer', '/')))
            order by run.run_id
        ) as running
 from (

@@ -53,6 +53,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"corpus": "/nowhere/a.jsonl"}, "corpus: expected files at /nowhere/a.jsonl, found nothing. Correct it"),
     (ANNOTATE, {"corpus": "/etc/passwd"}, "corpus: expected files that may be read, found .*, which is in a folder of the system"),
     (ANNOTATE, {"model": "/nowhere/model"}, "model: expected files at /nowhere/model, found nothing"),
+    (ANNOTATE, {"proposer": "/nowhere/model"}, "proposer: expected files at /nowhere/model, found nothing"),
     (ANNOTATE, {"max_position": 3}, r"found max_position \(did you mean max_positions\?\)"),
     (ANNOTATE, {"keep_threshold_Abacus": 1.0}, "found keep_threshold_Abacus"),
     (ANNOTATE, {"keep_thresholds": {"Calculator": -0.1}}, "keep_thresholds.Calculator: .* greater than or equal to 0"),

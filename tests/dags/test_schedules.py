@@ -53,6 +53,7 @@ def test_every_choice_of_a_run_can_be_written_down(tmp_path: Path, name: str) ->
     examples = {
         "document_limit": 9, "max_call_tokens": 24, "max_positions": 3, "samples_per_position": 2, "sampling_threshold": 0.1,
         "scoring_context_tokens": 64, "evaluation_inputs": 5, "keep_thresholds": "{MT = 0.9}", "max_false_discovery_rate": 0.1,
+        "proposer": "models/p", "sample_until": "arrow",
     }  # fmt: skip
     value = examples.get(name, usual)
     shown = str(value).lower() if isinstance(value, bool) else value if name == "keep_thresholds" else repr(value)

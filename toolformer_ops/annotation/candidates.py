@@ -22,6 +22,7 @@ from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.call_syntax import CALL_START, Call, holds_call_markup, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
+from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.records import CHARACTERS_A_TOKEN, CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
 from toolformer_ops.tools.base import FilterDecision, Tool
@@ -197,22 +198,28 @@ def given_call_start(tool: Tool, call_prefix: str) -> str:
 
 
 def sample_paragraphs(
-    model: "LanguageModel", tool: Tool, choices: ToolSamplingChoices, paragraphs: Sequence[Paragraph]
+    model: "LanguageModel",
+    tool: Tool,
+    choices: ToolSamplingChoices,
+    paragraphs: Sequence[Paragraph],
+    scorer: Callable[[str], TokenizedText] | None = None,
 ) -> list[SampledParagraph]:
     """The candidate calls of each paragraph, in order; all paragraphs are sampled together.
 
-    A paragraph's samples do not depend on what is sampled with it.
+    A paragraph's samples do not depend on what is sampled with it. If another model than the one that scores proposes the calls,
+    `scorer` is how the scoring model tokenises a text: the positions that are returned are its tokens, calls are sampled only
+    where one of these starts, and no position is pruned, since the proposer's losses bound nothing.
     """
+    if scorer is not None:
+        choices = choices.model_copy(update={"prune_below": 0.0})
+    tokenized = [None if scorer is None else scorer(item.text) for item in paragraphs]
     earlier: list[EarlierCalls] | list[None] = [None] * len(paragraphs)
     allowed = None
     if choices.chains:
         earlier = [EarlierCalls.of(item.document.text, tool_names()) for item in paragraphs]
-
-        def allows(calls: EarlierCalls, start_char: int, position: CallPosition) -> bool:
-            return calls.allows(start_char + position.char)
-
+    if choices.chains or scorer is not None:
         starts = [paragraph.start_char for paragraph in paragraphs]
-        allowed = [functools.partial(allows, *one) for one in zip(earlier, starts, strict=True)]
+        allowed = [functools.partial(_is_allowed, *one) for one in zip(tokenized, earlier, starts, strict=True)]
     sampled = sample_texts(
         model,
         annotation_prompt(tool),
@@ -225,10 +232,11 @@ def sample_paragraphs(
         allowed,
     )
     found: list[SampledParagraph] = []
-    for paragraph, calls, of_text in zip(paragraphs, earlier, sampled, strict=True):
-        pruned = [position for position in of_text.positions if position.pruned_by_loss is not None]
-        open_positions = [position for position in of_text.positions if position.pruned_by_loss is None]
-        counts = Counter(paragraphs=1, positions=len(of_text.positions), positions_pruned_below=len(pruned))
+    for paragraph, calls, of_text, text in zip(paragraphs, earlier, sampled, tokenized, strict=True):
+        positions = [at_its_token(position, text) for position in of_text.positions]
+        pruned = [position for position in positions if position.pruned_by_loss is not None]
+        open_positions = [position for position in positions if position.pruned_by_loss is None]
+        counts = Counter(paragraphs=1, positions=len(positions), positions_pruned_below=len(pruned))
         candidates: list[Candidate] = []
         lost: list[LostSample] = []
         for position, samples in zip(open_positions, of_text.samples, strict=True):
@@ -250,6 +258,20 @@ def sample_paragraphs(
             )
         )
     return found
+
+
+def at_its_token(position: CallPosition, text: TokenizedText | None) -> CallPosition:
+    """A position of the proposer's at the token of `text` that starts the same word; as it is if there is no such token."""
+    token, char = (text and text.place_of(position.char)) or (position.token, position.char)
+    return dataclasses.replace(position, token=token, char=char)
+
+
+def _is_allowed(
+    text: TokenizedText | None, earlier: EarlierCalls | None, start_char: int, position: CallPosition
+) -> bool:
+    """Whether a call may be sampled at a position, by the scoring model's tokens and by the calls that the text holds."""
+    has_token = text is None or text.place_of(position.char) is not None
+    return has_token and (earlier is None or earlier.allows(start_char + at_its_token(position, text).char))
 
 
 def sample_texts(

@@ -16,7 +16,7 @@ from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.audit.auditing import Auditing, Check, Finding, Page, ToolOfRun
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
-from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.models import RunModel, tokens_for_scoring
 from toolformer_ops.runs.placebo_pools import load_pool
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.execution import ExecuteWork
@@ -87,7 +87,13 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
     shard = Shard()
     limit = auditing.settings.tool_time_limit_seconds
     filtering = FilterWork(run=run, shard=shard, tool=tool)
-    sampling = SampleWork(run=run, shard=shard, tool=tool, load_model=lambda: model.of(run))
+    sampling = SampleWork(
+        run=run,
+        shard=shard,
+        tool=tool,
+        load_model=lambda: model.proposer_of(run),
+        scorer=tokens_for_scoring(auditing.settings, run),
+    )
     execution = ExecuteWork(run=run, shard=shard, runner=opened, time_limit_seconds=limit)
     scoring = ScoreWork(run=run, shard=shard, tool=tool, load_model=lambda: model.of(run))
     with database.transaction(auditing.engine) as connection:

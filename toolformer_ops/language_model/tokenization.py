@@ -54,6 +54,20 @@ class TokenizedText:
         stop = self.starts[end] if end < len(self.starts) else len(self.text)
         return self.text[self.starts[first] : stop] if first < len(self.starts) else ""
 
+    def place_of(self, char: int) -> tuple[int, int] | None:
+        """The token that starts the word at `char`, or behind white space there, and the offset at which this token starts.
+
+        So a place that was found with another vocabulary is the same place in this one. None for a word that starts inside a
+        token, and for the text's first token.
+        """
+        return self._places.get(_word_at(self.text, char))
+
+    @functools.cached_property
+    def _places(self) -> dict[int, tuple[int, int]]:
+        """By the offset of each word, the token that starts it with its offset."""
+        tokens = [(token, self.starts[token]) for token in self.word_starts if token >= 1]
+        return {_word_at(self.text, start): (token, start) for token, start in tokens}
+
     def second_word(self, first: int = 0) -> int:
         """The token that starts the second word of what begins at token `first`; the number of tokens if there is none."""
         return next((token for token in self.word_starts if token > first), len(self.ids))
@@ -71,6 +85,10 @@ class CallStart:
     """What is given as it is."""
     first_tokens: tuple[int, ...] | None
     """Which tokens may come first, ascending; None where any may."""
+
+
+def _word_at(text: str, char: int) -> int:
+    return next((at for at in range(char, len(text)) if not text[at].isspace()), len(text))
 
 
 def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:

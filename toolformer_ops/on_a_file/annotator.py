@@ -38,7 +38,7 @@ from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.records import Document, Paragraph, content_uuid, normal_uri
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
-from toolformer_ops.runs.models import load_model, load_scoring_model, with_sample_end
+from toolformer_ops.runs.models import load_model, load_scoring_model, proposer_beside, with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
@@ -177,6 +177,8 @@ class Annotator:
     choices: RunChoices
     model: "Callable[[], LanguageModel]"
     """Returns the same model each time; asked only if a text is kept."""
+    proposer: "Callable[[], LanguageModel] | None" = None
+    """Returns the model that samples, if it is another; both are then in memory, since each text is scored at once."""
 
     def __post_init__(self) -> None:
         self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
@@ -195,7 +197,8 @@ class Annotator:
         choices.kept_from()
         choices = with_sample_end(settings, with_costs(choices, given_costs(choices)))
         model = functools.cache(functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32))
-        return cls(settings=settings, tool=tool, choices=choices, model=model)
+        proposer = proposer_beside(settings, choices)
+        return cls(settings=settings, tool=tool, choices=choices, model=model, proposer=proposer)
 
     def documents(self, limit: int | None) -> Iterator[list[Paragraph]]:
         """The paragraphs that the filter keeps, of each of the first documents of the corpus.
@@ -218,7 +221,8 @@ class Annotator:
 
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
-        self.model().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
+        self.model()
+        (self.proposer or self.model)().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
 
     def judge(self, paragraphs: Sequence[AnnotatedParagraph]) -> Rate:
@@ -262,7 +266,11 @@ class Annotator:
             return
         # 1. Sampling.
         sampled = sample_paragraphs(
-            self.model(), self.tool, self.choices.for_tool(self.tool.spec, self.tool.prompt), paragraphs
+            (self.proposer or self.model)(),
+            self.tool,
+            self.choices.for_tool(self.tool.spec, self.tool.prompt),
+            paragraphs,
+            self.model().tokenize if self.proposer else None,
         )
         # 2. Execution.
         texts: list[ExecutedText] = []

@@ -25,7 +25,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotator import AnnotatedParagraph, Annotator, read_corpus
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
-from toolformer_ops.runs.models import load_scoring_model, with_sample_end
+from toolformer_ops.runs.models import load_scoring_model, proposer_beside, with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share, wants_placebos
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import Record
@@ -132,6 +132,7 @@ def probe_tool(
     tool: Tool,
     choices: RunChoices,
     texts: Sequence[Paragraph],
+    proposer: "Callable[[], LanguageModel] | None" = None,
 ) -> list[ProbedText]:
     """Annotate the texts as the stages would, and say what each took.
 
@@ -139,7 +140,7 @@ def probe_tool(
     """
     if not texts:
         return []
-    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model)
+    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model, proposer=proposer)
     annotator.open(texts[0].document.text)
     annotated = list(annotator.annotate(texts))
     probed = []
@@ -258,11 +259,12 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     tools = [get_tool(name) for name in choices.tools]
     kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts)
     model = functools.cache(lambda: load_scoring_model(settings, choices.model, choices.verify_in_float32))
+    proposer = proposer_beside(settings, choices)
     return [
         extrapolate(
             tool,
             kept[tool.spec.name],
-            probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe),
+            probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe, proposer),
             choices.part(PlaceboChoices),
         )
         for tool in tools

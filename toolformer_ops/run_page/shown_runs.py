@@ -57,6 +57,8 @@ class ShownRun:
     ordinal_limit: int | None
     schedule: str | None
     model_identity: str | None
+    proposer_identity: str | None
+    """None: the language model proposed its calls itself."""
     code_version: str | None
     image: str | None
     parameters: dict[str, Any]

@@ -29,7 +29,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "tool_lacking": "a run is without the tool, or its rows were incomplete or failed a check",
         "record_corrected": "the record has another url or date, which the tool reads",
         "result_changed": "the tool answers the same call otherwise",
-        "model_changed": "another language model",
+        "model_changed": "another language model or proposer",
         "prompt_changed": "another prompt of the tool",
         "tool_changed": "another version or index of the tool",
         "code_changed": "another version of the code that filters, samples, executes or scores",

@@ -190,6 +190,15 @@ class SubjectChoices(Choices):
         description="A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit, id@revision.",
     )
 
+    proposer: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        title="Proposer",
+        description="A model, as above, that says where and what to call; the language model scores. Empty: it does both.",
+        json_schema_extra={"usual": "the language model"},
+    )
+
     @field_validator("tools")
     @classmethod
     def _each_tool_once(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
@@ -759,6 +768,7 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "document_limit": "says how many documents; each document's rows depend on its text alone",
         "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",
         "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",
+        "proposer": "an address; the recipes hold the identity of what is found there, if it is another than the language model",
         "keep_thresholds": "asked of the stored losses; if they decide which losses are float32, `deciding_losses` adds them; a "
         "release's id holds the threshold of each of its tools",
         "keep_rule": "asked of the stored losses; a release's id holds the least information of each of its tools",

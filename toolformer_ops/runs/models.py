@@ -1,8 +1,11 @@
 """Load the language model that a user or a run names; a run's must be the one that the run was started with."""
 
+import functools
+import gc
 import json
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
@@ -17,7 +20,7 @@ from toolformer_ops.storage.publication import ObjectStore
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
-    from toolformer_ops.language_model.tokenization import Tokenization
+    from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +81,7 @@ def load_tokenization(settings: Settings, model: str) -> "Tokenization":
 
 
 def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
-    """The choices; samples end at the arrow if that was left open and the model was finetuned without the results of calls.
+    """The choices; samples end at the arrow if that was left open and the model that samples was finetuned without results of calls.
 
     A model's `finetuning.json` says so, in its folder or on S3. A hub model's is not looked at: a run without a network would
     have another recipe.
@@ -89,7 +92,7 @@ def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
     """
     if choices.sample_until is not None:
         return choices
-    name, _ = split_revision(choices.model)
+    name, _ = split_revision(choices.proposer or choices.model)
     found: str | bytes | None = None
     if name.startswith(S3):
         found = ObjectStore(settings).read_file(published_model(name, settings).manifest, FINETUNING)
@@ -111,38 +114,120 @@ def require_identity(what: str, expected: str, found: str, address: str) -> None
         )
 
 
+def proposer_identity(settings: Settings, choices: RunChoices, model_identity: str) -> str | None:
+    """The identity of the model that proposes calls, if it is another than the one that scores them; else None.
+
+    Raises:
+        As `language_model.models.model_identity`.
+    """
+    from toolformer_ops.language_model.models import model_identity as identity_of
+
+    if choices.proposer is None:
+        return None
+    identity = identity_of(*split_revision(choices.proposer), annotates=True, settings=settings)
+    return None if identity == model_identity else identity
+
+
+def proposer_beside(settings: Settings, choices: RunChoices) -> "Callable[[], LanguageModel] | None":
+    """Returns the model that proposes calls, loaded when it is first asked for; None if the language model does so itself.
+
+    Raises:
+        As `language_model.models.model_identity`.
+    """
+    from toolformer_ops.language_model.models import model_identity
+
+    if choices.proposer is None:
+        return None
+    identity = model_identity(*split_revision(choices.model), settings=settings)
+    if proposer_identity(settings, choices, identity) is None:
+        return None
+    return functools.cache(functools.partial(load_model, settings, choices.proposer))
+
+
+def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], TokenizedText] | None":
+    """How the language model of a run tokenises a text, if another model proposes the calls; None if it does so itself.
+
+    Raises:
+        ModelError: the model is not there.
+        ConfigurationError: it is another one than when the run started.
+    """
+    from toolformer_ops.language_model.models import model_identity
+
+    if run.proposer_identity is None:
+        return None
+    found = model_identity(*split_revision(run.choices.model), settings=settings)
+    require_identity(f"run {run.run_id} was started", run.model_identity, found, run.choices.model)
+    return load_tokenization(settings, run.choices.model).tokenize
+
+
 class RunModel:
-    """The language model of one run, loaded when a stage first asks for it, and kept for the stages after it in this process."""
+    """The language models of one run, each loaded when a stage first asks for it, and kept for the stages after it in this process.
+
+    At most one is in memory: a run with a proposer drops it for the model that scores, and has room for the larger of the two.
+    """
 
     def __init__(self, settings: Settings, start_up: StartUp | None = None) -> None:
         self._settings = settings
         self._model: LanguageModel | None = None
+        self._is_proposer = False
         self.start_up = start_up
         """What the process took to start, if that is measured."""
 
     def of(self, run: RunTool) -> "LanguageModel":
-        """The model; all calls name the same run.
+        """The model that scores; all calls name the same run.
 
         Raises:
             As `load_run_model`.
         """
+        return self._loaded(run, is_proposer=False)
+
+    def proposer_of(self, run: RunTool) -> "LanguageModel":
+        """The model that samples: the same one, but for a run with a proposer.
+
+        Raises:
+            As `load_run_model`.
+        """
+        return self._loaded(run, is_proposer=run.proposer_identity is not None)
+
+    def _loaded(self, run: RunTool, *, is_proposer: bool) -> "LanguageModel":
+        if self._model is not None and self._is_proposer != is_proposer:
+            self._model = None
+            free_unused()
         if self._model is None:
             started = time.perf_counter()
-            self._model = load_run_model(self._settings, run)
+            self._model = load_run_model(self._settings, run, is_proposer)
+            self._is_proposer = is_proposer
             if self.start_up is not None:
                 self.start_up.has_loaded(time.perf_counter() - started)
         return self._model
 
 
-def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
-    """The model of the run's choices, on the device of the settings.
+def free_unused() -> None:
+    """Give the memory of dropped models back to the system and to the GPU."""
+    import torch
+
+    from toolformer_ops.language_model.memory import give_back
+
+    gc.collect()
+    give_back()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def load_run_model(settings: Settings, run: RunTool, is_proposer: bool = False) -> "LanguageModel":
+    """The language model of the run's choices on the device of the settings, or its proposer, whose losses are not asked for.
 
     Raises:
         ModelError: it is not there.
         ConfigurationError: its weights or tokenizer are others than when the run started.
     """
-    model = load_model(settings, run.choices.model)
-    require_identity(f"run {run.run_id} was started", run.model_identity, model.identity, run.choices.model)
-    allow_measured_rounding(settings, model, run.choices.verify_in_float32)
-    logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
+    address, expected = run.choices.model, run.model_identity
+    if is_proposer and run.choices.proposer and run.proposer_identity:
+        address, expected = run.choices.proposer, run.proposer_identity
+    model = load_model(settings, address)
+    require_identity(f"run {run.run_id} was started", expected, model.identity, address)
+    if not is_proposer:
+        allow_measured_rounding(settings, model, run.choices.verify_in_float32)
+    what = ", which proposes calls," if is_proposer else ""
+    logger.info("loaded %s%s on %s in %s", model.identity, what, settings.device, settings.dtype)
     return model

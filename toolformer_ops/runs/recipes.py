@@ -110,11 +110,13 @@ def tool_recipes(
     dtype: str,
     choices: RunChoices,
     chained_release: str | None = None,
+    proposer_identity: str | None = None,
 ) -> ToolRecipes:
     """The recipes of a tool in a run.
 
     `tool_version` names everything that decides a tool's answer (its code, index, models); `model_identity` the language
-    model's weights and tokenizer. `chained_release` is the release over whose texts a run with chains goes.
+    model's weights and tokenizer. `chained_release` is the release over whose texts a run with chains goes. `proposer_identity`
+    names another model that samples; the rows of sampling then name tokens of the language model, so that both decide them.
     """
     model = {"model": model_identity, "dtype": dtype}
     # A text with calls is refused, but for a run with chains over the release that holds it.
@@ -133,6 +135,7 @@ def tool_recipes(
             "markers": [CALL_START, ARROW, CALL_END],
             **choices.for_tool(spec, prompt_text).deciding(),
             **model,
+            **({} if proposer_identity is None else {"proposer": proposer_identity}),
         },
         parent_recipe_id=filtering.recipe_id,
     )

@@ -51,8 +51,11 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     choices = RunChoices.parse(sent)
     choices.kept_from()
     require_there(settings, choices.corpus, "corpus")
-    if choices.model.startswith(("s3://", "file://", "/", ".", "~")):  # else a hub id, which nobody asks for here
-        require_there(settings, choices.model, "model")
+    for name, address in (("model", choices.model), ("proposer", choices.proposer)):
+        if address and address.startswith(
+            ("s3://", "file://", "/", ".", "~")
+        ):  # else a hub id, which nobody asks for here
+            require_there(settings, address, name)
     if address := choices.compared_with(settings):
         require_there(settings, address, "decontaminate")
     if choices.evaluation_suites and choices.evaluation_data:

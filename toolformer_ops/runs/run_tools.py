@@ -59,6 +59,8 @@ class RunTool:
     """The release over whose texts the run goes, with chains."""
     tau_information: float | None = None
     """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
+    proposer_identity: str | None = None
+    """The model that samples; None: the one that scores."""
 
     @property
     def recipe_ids(self) -> tuple[str, ...]:
@@ -155,6 +157,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         placebo_recipe_id=row.placebo_recipe_id,
         chained_release_id=run.chained_release_id,
         tau_information=row.tau_information,
+        proposer_identity=row.proposer_identity,
     )
 
 

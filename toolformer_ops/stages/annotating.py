@@ -1,9 +1,9 @@
 """Sample, execute and score a shard in one process, and its placebos if it can: the language model is loaded once.
 
 In rounds of some minutes: what a round has sampled is executed and scored before the next one, so that the first scored calls do
-not wait for the whole shard, nor for a long text. Each stage has its own recipe, micro-batches and ledger rows: the rows are those
-of the single commands, and a process that is killed in one stage does not repeat the stages before it. A shard without work loads
-no model.
+not wait for the whole shard, nor for a long text. A run with a proposer has one round, so that each of its models is loaded once.
+Each stage has its own recipe, micro-batches and ledger rows: the rows are those of the single commands, and a process that is
+killed in one stage does not repeat the stages before it. A shard without work loads no model.
 
 Placebos are drawn from the results of all shards. If an earlier run has drawn them, they are scored in the same rounds. Else the
 process that finishes the tool's last shard draws them, and scores those of its shard at its end; the task behind scores the others.
@@ -17,11 +17,14 @@ import functools
 
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.execution import prepare_execution
 from toolformer_ops.stages.placebo import placebos_of_last_shard, prepare_placebos
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import prepare_scoring
+from toolformer_ops.storage import database
+from toolformer_ops.tools.registry import get_tool
 
 
 def annotate_stage(
@@ -42,5 +45,12 @@ def annotate_stage(
         functools.cache(functools.partial(prepare_scoring, *of_shard)),
         functools.cache(functools.partial(prepare_placebos, *of_shard, of_known_pool=True)),
     ]
-    sample_stage(*of_shard, after_round=lambda: [prepared()() for prepared in later])
+    with database.transaction(database.connect(settings)) as connection:
+        has_proposer = load_run_tool(connection, run_id, get_tool(tool_name).spec.name).proposer_identity is not None
+    if has_proposer:
+        sample_stage(*of_shard)
+        for prepared in later:
+            prepared()()
+    else:
+        sample_stage(*of_shard, after_round=lambda: [prepared()() for prepared in later])
     placebos_of_last_shard(*of_shard)

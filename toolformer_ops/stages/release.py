@@ -71,6 +71,8 @@ class ToolsOfRun:
     model_identity: str
     rates: Rates
     """Those of the run, of the present tools."""
+    proposer_identity: str | None = None
+    """The model that proposed the calls, if it is another than the one that scored them."""
 
 
 @dataclass(frozen=True)
@@ -324,13 +326,14 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
     present: list[ReleaseTool] = []
     rates: dict[str, Mapping[str, Any]] = {}
     lacking: dict[str, str] = {}
+    proposer = None  # of all tools the same
     for row in rows:
         if row.scoring_recipe_id is None:
             lacking[row.tool] = "it was never registered"
             continue
-        unfiltered, unscored, without_placebos = unfinished_documents(
-            connection, load_run_tool(connection, run_id, row.tool)
-        )
+        run = load_run_tool(connection, run_id, row.tool)
+        proposer = run.proposer_identity
+        unfiltered, unscored, without_placebos = unfinished_documents(connection, run)
         if unfiltered:
             lacking[row.tool] = f"documents not filtered: {unfiltered}"
         elif unscored:
@@ -371,7 +374,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
             f"run {run_id}: expected at least one complete tool, found none ({reasons}). "
             "Repair the failed stages and run them again: finished documents are not computed again."
         )
-    return ToolsOfRun(tuple(present), lacking, model_identity, rates)
+    return ToolsOfRun(tuple(present), lacking, model_identity, rates, proposer)
 
 
 def write_release(
@@ -455,6 +458,7 @@ def release_definition(
         **chained,
         "release_version": RELEASE_VERSION,
         "model": tools.model_identity,
+        **({} if tools.proposer_identity is None else {"proposer": tools.proposer_identity}),
         "tools": [{name: value for name, value in vars(tool).items() if value is not None} for tool in tools.present],
         "lacking_tools": sorted(tools.lacking),
         **choices.deciding(),

@@ -21,7 +21,7 @@ from toolformer_ops.evaluation.question_sets import question_sets
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
-from toolformer_ops.runs.models import require_identity, split_revision, with_sample_end
+from toolformer_ops.runs.models import proposer_identity, require_identity, split_revision, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import store_missing_rates
@@ -78,6 +78,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     uri = normal_uri(choices.corpus)
     tools = {name: get_tool(name) for name in choices.tools}
     identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
+    proposer = proposer_identity(settings, choices, identity)
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
     costs = costs_of_run(settings, choices, versions)
     priced = with_costs(choices, costs)
@@ -95,6 +96,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
                 dtype=settings.dtype,
                 choices=priced,
                 chained_release=chained,
+                proposer_identity=proposer,
             ),
             keep_threshold=thresholds[name],
             cost=costs.get(name),

@@ -18,7 +18,7 @@ from toolformer_ops.annotation.candidates import Candidate, LostSample, sample_p
 from toolformer_ops.config import Settings
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
-from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.models import RunModel, tokens_for_scoring
 from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import escape_control_characters
@@ -28,6 +28,7 @@ from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.tokenization import TokenizedText
 
 
 def candidate_row(recipe_id: str, paragraph: Paragraph, candidate: Candidate) -> TableRow:
@@ -112,6 +113,9 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     stage = "sample"
     tool: Tool
     load_model: "Callable[[], LanguageModel]"
+    """The model that proposes calls."""
+    scorer: "Callable[[str], TokenizedText] | None" = None
+    """How the model that scores tokenises a text, if it is another one."""
     smallest_keys: SmallestKeys = field(default_factory=SmallestKeys)
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
@@ -158,7 +162,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         rows: list[TableRow] = []
         if paragraphs := [paragraph for of_document in loaded.values() for paragraph in of_document]:
             choices = self.run.choices.for_tool(self.tool.spec, self.tool.prompt)
-            for sampled in sample_paragraphs(self.load_model(), self.tool, choices, paragraphs):
+            for sampled in sample_paragraphs(self.load_model(), self.tool, choices, paragraphs, self.scorer):
                 paragraph = sampled.paragraph
                 rows += [candidate_row(self.recipe_id, paragraph, item) for item in sampled.candidates]
                 rows += [pruned_row(self.recipe_id, paragraph, item) for item in sampled.pruned]
@@ -183,7 +187,7 @@ def sample_stage(
 ) -> Counter[str]:
     """Sample calls of a tool for one shard; returns the number of samples of each kind.
 
-    `model` is the run's, if another stage of this process uses it, too; with `after_round` it works in rounds (`work_off`).
+    `model` has the run's, if another stage of this process uses it, too; with `after_round` it works in rounds (`work_off`).
 
     Raises:
         ConfigurationError: the model is not the one that the run was started with.
@@ -193,5 +197,11 @@ def sample_stage(
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool.spec.name)
     of_run = model or RunModel(settings)
-    work = SampleWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=lambda: of_run.of(run))
+    work = SampleWork(
+        run=run,
+        shard=Shard.parse(shard),
+        tool=tool,
+        load_model=lambda: of_run.proposer_of(run),
+        scorer=tokens_for_scoring(settings, run),
+    )
     return work_off(settings, engine, work, of_run.start_up, after_round=after_round)

@@ -56,6 +56,7 @@ def changed(other: ToolRecipes) -> list[str]:
         ({"prompt_text": "Text: {text}"}, ["sample", "execute", "score"]),
         ({"model_identity": "n"}, ["sample", "execute", "score"]),
         ({"dtype": "bfloat16"}, ["sample", "execute", "score"]),
+        ({"proposer_identity": "p"}, ["sample", "execute", "score"]),
         ({"spec": replace(SPEC, filter_version="2")}, ["filter", "sample", "execute", "score"]),
     ],
 )
@@ -102,6 +103,7 @@ NOT_REACHED: dict[str, Any] = {
     "document_limit": 3,
     "tools": ["Calculator", "MT"],
     "model": "n",
+    "proposer": "p",
     "keep_thresholds": {"Calculator": 2.0},
     "keep_rule": "information",
     "tau_information": 0.5,
