@@ -81,7 +81,7 @@ def load_tokenization(settings: Settings, model: str) -> "Tokenization":
 
 
 def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
-    """The choices; samples end at the arrow if that was left open and the model that samples was finetuned without results of calls.
+    """The choices; samples end at the arrow if that was left open and the model that samples learned without results of calls.
 
     A model's `finetuning.json` says so, in its folder or on S3. A hub model's is not looked at: a run without a network would
     have another recipe.

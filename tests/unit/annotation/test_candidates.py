@@ -219,7 +219,14 @@ def test_what_a_run_chooses_is_what_the_model_is_asked_for(monkeypatch: pytest.M
     sampling = {"max_call_tokens": 17, "temperature": 0.8, "top_p": 0.9, "samples_per_position": 4}
     sampled(FakeLanguageModel(), ["one two"], max_positions=3, sampling_threshold=0.05, **sampling)
     assert asked == [
-        {"samples": 4, "max_new_tokens": 17, "call_start": " [", "temperature": 0.8, "top_p": 0.9},
+        {
+            "samples": 4,
+            "max_new_tokens": 17,
+            "call_start": " [",
+            "temperature": 0.8,
+            "top_p": 0.9,
+            "until_arrow": False,
+        },
         {"at_most": 3, "threshold": 0.05, "allowed": None},
     ]
 
