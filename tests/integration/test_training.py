@@ -350,34 +350,27 @@ def _memory_for(monkeypatch: pytest.MonkeyPatch, fits: Callable[[ReleaseTrainer]
     monkeypatch.setattr(ReleaseTrainer, "training_step", short)
 
 
-@pytest.mark.parametrize(
-    ("fits", "changes", "says"),
-    [
-        (
-            lambda trainer: trainer.args.per_device_train_batch_size <= 2 or trainer.state.global_step < 3,
-            {"finetune_device_batch": 4, "finetune_checkpoint_steps": 2},  # it goes on from the checkpoint of step 2
-            HALVED,
-        ),
-        (lambda trainer: bool(trainer.model.is_activation_checkpointing), {}, TWICE),
-    ],
-    ids=["the device batch is halved", "activations are computed twice"],
-)
 def test_out_of_memory_makes_a_training_smaller_and_not_another_one(
-    train: Train,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    fits: Callable[[ReleaseTrainer], bool],
-    changes: dict[str, int],
-    says: str,
+    train: Train, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    undisturbed = train("a", **changes)
-    _memory_for(monkeypatch, fits)
-    caplog.clear()
-    with caplog.at_level(logging.INFO, logger="toolformer_ops"):
-        short = train("b", **changes)
-    assert says in caplog.text
-    assert caplog.text.count("step 1 of 6") == 1
-    assert _losses(short) == pytest.approx(_losses(undisturbed), abs=1e-4)
+    undisturbed = train("undisturbed")
+
+    def shortened(fits: Callable[[ReleaseTrainer], bool], says: str, **changes: int) -> None:
+        caplog.clear()
+        with monkeypatch.context() as patch, caplog.at_level(logging.INFO, logger="toolformer_ops"):
+            _memory_for(patch, fits)
+            short = train(str(len(changes)), **changes)
+        assert says in caplog.text
+        assert caplog.text.count("step 1 of 6") == 1
+        assert _losses(short) == pytest.approx(_losses(undisturbed), abs=1e-4)
+
+    shortened(lambda trainer: bool(trainer.model.is_activation_checkpointing), TWICE)
+    shortened(  # it goes on from the checkpoint of step 2
+        lambda trainer: trainer.args.per_device_train_batch_size <= 2 or trainer.state.global_step < 3,
+        HALVED,
+        finetune_device_batch=4,
+        finetune_checkpoint_steps=2,
+    )
 
 
 def test_sequence_that_does_not_fit_at_all_is_an_error_with_its_remedy(
