@@ -97,22 +97,7 @@ def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(settings
     assert gather(settings, store, run.run_id).facts.models[0].training == ()
 
 
-def test_the_page_is_written_and_written_again_when_a_suite_comes(settings: Settings, run: AnnotatedRun) -> None:
-    store = ObjectStore(settings)
-    uri = report_evaluation(settings, RUN)
-    assert uri == f"s3://{settings.s3_bucket}/reports/run-1/index.html"
-    page = store.get(report_key(RUN)).decode("utf-8")
-    assert "<strong>Not evaluated:</strong> qa." in page
-    assert "M, finetuned without calls</th>" in page
-    report_evaluation(settings, RUN)
-    assert store.get(report_key(RUN)).decode("utf-8") == page
-
-    evaluate_stage(settings, RUN, "qa")
-    report_evaluation(settings, RUN)
-    assert "Not evaluated:" not in store.get(report_key(RUN)).decode("utf-8")
-
-
-def test_the_commands_print_the_address_of_an_html_page_and_fetch_it(
+def test_the_commands_write_the_page_and_fetch_it_and_it_is_written_again_when_a_suite_comes(
     settings: Settings, run: AnnotatedRun, tmp_path: Path
 ) -> None:
     early = CliRunner().invoke(app, ["report", "--run", RUN, "--out", str(tmp_path / "r.html")])
@@ -124,8 +109,15 @@ def test_the_commands_print_the_address_of_an_html_page_and_fetch_it(
     assert json.loads(done.stdout) == {"uri": f"s3://{settings.s3_bucket}/reports/run-1/index.html"}
     head = ObjectStore(settings)._client.head_object(Bucket=settings.s3_bucket, Key=report_key(RUN))
     assert head["ContentType"] == "text/html; charset=utf-8"
-    page = fetch_report(settings, RUN, tmp_path / "folder" / "r.html")
-    assert page.read_bytes() == ObjectStore(settings).get(report_key(RUN))
+    page = fetch_report(settings, RUN, tmp_path / "folder" / "r.html").read_text("utf-8")
+    assert page.encode() == ObjectStore(settings).get(report_key(RUN))
+    assert "<strong>Not evaluated:</strong> qa." in page
+    assert "M, finetuned without calls</th>" in page
+    report_evaluation(settings, RUN)
+    assert ObjectStore(settings).get(report_key(RUN)) == page.encode()
+    evaluate_stage(settings, RUN, "qa")
+    report_evaluation(settings, RUN)
+    assert b"Not evaluated:" not in ObjectStore(settings).get(report_key(RUN))
 
 
 def test_a_run_that_is_not_there_and_an_id_that_leads_elsewhere_are_refused(settings: Settings) -> None:

@@ -208,7 +208,7 @@ def test_what_a_program_that_was_killed_has_started_is_ended(
     assert not child.is_running()
 
 
-def test_a_taken_port_is_another_after_down_and_said(
+def test_a_taken_port_is_another_after_down_and_a_service_that_does_not_come_up_is_said(
     state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = up(load_settings(), ["postgres"])
@@ -227,6 +227,16 @@ def test_a_taken_port_is_another_after_down_and_said(
         # 3. A service keeps its port while it runs, also where another is asked for.
         assert up(load_settings(), ["postgres"]) == moved
     assert "if they are to see the new TOOLFORMER_POSTGRES_PORT" in caplog.text
+    # 4. A service that does not come up is an error with the end of its log, and comes up once it is mended.
+    down(moved)
+    control = cluster_of(state.postgres).data / "global" / "pg_control"
+    control.rename(control.with_name("elsewhere"))
+    with pytest.raises(
+        ServiceError, match=r"(?s)expected postgres to be ready within 120 s, found it FATAL.*could not open"
+    ):
+        up(load_settings(), ["postgres"])
+    control.with_name("elsewhere").rename(control)
+    assert remembered(up(load_settings(), ["postgres"])) == ["00000000000000cc"]
 
 
 def test_up_from_another_shell_restarts_nothing_and_says_what_is_not_seen(
@@ -248,21 +258,6 @@ def test_up_from_another_shell_restarts_nothing_and_says_what_is_not_seen(
     up(load_settings(), ["postgres"])
     assert "TOOLFORMER_MICRO_BATCH_DOCUMENTS, supervisord.conf" in caplog.text
     assert processes(settings) == before
-
-
-def test_a_service_that_does_not_come_up_is_an_error_with_the_end_of_its_log_and_comes_up_once_mended(
-    state: StatePaths,
-) -> None:
-    settings = up(load_settings(), ["postgres"])
-    down(settings)
-    control = cluster_of(state.postgres).data / "global" / "pg_control"
-    control.rename(control.with_name("elsewhere"))
-    with pytest.raises(
-        ServiceError, match=r"(?s)expected postgres to be ready within 120 s, found it FATAL.*could not open"
-    ):
-        up(settings, ["postgres"])
-    control.with_name("elsewhere").rename(control)
-    assert remembered(up(settings, ["postgres"])) == []
 
 
 def test_two_state_folders_live_side_by_side(
