@@ -48,46 +48,6 @@ def reasons(calls: list[ChangedCall]) -> set[tuple[bool, str]]:
     return {(call.is_added, call.reason) for call in calls}
 
 
-def test_the_first_run_has_all_its_calls_for_want_of_another(nights: Nights) -> None:
-    nights.ingest(*texts(*range(20)))
-    night(nights, "one", *TOOLS)
-    found, calls = changes(nights, "one")
-    assert found.before is None
-    assert reasons(calls) == {(True, "first_run")}
-    assert len(calls) == found.now.calls > 0
-
-
-def test_a_text_that_joined_left_or_changed_is_the_reason_of_its_calls(nights: Nights) -> None:
-    with_id = [Record(f"with id {number}", record_id=f"r{number}") for number in range(10)]
-    nights.ingest(*texts(*range(20)), *with_id)
-    night(nights, "one", *TOOLS)
-    changed = [replace(record, text=record.text + ", mended") for record in with_id[:5]] + with_id[5:]
-    nights.ingest(*texts(*range(10, 30)), *changed)
-    night(nights, "two", *TOOLS)
-    found, calls = changes(nights, "two")
-    assert reasons(calls) == {
-        (True, "text_new"), (False, "text_removed"), (True, "text_changed"), (False, "text_changed"),
-    }  # fmt: skip
-    assert {call.detail for call in calls if call.reason == "text_changed"} <= {f"record r{n}" for n in range(5)}
-    assert found.texts_added == len({call.document_id for call in calls if call.is_added})
-    assert found.texts_removed == len({call.document_id for call in calls if not call.is_added})
-    assert found.texts_changed == 0
-    assert found.calls_unchanged > 0
-
-
-def test_a_corrected_record_is_the_reason_only_for_the_tool_that_reads_it(nights: Nights) -> None:
-    nights.ingest(*texts(*range(60), url="https://x.org/2023/01/30"))
-    night(nights, "one", *TOOLS)
-    nights.ingest(
-        *texts(*range(30), url="https://x.org/2023/02/06"), *texts(*range(30, 60), url="https://x.org/2023/01/30")
-    )
-    night(nights, "two", *TOOLS)
-    _, calls = changes(nights, "two")
-    by_tool = {tool: reasons([call for call in calls if call.tool == tool]) for tool in ("Calculator", "Calendar")}
-    assert by_tool["Calendar"] == {(True, "record_corrected"), (False, "record_corrected")}
-    assert by_tool["Calculator"] <= {(True, "better_call_at_place"), (False, "better_call_at_place")}
-
-
 ADDED, GONE, BETTER = True, False, "better_call_at_place"
 STARTED_WITH: dict[str, tuple[tuple[Tool, ...], dict[str, int], set[tuple[str, bool, str]]]] = {
     "threshold": ((replace(CALCULATOR, threshold=0.5),), {}, {("Calculator", ADDED, "threshold")}),
@@ -222,11 +182,6 @@ def test_only_the_partitions_of_the_runs_are_read(nights: Nights) -> None:
             )
         ).scalars()
         assert set(locked) == partitions(CALCULATOR, other_index)
-    with database.transaction(nights.engine) as connection:
-        explain = "explain (analyze, format json) select * from candidates where run_id = 'one'"
-        [node] = connection.execute(text(explain)).scalar_one()
-    names = {name for _, name in nodes(node["Plan"]) if name and name.startswith(("candidate_calls", "call_losses"))}
-    assert names == partitions(CALCULATOR)
 
 
 def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:

@@ -218,16 +218,6 @@ def test_a_run_that_is_repaired_shows_its_progress_and_stores_its_numbers_again(
     assert all(done == total for *_, done, total in stored["annotation_progress"])
 
 
-def test_the_views_say_what_a_run_did_itself_and_what_it_reused(nights: Nights) -> None:
-    nights.ingest(*texts(*range(10)))
-    night(nights, "one", CALCULATOR)
-    nights.ingest(*texts(*range(14)))
-    night(nights, "two", CALCULATOR)
-    with nights.engine.connect() as connection:
-        [filtered, *_] = shown(connection, "two")["run_work"]
-    assert filtered == ("Calculator", 1, "filter", 4, 10, 1, 4, 2.0)
-
-
 def test_what_follows_from_an_earlier_run_touches_only_the_partitions_of_its_recipes(nights: Nights) -> None:
     nights.ingest(*texts(*range(20)))
     night(nights, "other", replace(CALCULATOR, model="m@0"))
