@@ -71,10 +71,10 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     from toolformer_ops.language_model.models import model_identity
 
     # 1. Model, tools with their prompts and indices, costs and recipes.
-    choices = with_sample_end(settings, choices)
     choices.kept_from()
     if address := choices.compared_with(settings):
         question_sets(settings, address)  # read whole: the release, hours later, needs all of it
+    choices = with_sample_end(settings, choices)
     uri = normal_uri(choices.corpus)
     tools = {name: get_tool(name) for name in choices.tools}
     identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
