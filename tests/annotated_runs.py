@@ -116,32 +116,19 @@ class AnnotatedRun:
         document = Document.of(text, url)
         ordinal = len(self.documents)
         self.documents.append(document)
-        with database.transaction(self.engine) as connection:
-            database.copy_insert(
-                connection, "documents", ("document_id", "text", "url"), [(document.document_id, text, url)]
-            )
-            database.copy_insert(
-                connection,
-                "corpus_documents",
-                ("corpus_id", "document_id", "ordinal", "file_uri", "line"),
-                [(self.corpus_id, document.document_id, ordinal, "file:///f", ordinal + 1)],
-            )
+        key = {"document_id": document.document_id}
+        self.write("documents", {**key, "text": text, "url": url})
+        place = {"ordinal": ordinal, "file_uri": "file:///f", "line": ordinal + 1}
+        self.write("corpus_documents", {**key, "corpus_id": self.corpus_id, **place})
         return document
 
     def correct_url(self, document: Document, url: str) -> Document:
         """The variant of a document whose record has another url in the corpus than in `documents`."""
         variant_id = content_uuid(str(document.document_id), url, "")
-        with database.transaction(self.engine) as connection:
-            database.copy_insert(
-                connection,
-                "documents",
-                ("document_id", "text", "url", "variant_of"),
-                [(variant_id, document.text, url, document.document_id)],
-            )
-            connection.execute(
-                sql("update corpus_documents set variant_id = :variant where document_id = :document"),
-                {"variant": variant_id, "document": document.document_id},
-            )
+        variant = {"document_id": variant_id, "text": document.text, "url": url, "variant_of": document.document_id}
+        self.write("documents", variant)
+        corrected = "update corpus_documents set variant_id = :variant where document_id = :document"
+        self.change(corrected, variant=variant_id, document=document.document_id)
         return Document(variant_id, document.text, url)
 
     def add_call(
@@ -227,12 +214,13 @@ class AnnotatedRun:
                 sample_share=1.0,
             )
             database.execute(connection, queries.placebo_pools.use, **of_tool)
-            database.copy_insert(
-                connection,
-                "placebo_losses",
-                ("placebo_recipe_id", "document_id", "call_id", "number", "is_sampled", "reason", "information"),
-                [(recipe_id("placebo", tool), document.document_id, call_id, 1, False, "only_compared", information)],
-            )
+        row = {
+            "placebo_recipe_id": of_tool["placebo_recipe_id"],
+            "document_id": document.document_id,
+            "call_id": call_id,
+        }
+        row |= {"number": 1, "is_sampled": False, "reason": "only_compared", "information": information}
+        self.write("placebo_losses", row)
 
     def complete(
         self, *tools: str, without: Document | None = None, documents: Sequence[Document] | None = None
