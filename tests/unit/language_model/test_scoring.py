@@ -141,7 +141,7 @@ def test_near_the_end_fewer_tokens_count_and_no_weight_is_scaled_up(subject: Sub
     details = subject.engine.score_details(TEXT, call)
     assert [item.weight for item in details] == [5 / 15, 4 / 15, 3 / 15, 2 / 15, 1 / 15][:left]
     start = tokens.starts[len(tokens) - left]
-    assert TEXT[start:].startswith("".join(item.text for item in details))
+    assert "".join(item.text for item in details) == TEXT[start:]
     [losses] = score_calls(subject.engine, TEXT, [call])
     for name in ("with_result", "without_call", "without_result"):
         weighted = -sum(item.weight * getattr(item, f"log_p_{name}") for item in details)
