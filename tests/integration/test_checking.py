@@ -316,21 +316,30 @@ DAMAGED_RELEASE: dict[str, tuple[Callable[[list[ReleasedText]], list[ReleasedTex
     "text twice": (lambda texts: [texts[0], *texts], {"document_ids_are_unique", "call_ids_are_unique"}),
     "both texts damaged": (
         _both_texts_damaged,
-        {claim.name for claim in claims_of("files")}
-        - {"document_ids_are_unique", "call_ids_are_unique", "every_tool_is_present"},
+        {
+            "every_text_has_a_call",
+            "calls_removed_give_the_text_back",
+            "positions_lie_inside_the_text",
+            "probabilities_are_probabilities",
+            "losses_are_finite",
+            "reduction_equals_its_definition",
+            "tools_are_those_of_the_run",
+        },
     ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGED_RELEASE)
 def test_release_check_fails_on_a_damaged_release(
-    settings: Settings, run: AnnotatedRun, tmp_path: Any, damage: str
+    settings: Settings, run: AnnotatedRun, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
     change, expected = DAMAGED_RELEASE[damage]
     release_id = release(settings, run.run_id)
     store = ObjectStore(settings)
     store.fetch(release_prefix(release_id), tmp_path / "right")
     (tmp_path / "damaged").mkdir()
+    # No writer of ours says where a result is in a text that does not hold it.
+    monkeypatch.setattr(ReleasedText, "call_spans", lambda _: [])
     with ReleaseWriter(tmp_path / "damaged") as writer:
         for text in change(list(read_release(tmp_path / "right"))):
             writer.write(text)
