@@ -17,6 +17,9 @@ and device hours. What was annotated before under the same recipe is not annotat
 of calls by reason in `yield_by_stage`. Where suites are chosen, scores in `evaluation_scores` and a page under the run's tab
 "Annotation"; `finetune_release` does that part alone, for a release that is there.
 
+**A person's yes.** With `approve` the run waits, before it finetunes or before it publishes the model, for an answer on the page
+that its note links to; a no ends it green, and what is there stays (docs/nightly.md).
+
 Pink tasks (`skipped`) are not needed: tools, models and suites that nobody asked for, and tools for which everything is done. The
 log of the task before them says which it is. They start no process.
 

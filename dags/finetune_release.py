@@ -28,7 +28,7 @@ from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import FINETUNING_PARAMETERS, finetuning_form
-from toolformer_ops.airflow_tasks.model_tasks import evaluation_group, model_tasks, not_needed_on_release
+from toolformer_ops.airflow_tasks.model_tasks import model_tasks, not_needed_on_release
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
 from toolformer_ops.airflow_tasks.run_outcome import finish_run, note_why_not_started
@@ -52,7 +52,6 @@ with DAG(
         before=check_before_first_task,
         on_failure=note_why_not_started,
     )
-    publish, publish_without_calls = model_tasks(start, chosen_by=start)
-    report = evaluation_group([publish, publish_without_calls], chosen_by=start)
-    finish = finish_run(opened_by=start, made_by=publish, product="model")
-    [publish, publish_without_calls, report] >> finish
+    published, report = model_tasks(start, chosen_by=start)
+    finish = finish_run(opened_by=start, made_by=published[0], product="model")
+    [*published, report] >> finish

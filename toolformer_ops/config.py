@@ -186,6 +186,16 @@ class Settings(BaseSettings):
         description="Folder of schedule files, each a DAG; empty: none. `toolformer-ops up` sets it to `schedules` in the state "
         "folder.",
     )
+    approvers: str = Field(
+        default="",
+        description="Whose yes counts (`approve`): names as Airflow knows them, with commas; empty: all who may edit the DAG.",
+    )
+    approval_hours: float = Field(
+        default=24.0,
+        gt=0,
+        le=720,
+        description="How long a run waits for a person's yes; then no answer counts as a no.",
+    )
     audit_schedule: str = Field(
         default="0 6 * * 0", description="Cron expression of the weekly audit; `off`: by hand only."
     )
@@ -252,6 +262,11 @@ class Settings(BaseSettings):
         if not values.get("dtype") and str(values.get("device", "")).startswith("cuda"):
             return {**values, "dtype": "bfloat16"}
         return values
+
+    @property
+    def approver_names(self) -> list[str]:
+        """The names of `approvers`."""
+        return [name.strip() for name in self.approvers.split(",") if name.strip()]
 
     @property
     def index_dir(self) -> Path:

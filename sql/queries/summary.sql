@@ -64,7 +64,7 @@ order by work.tool
 
 -- name: rates
 -- How many of the calls that a run keeps of each tool it would keep by chance.
-select tool, calls, placebos_scored, false_discovery_rate, rate_low, rate_high
+select tool, threshold, calls, texts, placebos_scored, false_discovery_rate, rate_low, rate_high
 from threshold_counts
 where run_id = :run_id and is_keep_threshold
 order by tool
@@ -117,6 +117,24 @@ from newest ours
 left join newest base on base.suite = ours.suite and base.subset = ours.subset and base.metric = ours.metric and base.variant = 'base'
 where ours.variant = 'with_tools'
 order by ours.suite, ours.subset, ours.metric
+
+-- name: released_calls
+-- The calls of a run's release that save most, with the text around them.
+select scored.tool, scored.call_text, scored.result, scored.loss_reduction, right(scored.text_before, 60) as text_before,
+       left(scored.text_after, 30) as text_after
+from run_releases made
+join release_calls held using (release_id)
+join scored_calls scored on scored.run_id = made.run_id and scored.tool = held.tool and scored.call_id = held.call_id
+where made.run_id = :run_id
+order by scored.loss_reduction desc, scored.document_id, scored.call_id
+limit :at_most
+
+-- name: approvals
+-- What people were asked before a run went on, and what they answered.
+select step, is_approved, answered_by, answered_at at time zone 'UTC' as answered_at
+from approvals
+where run_id = :run_id
+order by step
 
 -- name: best_calls
 -- The new calls of compared_calls that save most, with the text around them.

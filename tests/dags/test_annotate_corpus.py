@@ -3,13 +3,15 @@
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
-from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX
+from toolformer_ops.airflow_tasks.approval import APPROVALS
+from toolformer_ops.airflow_tasks.defaults import RELEASES, WIKI_INDEX, release_asset
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
 from toolformer_ops.config import MAX_SHARDS, load_settings
@@ -70,14 +72,17 @@ def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG
     }
     assert rules == {
         "gather_tools": TriggerRule.ALL_DONE,
-        "finetune": TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,  # the check is skipped where the release was checked before
+        # The check is skipped if the release was checked before, and approvals if nobody asks for them.
+        **dict.fromkeys(
+            ("approve_finetuning", "finetune", "approve_publishing", "publish"), TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+        ),
         "finish_run": TriggerRule.ALL_DONE,
     }
 
 
 def test_the_baseline_is_trained_only_behind_a_model_and_where_it_is_asked_for(local_dags: dict[str, DAG]) -> None:
     tasks = local_dags["annotate_corpus"].task_dict
-    assert tasks["finetune"].upstream_task_ids == {"check_release", "release"}
+    assert tasks["finetune"].upstream_task_ids == {"check_release", "release", "approve_finetuning"}
     assert tasks["finetune_without_calls"].upstream_task_ids == {"publish", "release"}
     assert tasks["finetune_without_calls"].trigger_rule == TriggerRule.ALL_SUCCESS
 
@@ -130,19 +135,36 @@ def test_stages_that_write_a_few_rows_run_on_the_worker_and_all_others_in_pods(k
     on_the_worker = {name: kind for name, kind in kinds.items() if kind != "StagePod"}
     assert on_the_worker == {
         "start_run": "StageProcess", "tools_to_do": "ToolsToDo", "gather_tools": "GatherTools", "finish_run": "FinishRun",
-        "evaluation.report": "ReportEvaluation", **{f"{tool}.plan": "StageProcess" for tool in tool_names()},
+        "evaluation.report": "ReportEvaluation",
+        **dict.fromkeys(APPROVALS.values(), "AskForApproval"), **{f"{tool}.plan": "StageProcess" for tool in tool_names()},
     }  # fmt: skip
     assert [task.task_type for task in kubernetes_dags["audit"].tasks] == ["StagePod"]
     tasks = [task["__var"] for task in DagSerialization.to_dict(dag)["dag"]["tasks"]]
     skipping = {task["task_id"] for task in tasks if task.get("_can_skip_downstream")}
-    assert skipping == {"tools_to_do", "release"}, "behind these Airflow's scheduler looks for tasks to skip"
+    assert skipping == {"tools_to_do", "release", *APPROVALS.values()}, (
+        "behind these Airflow's scheduler looks for tasks to skip"
+    )
     for task in (dag.get_task("release"), *kubernetes_dags["audit"].tasks):
         assert task.manifest["metadata"]["labels"]["toolformer/template"] == "cpu"
 
 
 def test_a_new_index_and_a_checked_release_are_assets(local_dags: dict[str, DAG]) -> None:
     made = {(task.task_id, asset.name) for dag in local_dags.values() for task in dag.tasks for asset in task.outlets}
-    assert made == {("check_release", "dataset_release"), ("build_index", "wiki_index")}
+    assert made == {("check_release", "releases"), ("build_index", "wiki_index")}
+
+
+def test_a_release_of_a_run_by_hand_is_an_event_of_its_corpus(local_dags: dict[str, DAG]) -> None:
+    task: Any = local_dags["annotate_corpus"].get_task("check_release")
+    task.asset_extra = {"release_id": "4f0c"}
+    added: list[Any] = []
+    event = SimpleNamespace(add=lambda asset, extra: added.append((asset, extra)))
+    task.finish(
+        {"outlet_events": {RELEASES: event}, "params": {"corpus": "s3://bucket/corpora/gr\u00fc\u00dfe posts/"}}
+    )
+    [(asset, extra)] = added
+    assert asset == release_asset(corpus="s3://bucket/corpora/gr\u00fc\u00dfe posts")
+    assert (asset.name, extra) == ("release of s3://bucket/corpora/gr%C3%BC%C3%9Fe%20posts", {"release_id": "4f0c"})
+    assert asset != release_asset(corpus="s3://bucket/corpora/others")
 
 
 def test_event_of_a_new_index_names_its_address(monkeypatch: pytest.MonkeyPatch, local_dags: dict[str, DAG]) -> None:

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException, ParamValidationError
 from jinja2 import Environment
 
 from tests.dags.test_forms import validated
+from toolformer_ops.airflow_tasks.approval import APPROVALS
 from toolformer_ops.airflow_tasks.model_tasks import SUITES, ReportEvaluation, not_asked_for
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
 from toolformer_ops.runs.choices import RunChoices
@@ -26,13 +27,16 @@ def dag(local_dags: dict[str, DAG]) -> DAG:
 def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(dag: DAG) -> None:
     tasks = dag.task_dict
     assert tasks["start_finetuning"].upstream_task_ids == set()
-    assert tasks["finetune"].upstream_task_ids == {"start_finetuning"}
-    assert tasks["publish"].upstream_task_ids == {"finetune"}
+    assert tasks["approve_finetuning"].upstream_task_ids == {"start_finetuning"}
+    assert tasks["finetune"].upstream_task_ids == {"start_finetuning", "approve_finetuning"}
+    assert tasks["approve_publishing"].upstream_task_ids == {"start_finetuning", "finetune"}
+    assert tasks["publish"].upstream_task_ids == {"finetune", "approve_publishing"}
     for suite in SUITES:
         assert tasks[f"evaluation.{suite}"].upstream_task_ids == {
             "start_finetuning",
             "publish",
             "publish_without_calls",
+            *APPROVALS.values(),
         }
         assert tasks[f"evaluation.{suite}"].arguments == [
             "stage",
@@ -43,7 +47,7 @@ def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(d
             suite,
         ]
     suites = {f"evaluation.{suite}" for suite in SUITES}
-    assert tasks["evaluation.report"].upstream_task_ids == {"start_finetuning", *suites}
+    assert tasks["evaluation.report"].upstream_task_ids == {"start_finetuning", *suites, *APPROVALS.values()}
     assert tasks["finish_run"].upstream_task_ids == {"evaluation.report", "publish", "publish_without_calls"}
     assert [task.task_id for task in dag.leaves] == ["finish_run"]
 
@@ -81,9 +85,9 @@ def test_what_the_form_does_not_ask_for_is_skipped_with_the_reason(
 ) -> None:
     asked = {"finetune_baseline": baseline, "evaluation_suites": suites, "evaluation_data": "data"}
     reasons = not_asked_for(RunChoices.parse({**asked, "corpus": "-", "model": "-"}))
-    assert set(reasons) == expected
+    assert set(reasons) == expected | set(APPROVALS.values())
     assert all(reason.startswith("not asked for: ") for reason in reasons.values())
-    assert expected <= dag.task_dict["start_finetuning"].downstream_task_ids  # the scheduler skips no others
+    assert set(reasons) <= dag.task_dict["start_finetuning"].downstream_task_ids  # the scheduler skips no others
 
 
 def report(states: dict[str, str]) -> Any:
@@ -105,7 +109,7 @@ def test_one_suite_is_enough_for_a_report_and_none_is_none() -> None:
 
 
 def test_the_form_asks_for_a_release_and_offers_what_can_be_chosen_anew(dag: DAG) -> None:
-    chosen = {"finetune_steps", "finetune_batch", "finetune_learning_rate", "finetune_baseline"}
+    chosen = {"approve", "finetune_steps", "finetune_batch", "finetune_learning_rate", "finetune_baseline"}
     assert set(dag.params) == {"release", "evaluation_suites", "evaluation_data", "evaluation_inputs"} | chosen
     with pytest.raises(ParamValidationError, match="release"):
         validated(dag)

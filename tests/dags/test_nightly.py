@@ -23,6 +23,7 @@ from airflow.timetables.base import TimeRestriction
 from tests.dags.test_schedules import toml, written
 from toolformer_ops.airflow_tasks import annotation_dag
 from toolformer_ops.airflow_tasks.annotation_dag import skip_missed_night
+from toolformer_ops.airflow_tasks.approval import APPROVALS
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
 from toolformer_ops.airflow_tasks.nightly import nightly_dag
 from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
@@ -364,22 +365,30 @@ def test_tools_without_work_are_skipped_before_their_tasks_start() -> None:
     assert (pushed["skipped"], "skipmixin_key" in pushed) == ({}, False)
 
 
-MODELS = {"finetune", "finetune_without_calls", "evaluation.report", *(f"evaluation.{suite}" for suite in SUITES)}
+APPROVED = dict.fromkeys(APPROVALS.values(), "not asked for: approve is none")
+MODELS = {
+    *APPROVALS.values(),
+    "finetune",
+    "finetune_without_calls",
+    "evaluation.report",
+    *(f"evaluation.{suite}" for suite in SUITES),
+}
 CHECK = "check_release"
 TOO_FEW = "{} examples differ from the release that was finetuned on last; the schedule asks for 500"
 NO_RELEASE = "no call was kept, so there is no release to check, and nothing to finetune on"
 CHECKED = "nothing changed since run nightly_posts.before: its release 4f0c was checked then"
 AFTER_A_RELEASE: list[tuple[Any, int, str, dict[str, bool], dict[str, str]]] = [
-    ("4f0c", 500, "scheduled", {}, {}),
+    ("4f0c", 500, "scheduled", {}, APPROVED),
     ("4f0c", 499, "scheduled", {}, dict.fromkeys(MODELS, TOO_FEW.format(499))),
-    ("4f0c", 0, "manual", {}, {}),
+    ("4f0c", 0, "manual", {}, APPROVED),
+    ("4f0c", 0, "manual", {"approve": "before_finetuning"}, {"approve_publishing": "not asked for: approve is before_finetuning"}),
     ("4f0c", 500, "scheduled", {"finetune": False}, dict.fromkeys(MODELS, "not asked for: finetune is false")),
     ("4f0c", 500, "manual", {"finetune_baseline": False},
-     {"finetune_without_calls": "not asked for: finetune_baseline is false"}),
+     {"finetune_without_calls": "not asked for: finetune_baseline is false", **APPROVED}),
     (None, 0, "manual", {}, dict.fromkeys({CHECK, *MODELS}, NO_RELEASE)),
     # Released and checked by an earlier run, whose finetuning may have failed.
     ("checked", 0, "scheduled", {}, {CHECK: CHECKED} | dict.fromkeys(MODELS, TOO_FEW.format(0))),
-    ("checked", 500, "scheduled", {}, {CHECK: CHECKED}),
+    ("checked", 500, "scheduled", {}, {CHECK: CHECKED, **APPROVED}),
 ]  # fmt: skip
 """The release, how many of its examples are new, who started the run, its choices, and what is skipped for which reason."""
 

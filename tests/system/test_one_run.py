@@ -62,7 +62,7 @@ OF_WORDS = (
 FOLDED = {
     "What is kept": {"prune_below": "0", **{f"keep_threshold_{tool}": "0" for tool in CHOSEN}},
     "Sampling": {"sampling_threshold": "0", "max_positions": "4", "samples_per_position": "3"},
-    "Finetuning": {"finetune_steps": "2", "finetune_batch": "2"},
+    "Finetuning": {"finetune_steps": "2", "finetune_batch": "2", "approve": ["before_finetuning"]},
     "Evaluation": {"evaluation_suites": SUITES, "evaluation_data": None},
 }
 """Fields below the fold by section, chosen so that a model that knows nothing of a tool writes calls of it, and some are kept."""
@@ -237,9 +237,25 @@ def run(
         killed = until("a filter at work", lambda: waiting_filter(services, run_id))
         killed.kill()
         killed.wait(30)
-    # 3. The end.
+    # 3. A person's yes.
+    until("the question", lambda: waits_for_a_yes(airflow, ANNOTATE, run_id))
+    page.goto(
+        f"{services.airflow_url}/dags/{ANNOTATE}/runs/{quote(run_id, safe='')}/tasks/approve_finetuning/required_actions"
+    )
+    approve = page.get_by_role("button", name="Approve")
+    expect(approve).to_be_visible()
+    page.screenshot(path=pictures / "approve.png")
+    approve.click()
+    until("the answer", lambda: not waits_for_a_yes(airflow, ANNOTATE, run_id))
+    page.goto("about:blank")
+    # 4. The end.
     wait_until_ended(airflow, ANNOTATE, run_id)
     return run_id
+
+
+def waits_for_a_yes(airflow: AirflowClient, dag_id: str, run_id: str) -> bool:
+    path = f"/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/approve_finetuning"
+    return bool(airflow.get(path)["state"] == "awaiting_input")
 
 
 def waiting_filter(settings: Settings, run_id: str) -> psutil.Process | None:
@@ -285,6 +301,46 @@ def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on
         assert result == str(len(text.removeprefix(f"{tool}(").removesuffix(")").split()))
 
 
+def test_the_answer_and_who_gave_it_are_in_sql_and_the_note_and_no_second_one_counts(
+    services: Settings, airflow: AirflowClient, run: str
+) -> None:
+    name = services.airflow_username
+    found = rows(services, "select step, is_approved, answered_by from approvals where run_id = :run", run=run)
+    assert found == [("before_finetuning", True, name)]
+    assert f"- Before finetuning: approved by {name}, " in airflow.note(ANNOTATE, run)
+    with signed_in(services) as client:
+        path = f"/api/v2/dags/{ANNOTATE}/dagRuns/{quote(run, safe='')}/taskInstances/approve_finetuning/-1/hitlDetails"
+        assert client.patch(path, json={"chosen_options": ["Reject"], "params_input": {}}).status_code == 409
+        asked = client.get(path).json()
+    assert asked["chosen_options"] == ["Approve"]
+    assert f"| {CHOSEN[0]} | 0 |" in asked["body"]
+    assert f"/runs/{quote(run, safe='')}" in asked["body"]
+
+
+def test_a_no_ends_a_run_green_before_it_trains_or_evaluates(
+    services: Settings, airflow: AirflowClient, run: str, evaluation_data: Path
+) -> None:
+    [(release,)] = rows(services, "select release_id from run_releases where run_id = :run", run=run)
+    conf = {
+        "release": release,
+        "approve": "before_finetuning",
+        "evaluation_suites": ["math"],
+        "evaluation_data": str(evaluation_data),
+    }
+    airflow.open_dag("finetune_release")
+    airflow.trigger("finetune_release", "refused", conf)
+    until("the question", lambda: waits_for_a_yes(airflow, "finetune_release", "refused"))
+    of_run = "/api/v2/dags/finetune_release/dagRuns/refused/taskInstances"
+    with signed_in(services) as client:
+        answer = {"chosen_options": ["Reject"], "params_input": {}}
+        client.patch(f"{of_run}/approve_finetuning/-1/hitlDetails", json=answer).raise_for_status()
+        assert wait_until_ended(airflow, "finetune_release", "refused") == "success"
+        states = {task["task_id"]: task["state"] for task in client.get(of_run).json()["task_instances"]}
+    done = {"start_finetuning", "approve_finetuning", "finish_run"}
+    assert {task for task, state in states.items() if state == "success"} == done
+    assert {state for task, state in states.items() if task not in done} == {"skipped"}
+
+
 def test_a_suite_without_data_fails_by_name_and_stops_no_other_and_what_is_not_chosen_starts_no_process(
     services: Settings, airflow: AirflowClient, run: str
 ) -> None:
@@ -296,7 +352,7 @@ def test_a_suite_without_data_fails_by_name_and_stops_no_other_and_what_is_not_c
     assert "EvaluationDataError: " in "\n".join(airflow.log_tail(ANNOTATE, run, lama, 20))
     skipped = [task for task in tasks if task["state"] == "skipped"]
     assert {task["task_id"].partition(".")[0] for task in skipped} == {
-        *PAPER_TOOLS, "Convert", "evaluation", "finetune_without_calls", "publish_without_calls",
+        *PAPER_TOOLS, "Convert", "evaluation", "finetune_without_calls", "publish_without_calls", "approve_publishing",
     }  # fmt: skip
     assert [task["task_id"] for task in skipped if task["pid"]] == []  # no start of 0.9 s each
     found = rows(services, "select variant, suite, subset, inputs from evaluation_scores where run_id = :run", run=run)

@@ -205,6 +205,16 @@ class AirflowClient:
         """Set the note of a run, at most 1,000 characters; an earlier one is replaced."""
         self._request("PATCH", _run_path(dag_id, run_id), json={"note": note})
 
+    def answer(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any] | None:
+        """Return what a person answered a task that waits for input, as the task gets it; None without an answer."""
+        path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/-1/hitlDetails"
+        found = self._request("GET", path, empty_at=httpx.codes.NOT_FOUND)
+        if not found or not found["response_received"]:
+            return None
+        names = ("chosen_options", "params_input", "responded_by_user")
+        at = datetime.datetime.fromisoformat(found["responded_at"])
+        return {name: found[name] for name in names} | {"responded_at": at}
+
     def tasks(self, dag_id: str, run_id: str, state: str) -> list[TaskState]:
         """Return the task instances in that state, those that ended first first."""
         found = [

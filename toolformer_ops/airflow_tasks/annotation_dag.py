@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import TaskGroup, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
-from toolformer_ops.airflow_tasks.defaults import CPU_POOL, DATASET_RELEASE, GPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, RELEASES, TIME_LIMITS, release_asset
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.model_tasks import (
     MODEL_TASKS,
-    evaluation_group,
     model_tasks,
     not_asked_for,
 )
@@ -103,14 +102,15 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     )
     check_release = stage(
         "check-release",
-        outlets=[DATASET_RELEASE],
+        outlets=[release_asset(schedule=schedule.name), release_asset(corpus=schedule.corpus)]
+        if schedule
+        else [RELEASES],
         asset_extra={"run_id": RUN_ID, "release_id": "{{ ti.xcom_pull('release')['release_id'] }}"},
     )
-    publish, publish_without_calls = model_tasks(check_release, chosen_by=release)
-    report = evaluation_group([publish, publish_without_calls], chosen_by=release)
+    published, report = model_tasks(check_release, chosen_by=release)
     finish = finish_run(opened_by=start_run, gathered_by=gathered, made_by=release, product="release")
     gathered >> release >> check_release
-    [check_release, publish, publish_without_calls, report] >> finish
+    [check_release, *published, report] >> finish
 
 
 # Before a task: whether it is needed

@@ -6,8 +6,9 @@ Does not create the pools: `pools.json` in this folder does, by `airflow pools i
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetAlias
 
 from toolformer_ops.airflow_tasks.retrying import (
     INFRASTRUCTURE_RETRIES,
@@ -16,7 +17,7 @@ from toolformer_ops.airflow_tasks.retrying import (
     RETRY_DELAY,
     StageRetries,
 )
-from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
+from toolformer_ops.records import corpus_id_of, normal_uri
 
 CPU_POOL = "cpu"
 GPU_POOL = "gpu"
@@ -51,6 +52,7 @@ TIME_LIMITS = MappingProxyType(
         "gather-tools": timedelta(minutes=10),
         "release": timedelta(hours=6),
         "check-release": timedelta(hours=2),
+        "approve": timedelta(minutes=10),  # to ask; how long an answer is waited for is a setting
         "finetune": timedelta(hours=48),
         "publish": timedelta(hours=2),
         "evaluate": timedelta(hours=24),
@@ -69,7 +71,23 @@ WIKI_INDEX = Asset(
 )
 """The BM25 index over Wikipedia that WikiSearch and QA search."""
 
-DATASET_RELEASE = Asset(
-    name="dataset_release", uri="toolformer://dataset-release", group="toolformer", extra={"made_by": ANNOTATE}
-)
-"""A checked release on S3."""
+RELEASES = AssetAlias(name="releases", group="toolformer")
+"""Stands for the release of the corpus that a run started by hand annotates; which that is, only the run knows."""
+
+
+def release_asset(*, schedule: str = "", corpus: str = "") -> Asset:
+    """The asset of a checked release on S3: of the nights of a schedule, or of every run over a corpus, by its address.
+
+    A DAG that is scheduled on it starts with each new release; the event's `extra` has `release_id` and `run_id`. Names hold no
+    more than the schedule's name, or the address as it is stored in `annotation_runs.corpus_uri`.
+    """
+    if schedule:
+        return Asset(
+            name=f"release of schedule {schedule}", uri=f"toolformer://release/schedule/{schedule}", group="toolformer"
+        )
+    address = quote(normal_uri(corpus), safe="/:")
+    return Asset(
+        name=f"release of {address}"[:1500],
+        uri=f"toolformer://release/corpus/{corpus_id_of(corpus)}",
+        group="toolformer",
+    )

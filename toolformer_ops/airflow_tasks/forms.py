@@ -20,7 +20,14 @@ FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "": ("corpus", "model", "tools", "preset", "document_limit"),
         "What is kept": ("keep_thresholds", "keep_rule", "prune_below"),
         "Sampling": ("max_positions", "samples_per_position", "sampling_threshold", "temperature", "seed"),
-        "Finetuning": ("finetune", "finetune_steps", "finetune_batch", "finetune_learning_rate", "finetune_baseline"),
+        "Finetuning": (
+            "finetune",
+            "finetune_steps",
+            "finetune_batch",
+            "finetune_learning_rate",
+            "finetune_baseline",
+            "approve",
+        ),
         "Evaluation": ("evaluation_suites", "evaluation_data", "evaluation_inputs"),
     }
 )

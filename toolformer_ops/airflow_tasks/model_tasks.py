@@ -11,6 +11,7 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
+from toolformer_ops.airflow_tasks.approval import APPROVALS, AskForApproval, approvals_not_asked_for
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 BASELINE = "finetune_without_calls"
 EVALUATION = "evaluation"
 REPORT = "report"
-MODEL_TASKS = (FINETUNE, BASELINE, *(f"{EVALUATION}.{name}" for name in (*SUITES, REPORT)))
+MODEL_TASKS = (*APPROVALS.values(), FINETUNE, BASELINE, *(f"{EVALUATION}.{name}" for name in (*SUITES, REPORT)))
 """The tasks that a run without a finetuning does not need; those that publish are skipped with those before them."""
+MIN_ONE_SUCCESS = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+"""Of tasks behind some that may be skipped."""
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 
 
@@ -68,8 +71,8 @@ class ReportEvaluation(StageProcess):
 
 
 def not_asked_for(choices: RunChoices) -> dict[str, str]:
-    """What nobody asked for, by task with the reason: the baseline, suites, and the report if no suite is named."""
-    reasons = {}
+    """What nobody asked for, by task with the reason: approvals, the baseline, suites, and the report if no suite is named."""
+    reasons = approvals_not_asked_for(choices.approve)
     if not choices.finetune_baseline:
         reasons[BASELINE] = "not asked for: finetune_baseline is false"
     for suite in SUITES:
@@ -85,14 +88,16 @@ def not_needed_on_release(context: "Context", _: object) -> dict[str, str]:
     return not_asked_for(choices_of(context))
 
 
-def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOperator, BaseOperator]:
-    """Train and publish the model, and then the baseline if it is asked for; the tasks that publish the two.
+def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[list[BaseOperator], BaseOperator]:
+    """Train, publish and evaluate the model, and the baseline if it is asked for; the tasks that publish the two, and the report.
 
-    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both.
+    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both; a person who is
+    asked and says no skips what follows.
     """
+    yes, yes_to_publish = (AskForApproval(step=step, trigger_rule=MIN_ONE_SUCCESS) for step in APPROVALS)
     # What is behind `chosen_by` may be skipped, such as the check of a release that was checked before.
-    finetune = stage(FINETUNE, pool=GPU_POOL, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-    publish = stage("publish")
+    finetune = stage(FINETUNE, pool=GPU_POOL, trigger_rule=MIN_ONE_SUCCESS)
+    publish = stage("publish", trigger_rule=MIN_ONE_SUCCESS)
     baseline = stage(
         FINETUNE,
         task_id=BASELINE,
@@ -100,17 +105,19 @@ def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[BaseOp
         pool=GPU_POOL,
     )
     publish_baseline = stage("publish", task_id="publish_without_calls", arguments=WITHOUT_CALLS)
-    after >> finetune >> publish >> baseline >> publish_baseline
-    chosen_by >> baseline
+    after >> yes >> finetune >> yes_to_publish >> publish >> baseline >> publish_baseline
+    after >> finetune >> publish
+    chosen_by >> [yes_to_publish, baseline]
     if after is not chosen_by:
-        chosen_by >> finetune
-    return publish, publish_baseline
+        chosen_by >> [yes, finetune]
+    published = [publish, publish_baseline]
+    return published, evaluation_group(published, chosen_by=[chosen_by, yes, yes_to_publish])
 
 
-def evaluation_group(models: Sequence[BaseOperator], *, chosen_by: BaseOperator) -> ReportEvaluation:
+def evaluation_group(models: Sequence[BaseOperator], *, chosen_by: Sequence[BaseOperator]) -> ReportEvaluation:
     """One task a suite behind the tasks that publish `models`, and the report behind all of them, which is returned.
 
-    `chosen_by` skips the suites that are not asked for.
+    `chosen_by` skip the suites that are not asked for, or all.
     """
     with TaskGroup(EVALUATION, tooltip="The paper's evaluations, and the page of their scores"):
         suites = [
@@ -119,7 +126,7 @@ def evaluation_group(models: Sequence[BaseOperator], *, chosen_by: BaseOperator)
                 task_id=suite,
                 arguments=("--run", RUN_ID, "--suite", suite),
                 pool=GPU_POOL,
-                trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,  # a baseline that was not asked for is skipped
+                trigger_rule=MIN_ONE_SUCCESS,  # a baseline that was not asked for is skipped
             )
             for suite in SUITES
         ]
@@ -133,7 +140,7 @@ def evaluation_group(models: Sequence[BaseOperator], *, chosen_by: BaseOperator)
             trigger_rule=TriggerRule.ALL_DONE,
         )
     for suite in suites:
-        suite.set_upstream([*models, chosen_by])
+        suite.set_upstream([*models, *chosen_by])
         suite >> report
-    chosen_by >> report
+    report.set_upstream(list(chosen_by))
     return report

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import AssetAlias, BaseOperator
 from airflow.sdk.bases.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPPED
 
-from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX
+from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, release_asset
 from toolformer_ops.airflow_tasks.lineage import lineage_of
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
@@ -111,12 +111,15 @@ class StageTask(BaseOperator):
     def finish(self, context: "Context") -> Any:
         """What follows a stage that did its work: ids for asset events, tasks to skip; returns its ids or counts if asked for."""
         for asset in self.outlets:
-            extra = context["outlet_events"][asset].extra
-            extra.update(self.asset_extra or {})
+            event = context["outlet_events"][asset]
+            if isinstance(asset, AssetAlias):
+                event.add(release_asset(corpus=str(context["params"]["corpus"])), extra=dict(self.asset_extra or {}))
+                continue
+            event.extra.update(self.asset_extra or {})
             if asset.name == WIKI_INDEX.name:
                 from toolformer_ops.storage import artifacts
 
-                extra["address"] = artifacts.newest(load_settings(), "index") or ""
+                event.extra["address"] = artifacts.newest(load_settings(), "index") or ""
         if self.not_needed is not None:
             reasons = dict(self.not_needed(context, self.printed))
             for task_id, reason in reasons.items():

@@ -7,7 +7,7 @@ and S3, little memory, and no GPU. The others run where `TOOLFORMER_RUNNER` says
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, BaseOperator, TriggerRule, XComArg
+from airflow.sdk import Asset, AssetAlias, BaseOperator, TriggerRule, XComArg
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
@@ -41,7 +41,7 @@ def stage(
     returns_result: bool = False,
     not_needed: NotNeeded | None = None,
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
-    outlets: Sequence[Asset] = (),
+    outlets: Sequence[Asset | AssetAlias] = (),
     asset_extra: Mapping[str, str] | None = None,
     before: Callable[["Context"], None] | None = None,
     on_failure: Callable[["Context"], None] | None = None,

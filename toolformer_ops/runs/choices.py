@@ -28,7 +28,7 @@ SUITES: tuple[Suite, ...] = get_args(Suite)
 SUITES_OF_FILES = tuple(suite for suite in SUITES if suite != "temporal")
 """Suites that read nothing but files; `temporal` can make its DATESET."""
 
-CHOSEN_ANEW = ("finetune", "evaluation_")
+CHOSEN_ANEW = ("finetune", "approve", "evaluation_")
 """How the names of the choices begin that may differ if a release is finetuned and evaluated with again."""
 
 Part = TypeVar("Part", bound="Choices")
@@ -39,6 +39,8 @@ THRESHOLD_OF = "keep_threshold_"
 """Before a tool's name: the name under which the trigger form asks for its keep threshold."""
 
 Preset = Literal["paper", "small_model", "only_look"]
+
+Approve = Literal["none", "before_finetuning", "before_publishing"]
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -578,6 +580,11 @@ class FinetuningChoices(Choices):
         title="Finetune the baseline",
         description="Finetunes on the same texts without calls, too: the paper's second baseline.",
     )
+    approve: Approve = Field(
+        default="none",
+        title="Approve",
+        description="Waits for a person's yes before it finetunes, or before it publishes the model.",
+    )
 
 
 class EvaluationChoices(Choices):
@@ -782,6 +789,7 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "token_log_probabilities": "says whether the terms of the losses are stored beside them; the losses are the same",
         "finetune": "says whether a model is trained, not how",
         "finetune_baseline": "says whether a second model is trained; its recipe says without_calls",
+        "approve": "says whether a person is asked before the model is made or published; the model is the same",
         "finetune_device_batch": "splits a step into forward passes, which changes a model by rounding alone",
         "finetune_checkpoint_steps": "says how much work a killed training loses",
         "evaluation_suites": "says what is evaluated; the key of each score names its suite",

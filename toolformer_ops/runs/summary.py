@@ -131,6 +131,8 @@ class RunSummary:
     """The model that the run trained; None if it trained none."""
     scores: tuple[EvaluatedSuite, ...]
     lacking_tools: tuple[str, ...]
+    approvals: tuple[str, ...]
+    """What a person was asked before the run went on, and the answer."""
     warnings: tuple[str, ...]
     """Checks that did not succeed, and what else a reader must know."""
 
@@ -184,6 +186,7 @@ class RunSummary:
                 f"{self.documents_changed:,} of a record with another text",
             )
             lines = [f"Corpus: {self.documents:,} texts ({', '.join(moves)})", f"Release: {self._release()}"]
+        lines += self.approvals
         lines += [f"Warning: {warning}" for warning in self.warnings]
         # 2. What it found.
         lines += [f"New call: {call}" for call in self.best_calls]
@@ -290,6 +293,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     warnings += [f"the release lacks {tool}" for tool in changes.now.lacking_tools]
     if added and not changes.calls(is_added=True):
         warnings.append(f"{added:,} new documents, but no new kept call")
+    answers = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
     # 4. The model, and how it does.
     models = database.fetch_all(connection, queries.summary.model, run_id=run_id)
     scores = database.fetch_all(connection, queries.summary.scores, run_id=run_id)
@@ -329,8 +333,18 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         model_id=models[0].model_id if models else None,
         scores=tuple(EvaluatedSuite(**row._asdict()) for row in scores),
         lacking_tools=changes.now.lacking_tools,
+        approvals=tuple(_answer(row) for row in answers),
         warnings=tuple(warnings),
     )
+
+
+def _answer(row: Row[Any]) -> str:
+    """What a person answered, in one line."""
+    asked = str(row.step).replace("_", " ").capitalize()
+    at = f"{row.answered_at:%Y-%m-%d %H:%M} UTC"
+    if row.answered_by is None:
+        return f"{asked}: nobody answered until {at}, which counts as a no"
+    return f"{asked}: {'approved' if row.is_approved else 'rejected'} by {row.answered_by}, {at}"
 
 
 def _tool_summaries(

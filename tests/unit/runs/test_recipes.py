@@ -106,6 +106,7 @@ NOT_REACHED: dict[str, Any] = {
     "proposer": "p",
     "keep_thresholds": {"Calculator": 2.0},
     "keep_rule": "information",
+    "approve": "before_publishing",
     "tau_information": 0.5,
     "nats_per_second": 0.5,
     "nats_per_price": 0.5,

@@ -1,0 +1,122 @@
+"""Who is asked for a yes, what they see, and what becomes of each answer, and of none."""
+
+import contextlib
+import datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.standard.operators import hitl
+from airflow.sdk.exceptions import TaskAwaitingInput
+from sqlalchemy import text as sql
+
+from tests.annotated_runs import AnnotatedRun
+from toolformer_ops.airflow_tasks import approval
+from toolformer_ops.airflow_tasks.approval import AskForApproval
+from toolformer_ops.config import Settings
+from toolformer_ops.runs.summary import summarise
+from toolformer_ops.stages.release import release
+from toolformer_ops.storage import database
+
+RUN = "manual__1"
+HOSTILE = "The shop had 520 `shirts` | <img src=x> {{ var.value.password }} and sold 187 of them, so it has 333 left."
+AT = datetime.datetime(2026, 11, 24, 5, 10, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def run(settings: Settings) -> AnnotatedRun:
+    """A run that has released one call."""
+    found = AnnotatedRun(settings, {"Calculator": 0.25}, run_id=RUN, prune_below=0.0)
+    document = found.add_text(HOSTILE, "https://shop.example/2023/01/30/x")
+    found.add_call("Calculator", document, "333 left", "520 - 187", "333", saves=2.0)
+    found.complete("Calculator")
+    release(settings, found.run_id)
+    return found
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What Airflow is asked to store of a question, and the run's note."""
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **asked: found.update(asked))
+    monkeypatch.setattr(approval, "set_note", lambda context, note: found.update(note=note))
+    return found
+
+
+def asking() -> AskForApproval:
+    task = AskForApproval(step="before_finetuning")
+    task.downstream_task_ids.add("finetune")
+    return task
+
+
+def context(task: AskForApproval, try_number: int = 1) -> Any:
+    instance = SimpleNamespace(
+        try_number=try_number,
+        id="ti",
+        dag_id="annotate_corpus",
+        run_id=RUN,
+        map_index=-1,
+        xcom_push=lambda **_: None,
+        task_id=task.task_id,
+    )
+    return {"ti": instance, "task_instance": instance, "task": task}
+
+
+def test_who_is_asked_sees_counts_calls_and_a_link_and_no_text_is_markup(
+    settings: Settings, run: AnnotatedRun, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_APPROVERS", "anna, omar")
+    monkeypatch.setenv("TOOLFORMER_APPROVAL_HOURS", "2")
+    approval.load_settings.cache_clear()
+    task = asking()
+    with pytest.raises(TaskAwaitingInput) as waits:
+        task.execute(context(task))
+    assert waits.value.timeout == datetime.timedelta(hours=2)
+    assert [person["name"] for person in said["assigned_users"]] == ["anna", "omar"]
+    assert (said["options"], said["defaults"]) == (["Approve", "Reject"], ["Reject"])
+    assert "| Calculator | 0.25 | 1 | 1 | no placebos |" in said["body"]
+    [call] = [
+        line for line in said["body"].splitlines() if "[Calculator(520 - 187)" in line and "saves 2.00 nats" in line
+    ][:1]
+    assert call.startswith("- `") and call.count("`") == 2 and "<" not in call  # noqa: PT018 - one line of Markdown
+    assert f"/dags/annotate_corpus/runs/{RUN})" in said["body"]
+    assert "/required_actions" in said["note"]
+    assert "body" not in task.template_fields  # or a text of the corpus would be rendered as a template
+
+
+@pytest.mark.parametrize(
+    ("options", "person", "line"),
+    [
+        (["Approve"], {"id": "1", "name": "anna"}, "Before finetuning: approved by anna, 2026-11-24 05:10 UTC"),
+        (["Reject"], {"id": "1", "name": "anna"}, "Before finetuning: rejected by anna, 2026-11-24 05:10 UTC"),
+        (["Reject"], None, "Before finetuning: nobody answered until 2026-11-24 05:10 UTC, which counts as a no"),
+    ],
+)
+def test_each_answer_is_stored_and_in_the_summary_and_a_no_skips_what_follows(
+    settings: Settings, run: AnnotatedRun, options: list[str], person: dict[str, str] | None, line: str
+) -> None:
+    task = asking()
+    skipped: list[Any] = []
+    task.skip = lambda ti, tasks: skipped.append(tasks)
+    event = {"chosen_options": options, "params_input": {}, "responded_at": AT, "responded_by_user": person}
+    task.execute_complete(context(task), event)
+    assert bool(skipped) == (options == ["Reject"])
+    with database.transaction(run.engine) as connection:
+        assert summarise(connection, run.run_id).approvals == (line,)
+        [stored] = connection.execute(sql("select is_approved, answered_by from approvals"))
+    assert tuple(stored) == (options == ["Approve"], person and person["name"])
+
+
+def test_a_task_that_is_tried_again_takes_the_answer_and_one_that_was_cleared_asks_anew(
+    settings: Settings, run: AnnotatedRun, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"chosen_options": ["Approve"], "params_input": {}, "responded_at": AT, "responded_by_user": None}
+    answers = iter([None, given, given])
+    client = SimpleNamespace(answer=lambda *_: next(answers))
+    monkeypatch.setattr(approval, "airflow_client", lambda settings: contextlib.nullcontext(client))
+    task = asking()
+    with pytest.raises(TaskAwaitingInput):  # no answer yet
+        task.execute(context(task, try_number=2))
+    assert task.execute(context(task, try_number=3))["chosen_options"] == ["Approve"]
+    with pytest.raises(TaskAwaitingInput):  # that answer is stored, so somebody has cleared the task
+        task.execute(context(task, try_number=4))

@@ -1,0 +1,171 @@
+"""A person's yes before a model is finetuned on a release, or before the finetuned model is published (the choice `approve`).
+
+Airflow's ApprovalOperator asks: the task waits without a process, in the state `awaiting_input`, until somebody answers in the UI
+(Required Actions) or by the API. Airflow takes the first answer alone, and only from who may edit the DAG and, if the setting
+`approvers` names people, is one of them. Who asks for no yes has two tasks more that the scheduler skips.
+
+A no is an answer and no failure: what follows is skipped and the run ends green. No answer within `approval_hours` counts as a
+no. What is there stays: `finetune_release` trains on the release of such a run. Owns `approvals`.
+"""
+
+import datetime
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.notifying import airflow_client, set_note
+from toolformer_ops.airflow_tasks.run_ids import annotation_run_id
+from toolformer_ops.config import load_settings
+from toolformer_ops.runs.choices import Approve
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from sqlalchemy import Connection
+
+APPROVALS: dict[Approve, str] = {
+    "before_finetuning": "approve_finetuning",
+    "before_publishing": "approve_publishing",
+}
+"""The task that asks, by the choice."""
+QUESTIONS: dict[Approve, str] = {
+    "before_finetuning": "Finetune on the release?",
+    "before_publishing": "Publish the finetuned model?",
+}
+CALLS_SHOWN = 10
+
+
+class AskForApproval(ApprovalOperator):
+    """Asks a person, with what the run found as the text, and stores the answer.
+
+    Args:
+        step: what waits for the answer.
+    """
+
+    # The text holds calls of documents, which no template engine may read.
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, step: Approve, **kwargs: Any) -> None:
+        settings = load_settings()
+        self.step: Approve = step
+        super().__init__(
+            task_id=APPROVALS[step],
+            subject=QUESTIONS[step],
+            defaults=self.REJECT,
+            response_timeout=datetime.timedelta(hours=settings.approval_hours),
+            pool=CPU_POOL,
+            execution_timeout=TIME_LIMITS["approve"],
+            assigned_users=[{"id": name, "name": name} for name in settings.approver_names] or None,
+            **kwargs,
+        )
+
+    def execute(self, context: "Context") -> Any:
+        """Ask, and let the task wait; the run's note says for what. A task that is tried again takes an answer that was given.
+
+        Airflow would ask anew, and forget the answer: one that came before its scheduler had read that the task waits (3.3.2 then
+        fails the task and tries it again), or that could not be stored.
+
+        Raises:
+            AirflowError: Airflow does not say whether there is an answer.
+            DatabaseError: Postgres does not answer.
+        """
+        from toolformer_ops.storage import database
+
+        settings, instance = load_settings(), context["ti"]
+        if instance.try_number > 1 and (given := self._given_before(context)):
+            return self.execute_complete(context, given)
+        with database.transaction(database.connect(settings)) as connection:
+            found = what_was_found(connection, annotation_run_id(instance.dag_id, instance.run_id))
+        address = f"{settings.airflow_url.rstrip('/')}/dags/{instance.dag_id}/runs/{quote(instance.run_id, safe='')}"
+        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=settings.approval_hours)
+        self.body = f"{found}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as a no."
+        set_note(
+            context, f"{self.subject} Waits for an answer until {until:%Y-%m-%d %H:%M} UTC: {address}/required_actions"
+        )
+        return super().execute(context)
+
+    def _given_before(self, context: "Context") -> dict[str, Any] | None:
+        """The answer that an earlier try has not stored; None also for a task that was cleared, which asks anew."""
+        from toolformer_ops.storage import database, queries
+
+        instance, settings = context["ti"], load_settings()
+        with airflow_client(settings) as airflow:
+            given = airflow.answer(instance.dag_id, instance.run_id, self.task_id)
+        with database.transaction(database.connect(settings)) as connection:
+            run_id = annotation_run_id(instance.dag_id, instance.run_id)
+            stored = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
+        is_stored = given and any(
+            row.step == self.step
+            and row.answered_at == given["responded_at"].astimezone(datetime.UTC).replace(tzinfo=None)
+            for row in stored
+        )
+        return None if is_stored else given
+
+    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+        """Store who answered what; a no skips what follows.
+
+        Raises:
+            DatabaseError: Postgres does not answer; the next try takes the same answer.
+        """
+        from toolformer_ops.storage import database, queries
+
+        if "error" not in event:
+            instance, person = context["ti"], event["responded_by_user"]
+            with database.transaction(database.connect(load_settings())) as connection:
+                database.execute(
+                    connection,
+                    queries.runs.set_approval,
+                    run_id=annotation_run_id(instance.dag_id, instance.run_id),
+                    step=self.step,
+                    is_approved=event["chosen_options"] == [self.APPROVE],
+                    answered_by=person["name"] if person else None,
+                    answered_at=event["responded_at"],
+                )
+        return super().execute_complete(context, event)
+
+
+def approvals_not_asked_for(approve: Approve) -> dict[str, str]:
+    """The tasks that would ask, by the reason why they need not."""
+    return {task: f"not asked for: approve is {approve}" for step, task in APPROVALS.items() if step != approve}
+
+
+def what_was_found(connection: "Connection", run_id: str) -> str:
+    """What a person looks at before a yes, in Markdown: thresholds with their counts, the best calls, the run's summary.
+
+    Texts of documents stand as code, without the characters that end it.
+    """
+    from toolformer_ops.call_syntax import call_with_result, parse_call
+    from toolformer_ops.runs.placebo_rates import kept_by_chance
+    from toolformer_ops.runs.summary import BestCall, summarise
+    from toolformer_ops.storage import database, queries
+
+    counts = database.fetch_all(connection, queries.summary.rates, run_id=run_id)
+    table = [
+        f"| {row.tool} | {row.threshold:g} | {row.calls:,} | {row.texts:,} | {kept_by_chance(row)} |" for row in counts
+    ]
+    calls = [
+        BestCall(
+            tool=row.tool,
+            call=call_with_result(parse_call(row.call_text), row.result or ""),
+            text_before=row.text_before,
+            text_after=row.text_after,
+            loss_reduction=row.loss_reduction,
+        )
+        for row in database.fetch_all(connection, queries.summary.released_calls, run_id=run_id, at_most=CALLS_SHOWN)
+    ]
+    summary = summarise(connection, run_id).as_text()
+    return "\n".join(
+        [
+            "| tool | kept from, nats | calls kept | texts | of these by chance |",
+            "|---|---:|---:|---:|---|",
+            *table,
+            "",
+            *(f"- {call}" for call in calls),
+            "",
+            *(
+                line for line in summary.splitlines() if not line.startswith("- New call: ")
+            ),  # the calls above are of all
+        ]
+    )
