@@ -74,7 +74,7 @@ UNCHOOSABLE = (
     (None, "expected the id of a registered release, found 'nothing'"),
     ("{", "expected a JSON object, found '{'"),
     ("[1]", "expected a JSON object, found list"),
-    ('{"seed": 3, "tools": ["QA"]}', "names that begin with finetune or evaluation_, found seed, tools"),
+    ('{"seed": 3, "tools": ["QA"]}', "names that begin with one of finetune, approve, evaluation_, found seed, tools"),
     ('{"finetune_steps": 0}', "finetune_steps"),
     ('{"finetune_speed": 1}', "finetune_speed"),
 )

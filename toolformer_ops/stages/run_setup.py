@@ -260,8 +260,8 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
     unknown = sorted(name for name in chosen if not name.startswith(CHOSEN_ANEW))
     if unknown:
         raise UsageError(
-            f"--parameters: expected names that begin with {' or '.join(CHOSEN_ANEW)}, found {', '.join(unknown)}. All others are "
-            "those of the run that made the release."
+            f"--parameters: expected names that begin with one of {', '.join(CHOSEN_ANEW)}, found {', '.join(unknown)}. All others "
+            "are those of the run that made the release."
         )
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
