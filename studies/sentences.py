@@ -286,7 +286,7 @@ class WordProblems:
                 # The result stands alone behind the place of its mark, and nowhere before.
                 if f" {item.answer}" in text and text.count(item.answer) == 1:
                     found.append((hashlib.sha256(f"{seed}|{question}".encode()).digest(), item))
-        return _distinct((item for _, item in sorted(found, key=lambda one: one[0])), count, set())
+        return _distinct((item for _, item in sorted(found, key=lambda item: item[0])), count, set())
 
 
 SUMS = Templates("sum_templates.jsonl", _sum)

@@ -136,7 +136,6 @@ def what_was_found(connection: "Connection", run_id: str) -> str:
 
     Texts of documents stand as code, without the characters that end it.
     """
-    from toolformer_ops.call_syntax import call_with_result, parse_call
     from toolformer_ops.runs.placebo_rates import kept_by_chance
     from toolformer_ops.runs.summary import BestCall, summarise
     from toolformer_ops.storage import database, queries
@@ -145,16 +144,7 @@ def what_was_found(connection: "Connection", run_id: str) -> str:
     table = [
         f"| {row.tool} | {row.threshold:g} | {row.calls:,} | {row.texts:,} | {kept_by_chance(row)} |" for row in counts
     ]
-    calls = [
-        BestCall(
-            tool=row.tool,
-            call=call_with_result(parse_call(row.call_text), row.result or ""),
-            text_before=row.text_before,
-            text_after=row.text_after,
-            loss_reduction=row.loss_reduction,
-        )
-        for row in database.fetch_all(connection, queries.summary.released_calls, run_id=run_id, at_most=CALLS_SHOWN)
-    ]
+    calls = database.fetch_all(connection, queries.summary.released_calls, run_id=run_id, at_most=CALLS_SHOWN)
     summary = summarise(connection, run_id).as_text()
     return "\n".join(
         [
@@ -162,7 +152,7 @@ def what_was_found(connection: "Connection", run_id: str) -> str:
             "|---|---:|---:|---:|---|",
             *table,
             "",
-            *(f"- {call}" for call in calls),
+            *(f"- {BestCall.of(row)}" for row in calls),
             "",
             *(
                 line for line in summary.splitlines() if not line.startswith("- New call: ")

@@ -219,7 +219,7 @@ def sample_paragraphs(
         earlier = [EarlierCalls.of(item.document.text, tool_names()) for item in paragraphs]
     if choices.chains or scorer is not None:
         starts = [paragraph.start_char for paragraph in paragraphs]
-        allowed = [functools.partial(_is_allowed, *one) for one in zip(tokenized, earlier, starts, strict=True)]
+        allowed = [functools.partial(_is_allowed, *of_text) for of_text in zip(tokenized, earlier, starts, strict=True)]
     sampled = sample_texts(
         model,
         annotation_prompt(tool),
@@ -262,8 +262,8 @@ def sample_paragraphs(
 
 def at_its_token(position: CallPosition, text: TokenizedText | None) -> CallPosition:
     """A position of the proposer's at the token of `text` that starts the same word; as it is if there is no such token."""
-    token, char = (text and text.place_of(position.char)) or (position.token, position.char)
-    return dataclasses.replace(position, token=token, char=char)
+    place = None if text is None else text.place_of(position.char)
+    return position if place is None else dataclasses.replace(position, token=place[0], char=place[1])
 
 
 def _is_allowed(

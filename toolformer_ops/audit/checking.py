@@ -220,7 +220,7 @@ def write_rows_of_release(
             released = ((text.document_id, text.plain_text) for text in read_release(folder))
             left_out = database.fetch_all(connection, queries.checks.left_out_texts, run_id=run_id)
             found = find_overlaps(itertools.chain(released, map(tuple, left_out)), evaluation_data)
-            rows = ((one.document_id, one.suite, one.data_set, one.question) for one in found)
+            rows = ((item.document_id, item.suite, item.data_set, item.question) for item in found)
             database.copy_insert(connection, "found_overlaps", ("document_id", "suite", "data_set", "question"), rows)
         database.execute(connection, queries.checks.overlaps, run_id=run_id)
         database.execute(connection, queries.checks.released_tools, run_id=run_id)

@@ -40,5 +40,5 @@ def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
             f"decontaminate: expected at least one data set of a suite in {address}, found none. docs/evaluation.md says which "
             f"files belong there; {ENV_PREFIX}EVALUATION_DATA, or evaluation_data of the run, names the folder."
         )
-    logger.info("evaluation data in %s: %s", address, ", ".join(f"{one.suite}:{one.data_set}" for one in found))
+    logger.info("evaluation data in %s: %s", address, ", ".join(f"{item.suite}:{item.data_set}" for item in found))
     return found

@@ -1,10 +1,10 @@
 """Train a model on token sequences with transformers' Trainer, from the last checkpoint on if there is one.
 
 The objective is language modelling: every token of the text and of the calls counts alike, as in the paper, or all but the results
-of calls (`finetune_results`). Gradients are
-accumulated over forward passes, and the loss is the mean over the tokens of the whole effective batch, so that how a batch is
-split, packed and spread over processes changes nothing. The weights of the lowest development perplexity are kept (appendix B);
-without development documents those of the last step. Reads no database and starts no process.
+of calls (`finetune_results`). Gradients are accumulated over forward passes, and the loss is the mean over the tokens of the whole
+effective batch, so that how a batch is split, packed and spread over processes changes nothing. The weights of the lowest
+development perplexity are kept (appendix B); without development documents those of the last step. Reads no database and starts no
+process.
 """
 
 import contextlib

@@ -82,17 +82,17 @@ class EvaluationNgrams:
 
     def __init__(self, question_sets: Sequence[QuestionSet]) -> None:
         self._sets = question_sets
-        self._first = list(accumulate((len(one.texts) for one in question_sets), initial=0))
+        self._first = list(accumulate((len(item.texts) for item in question_sets), initial=0))
         """The number of each set's first question, counted over all sets."""
         self._question_of: dict[str, int] = {}
         """By n-gram, its words with spaces between them, the number of the first question that holds it."""
         self._heads: set[str] = set()
-        """The first `LEAST_WORDS` words of every n-gram: one look a word of text, whatever the lengths."""
+        """The first `LEAST_WORDS` words of every n-gram: a word of text is looked up once, for all lengths."""
         lengths: set[int] = set()
         self.definition: list[dict[str, Any]] = []
         """What a release is compared with, a data set each: part of its id, and shown on its card."""
-        for first, one in zip(self._first, question_sets, strict=False):
-            questions = [words_of(text) for text in one.texts]
+        for first, item in zip(self._first, question_sets, strict=False):
+            questions = [words_of(text) for text in item.texts]
             length = ngram_length([len(words) for words in questions])
             lengths.add(length)
             for number, words in enumerate(questions, start=first):
@@ -101,8 +101,8 @@ class EvaluationNgrams:
                     self._heads.add(" ".join(words[place : place + LEAST_WORDS]))
             self.definition.append(
                 {
-                    "data_set": f"{one.suite}:{one.data_set}",
-                    "sha256": one.sha256,
+                    "data_set": f"{item.suite}:{item.data_set}",
+                    "sha256": item.sha256,
                     "questions": len(questions),
                     "ngram_words": length,
                     "too_short": sum(len(words) < length for words in questions),

@@ -55,7 +55,7 @@ class ToolSummary:
 
 @dataclass(frozen=True)
 class BestCall:
-    """A call that a release holds and the release before does not."""
+    """A call that a release holds, with the text around it."""
 
     tool: str
     call: str
@@ -65,6 +65,17 @@ class BestCall:
     text_after: str
     loss_reduction: float
     """Nats."""
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "BestCall":
+        """The call of a row of `summary.best_calls` or `summary.released_calls`."""
+        return cls(
+            tool=row.tool,
+            call=call_with_result(parse_call(row.call_text), row.result or ""),
+            text_before=row.text_before,
+            text_after=row.text_after,
+            loss_reduction=row.loss_reduction,
+        )
 
     def __str__(self) -> str:
         """One line. As code, and without the characters that end code or name somebody in a chat: the text is anybody's."""
@@ -320,16 +331,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         examples_added=changes.texts_added,
         examples_removed=changes.texts_removed,
         examples_with_other_calls=changes.texts_changed,
-        best_calls=tuple(
-            BestCall(
-                tool=row.tool,
-                call=call_with_result(parse_call(row.call_text), row.result or ""),
-                text_before=row.text_before,
-                text_after=row.text_after,
-                loss_reduction=row.loss_reduction,
-            )
-            for row in best
-        ),
+        best_calls=tuple(map(BestCall.of, best)),
         model_id=models[0].model_id if models else None,
         scores=tuple(EvaluatedSuite(**row._asdict()) for row in scores),
         lacking_tools=changes.now.lacking_tools,

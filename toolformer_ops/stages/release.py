@@ -226,7 +226,7 @@ def write_overlaps(
 ) -> None:
     """Write what the texts of a run's release share with evaluation data, in place of what is there; or take another run's."""
     database.execute(connection, queries.releases.set_overlaps, run_id=run_id, earlier_run_id=earlier_run_id)
-    rows = [(run_id, *vars(one).values(), left_out) for one in overlaps]
+    rows = [(run_id, *vars(item).values(), left_out) for item in overlaps]
     database.copy_insert(connection, "run_overlaps", OVERLAP_COLUMNS, rows)
 
 
@@ -395,7 +395,7 @@ def write_release(
     overlaps: list[Overlap] = []
     if evaluation_data is not None:
         overlaps = find_overlaps(own_texts(connection), evaluation_data)
-        holding = sorted({one.document_id for one in overlaps})
+        holding = sorted({item.document_id for item in overlaps})
         counts.overlapping_texts = len(holding)
         if _leaves_out(definition):
             for tool, calls in leave_out(connection, holding, HOLDS_EVALUATION_DATA).items():
