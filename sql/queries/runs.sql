@@ -150,7 +150,8 @@ where run_id = :run_id
 
 -- name: set_approval
 -- The answer of a person before a run goes on; of a task that was cleared, the newest.
-insert into approvals (run_id, step, is_approved, answered_by, answered_at)
-values (:run_id, :step, :is_approved, :answered_by, :answered_at)
+insert into approvals (run_id, step, is_approved, answered_by, answered_at, max_tries)
+values (:run_id, :step, :is_approved, :answered_by, :answered_at, :max_tries)
 on conflict (run_id, step) do update
-set is_approved = excluded.is_approved, answered_by = excluded.answered_by, answered_at = excluded.answered_at
+set is_approved = excluded.is_approved, answered_by = excluded.answered_by, answered_at = excluded.answered_at,
+    max_tries = excluded.max_tries

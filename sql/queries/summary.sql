@@ -131,7 +131,7 @@ limit :at_most
 
 -- name: approvals
 -- What people were asked before a run went on, and what they answered.
-select step, is_approved, answered_by, answered_at at time zone 'UTC' as answered_at
+select step, is_approved, answered_by, answered_at at time zone 'UTC' as answered_at, max_tries
 from approvals
 where run_id = :run_id
 order by step

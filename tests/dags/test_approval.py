@@ -49,9 +49,10 @@ def asking() -> AskForApproval:
     return task
 
 
-def context(task: AskForApproval, try_number: int = 1) -> Any:
+def context(task: AskForApproval, try_number: int = 1, max_tries: int = 22) -> Any:
     instance = SimpleNamespace(
         try_number=try_number,
+        max_tries=max_tries,
         id="ti",
         dag_id="annotate_corpus",
         run_id=RUN,
@@ -111,12 +112,16 @@ def test_a_task_that_is_tried_again_takes_the_answer_and_one_that_was_cleared_as
     settings: Settings, run: AnnotatedRun, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"chosen_options": ["Approve"], "params_input": {}, "responded_at": AT, "responded_by_user": None}
-    answers = iter([None, given, given])
+    answers = iter([None, given, given])  # what Airflow has
     client = SimpleNamespace(answer=lambda *_: next(answers))
     monkeypatch.setattr(approval, "airflow_client", lambda settings: contextlib.nullcontext(client))
     task = asking()
     with pytest.raises(TaskAwaitingInput):  # no answer yet
         task.execute(context(task, try_number=2))
     assert task.execute(context(task, try_number=3))["chosen_options"] == ["Approve"]
-    with pytest.raises(TaskAwaitingInput):  # that answer is stored, so somebody has cleared the task
-        task.execute(context(task, try_number=4))
+    # Stored, and the task failed behind it: Airflow is not asked, and has forgotten it.
+    found = task.execute(context(task, try_number=4))
+    assert (found["chosen_options"], found["responded_at"], found["responded_by_user"]) == (["Approve"], AT, None)
+    with pytest.raises(TaskAwaitingInput):  # somebody has cleared the task
+        task.execute(context(task, try_number=5, max_tries=26))
+    assert next(answers, None) is None

@@ -64,8 +64,8 @@ class AskForApproval(ApprovalOperator):
     def execute(self, context: "Context") -> Any:
         """Ask, and let the task wait; the run's note says for what. A task that is tried again takes an answer that was given.
 
-        Airflow would ask anew, and forget the answer: one that came before its scheduler had read that the task waits (3.3.2 then
-        fails the task and tries it again), or that could not be stored.
+        Airflow would ask anew, and forget the answer: that to a task whose waiting its scheduler had not read yet (3.3.2 then fails
+        the task, also while it takes the answer, and tries it again), and one that could not be stored.
 
         Raises:
             AirflowError: Airflow does not say whether there is an answer.
@@ -87,21 +87,28 @@ class AskForApproval(ApprovalOperator):
         return super().execute(context)
 
     def _given_before(self, context: "Context") -> dict[str, Any] | None:
-        """The answer that an earlier try has not stored; None also for a task that was cleared, which asks anew."""
+        """The answer to an earlier try, stored or not; None also for a task that was cleared, which asks anew."""
         from toolformer_ops.storage import database, queries
 
+        # 1. The stored answer: of this try's predecessors, or from before the task was cleared.
         instance, settings = context["ti"], load_settings()
+        run_id = annotation_run_id(instance.dag_id, instance.run_id)
+        with database.transaction(database.connect(settings)) as connection:
+            rows = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
+        stored = next((row for row in rows if row.step == self.step), None)
+        answered_at = stored and stored.answered_at.replace(tzinfo=datetime.UTC)
+        if stored and stored.max_tries == instance.max_tries:
+            name = stored.answered_by
+            return {
+                "chosen_options": [self.APPROVE if stored.is_approved else self.REJECT],
+                "params_input": {},
+                "responded_at": answered_at,
+                "responded_by_user": {"id": name, "name": name} if name else None,
+            }
+        # 2. An answer that only Airflow has.
         with airflow_client(settings) as airflow:
             given = airflow.answer(instance.dag_id, instance.run_id, self.task_id)
-        with database.transaction(database.connect(settings)) as connection:
-            run_id = annotation_run_id(instance.dag_id, instance.run_id)
-            stored = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
-        is_stored = given and any(
-            row.step == self.step
-            and row.answered_at == given["responded_at"].astimezone(datetime.UTC).replace(tzinfo=None)
-            for row in stored
-        )
-        return None if is_stored else given
+        return None if given and given["responded_at"] == answered_at else given
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
         """Store who answered what; a no skips what follows.
@@ -122,6 +129,7 @@ class AskForApproval(ApprovalOperator):
                     is_approved=event["chosen_options"] == [self.APPROVE],
                     answered_by=person["name"] if person else None,
                     answered_at=event["responded_at"],
+                    max_tries=instance.max_tries,
                 )
         return super().execute_complete(context, event)
 
