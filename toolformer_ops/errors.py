@@ -169,7 +169,11 @@ class AirflowNotReadyError(AirflowError):
 
 
 class NoSuchRunError(ToolformerError):
-    """A DAG has no such run in Postgres; the message says what that may mean."""
+    """A DAG has no such run in Postgres; the message says what that may mean, `title` what is known of the run."""
+
+    def __init__(self, message: str, title: str = "No such run") -> None:
+        super().__init__(message)
+        self.title = title
 
 
 class BusyError(ToolformerError):

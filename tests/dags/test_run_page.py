@@ -147,6 +147,21 @@ def test_an_address_has_its_answer(
     assert status in (200, 403) or "Calculator(" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("address", "title"),
+    [
+        ("/run?dag_id=annotate_corpus&run_id=r9", "This run never started"),
+        ("/run?dag_id=annotate_corpus&run_id=waits", "This run has not started"),
+        ("/run?dag_id=somebody_elses&run_id=r1", "No such run"),
+    ],
+)
+def test_a_page_without_a_run_is_titled_by_what_is_known_of_the_run(
+    reading: TestClient, allowed: Rights, address: str, title: str
+) -> None:
+    allowed.dag_ids = ALL
+    assert f"<h1>{title}</h1>" in reading.get(address).text
+
+
 def test_only_a_form_is_posted(reading: TestClient) -> None:
     assert reading.post(f"/run?{OF_R1}").status_code == 404
 

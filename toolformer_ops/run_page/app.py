@@ -73,7 +73,7 @@ async def _say(request: Request, error: Exception) -> Response:
             problems = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()[:5])
             status, title, text = 422, "Not a question that can be asked", problems[:1000]
         case NoSuchRunError():
-            status, title, text = 404, "No such run", str(error)
+            status, title, text = 404, error.title, str(error)
         case BusyError():
             status, title, text = 503, "Busy", str(error)
         case ConfigurationError() | DatabaseError() if took_too_long(error):

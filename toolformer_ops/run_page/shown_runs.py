@@ -101,11 +101,13 @@ def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
         for ended in fetch_all(connection, queries.runs.not_started, run_id=asked.run_id, at_most=1):
             raise NoSuchRunError(
                 f"The run {asked.dag_run_id} never started; {ended.problem} Open the log of the first task that failed, mend its "
-                "cause, and clear it."
+                "cause, and clear it.",
+                title="This run never started",
             )
         raise NoSuchRunError(
             f"{asked.dag_id} has no run {asked.dag_run_id} in the database of annotations. A run gets there by its task start_run: "
-            "if it has not run yet, look again in a moment."
+            "if it has not run yet, look again in a moment; if it is red, its log says why.",
+            title="This run has not started",
         )
     return run
 
