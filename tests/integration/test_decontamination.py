@@ -117,6 +117,29 @@ def test_a_run_in_which_nothing_changed_has_the_overlaps_of_the_run_before(deplo
     assert [row[0] for row in run.rows("select run_id from run_overlaps order by 1")] == ["run-1"] * 2 + ["run-2"] * 2
 
 
+def test_a_repair_with_other_evaluation_data_names_them_and_not_the_rows(
+    deployment: Settings, data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = annotated(deployment, "report")
+    release_id = release(deployment, run.run_id)
+    store = ObjectStore(deployment)
+    [card] = [key for key in store.list(release_prefix(release_id)) if key.endswith("README.md")]
+    store.delete(card)
+    file = data / "gsm8k" / "test.jsonl"
+    first = file.read_text()
+    file.write_text(json.dumps({"question": "How many?", "answer": "#### 1"}))
+    assert audit(deployment, "release", release_id, repairs=True).wrong == 1
+    assert f"expected the evaluation data with which the release {release_id} was compared, found others" in caplog.text
+    assert "expected rows that give" not in caplog.text
+    file.write_text(first)
+    run.change("update run_tools set keep_threshold = 0.75")
+    assert audit(deployment, "release", release_id, repairs=True).wrong == 1
+    assert f"expected rows that give the release {release_id}" in caplog.text
+    run.change("update run_tools set keep_threshold = 0.5")
+    assert audit(deployment, "release", release_id, repairs=True).wrong == 0
+    assert card in store.list(release_prefix(release_id))
+
+
 def test_a_check_finds_a_text_that_is_not_named_and_one_that_was_to_be_left_out(deployment: Settings) -> None:
     run = annotated(deployment, "report")
     release_id = release(deployment, run.run_id)

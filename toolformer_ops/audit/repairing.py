@@ -166,6 +166,12 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
             tools = release_stage.tools_of_run(connection, run_id)
             written = release_stage.write_release(connection, run_id, tools, Path(folder), evaluation_data)
         if written.release_id != row.release_id:
+            if written.definition.get("evaluation_data") != (row.definition or {}).get("evaluation_data"):
+                raise ToolformerError(
+                    f"expected the evaluation data with which the release {row.release_id} was compared, found others, with which "
+                    f"the rows give {written.release_id}. Put the first ones back (the release's definition has their hashes), and "
+                    "then audit again."
+                )
             raise ToolformerError(
                 f"expected rows that give the release {row.release_id}, found others, which give {written.release_id}. Repair the "
                 "rows first, run the stages again, and then audit again."
