@@ -1,12 +1,13 @@
 """Texts as training sequences: nothing is lost, no call is cut, passes follow from the seed, and what names a model."""
 
+import dataclasses
 import random
 import uuid
 
 import pytest
 
 from tests.tiny_models import train_tokenizer
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import CallSyntaxError, ModelError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, window_bounds
 from toolformer_ops.language_model.tokenization import Tokenization
@@ -40,6 +41,13 @@ def test_spans_are_where_the_calls_stand_with_the_one_added_space() -> None:
         "[Calculator(2 + 3) -> 5] ",
     ]
     assert [text.text[span.result_start_char : span.result_end_char] for span in spans] == [" 2", " 4", " 5"]
+
+
+def test_a_damaged_text_is_named_where_its_calls_are_asked_for() -> None:
+    text = _text("One 2 three", _call(3, "1 + 1", "2"), _call(11, "2 * 2", "4"))
+    for damaged in (text.text[:-3], text.text.replace("-> 2]", "-> 3]"), "", text.text.replace("One", "Two!")):
+        with pytest.raises(CallSyntaxError, match=rf"text {text.document_id}: expected \[Calculator\(.* at character"):
+            dataclasses.replace(text, text=damaged).call_spans()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, Call, WovenCall, call_with_result, read_out, take_out, weave
+from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.tools.registry import tool_names
 
 ROW_GROUP_TEXTS = 1_000
@@ -144,12 +145,22 @@ class ReleasedText:
         return plain, sorted(woven, key=lambda one: one.position_char)
 
     def call_spans(self) -> list[CallSpan]:
-        """Where all calls are in `text`, in order."""
+        """Where all calls are in `text`, in order.
+
+        Raises:
+            CallSyntaxError: a call is not in `text`, which is damaged.
+        """
         spans: list[CallSpan] = []
         shift = 0
         for call in self.all_calls()[1]:
             start = call.position_char + shift
-            shift += len(call_with_result(call.call, call.result)) + 1
+            written = call_with_result(call.call, call.result)
+            shift += len(written) + 1
+            if self.text.find(written, start, call.position_char + shift) < 0:
+                raise CallSyntaxError(
+                    f"text {self.document_id}: expected {written} at character {start}, found another text. The release is "
+                    "damaged: fetch it again, or audit it."
+                )
             arrow = self.text.index(f") {ARROW}", start) + len(f") {ARROW}")
             spans.append(CallSpan(start, call.position_char + shift, arrow, self.text.index(CALL_END, arrow)))
         return spans
