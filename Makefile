@@ -73,7 +73,8 @@ lint: $(STAMP) ## Check style, types and who imports whom.
 
 study: $(STAMP) ## What calls chosen by the loss are worth, by training: make study NAME=calculator SEEDS=5 ARMS=paper,any_call MODEL=folder OUT=folder
 	@$(BIN)/python -m studies --out="$${OUT:-$$TOOLFORMER_STATE_DIR/study-$${NAME:-calculator}}" --model="$${MODEL:-}" --texts="$${TEXTS:-160}" \
-	  --steps="$${STEPS:-48}" --seeds="$${SEEDS:-5}" $${ARMS:+--arms="$$ARMS"} -- "$${NAME:-calculator}"
+	  --steps="$${STEPS:-48}" --seeds="$${SEEDS:-5}" --batch="$${BATCH:-8}" --learning-rate="$${LEARNING_RATE:-1e-4}" \
+	  --test="$${TEST:-100}" $${ARMS:+--arms="$$ARMS"} -- "$${NAME:-calculator}"
 
 study-gpu: $(STAMP) ## The same on the first GPU, for a larger model: make study-gpu NAME=calculator MODEL=id@revision SEEDS=5
 	@TOOLFORMER_DEVICE=cuda $(MAKE) --no-print-directory study
