@@ -170,7 +170,8 @@ def train(
     from toolformer_ops.finetuning.recipe import FinetuningRecipe
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model.models import model_identity
-    from toolformer_ops.runs.models import load_tokenization, split_revision
+    from toolformer_ops.language_model.models.identity import split_revision
+    from toolformer_ops.runs.models import load_tokenization
     from toolformer_ops.storage.file_hashes import file_sha256
 
     release = folder / f"release-{arm}"

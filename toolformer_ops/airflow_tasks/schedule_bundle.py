@@ -16,8 +16,8 @@ from airflow.dag_processing.bundles.base import BaseDagBundle, BundleVersion
 from toolformer_ops.airflow_tasks.schedules import schedule_files
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, UsageError
-from toolformer_ops.local_paths import read_beside
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.storage.shared_files import replace_file
 
 DAG_FILE = '''"""An Airflow DAG, made from a schedule file by {module}; do not edit."""

@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
-from toolformer_ops.local_paths import read_beside
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
 CRON_FIELDS = 5

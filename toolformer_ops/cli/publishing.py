@@ -39,8 +39,8 @@ def publish_model(
 
     Example: toolformer-ops publish-model HuggingFaceTB/SmolLM2-135M@12fd25f77366fa6b3b4b768ec3050bf629380bac
     """
+    from toolformer_ops.language_model.models.identity import split_revision
     from toolformer_ops.language_model.models.publishing import publish_model as publish
-    from toolformer_ops.runs.models import split_revision
 
     typer.echo(publish(load_settings(), *split_revision(model), name or None).address)
 

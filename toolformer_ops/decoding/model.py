@@ -19,9 +19,9 @@ from toolformer_ops.decoding.together import Listener, Together, ToolRuns
 from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.runs.models import split_revision
 from toolformer_ops.tools.registry import tool_names
 
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}

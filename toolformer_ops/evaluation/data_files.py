@@ -18,8 +18,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, EvaluationDataError, WrongFormatError
-from toolformer_ops.local_paths import local_path, open_local, refusal_in_folder
 from toolformer_ops.storage.corpus_files import UnpackingLimits, unpacked
+from toolformer_ops.storage.local_paths import local_path, open_local, refusal_in_folder
 
 if TYPE_CHECKING:
     from toolformer_ops.storage.publication import ObjectStore

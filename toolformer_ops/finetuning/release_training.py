@@ -31,8 +31,8 @@ from toolformer_ops.finetuning.training import (
     train,
     training_arguments,
 )
+from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.release.format import read_release
-from toolformer_ops.runs.models import split_revision
 
 logger = logging.getLogger(__name__)
 

@@ -35,10 +35,10 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, NoResultError, ObjectNotFoundError, UsageError
+from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.release.card import markdown
 from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.runs.models import split_revision
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import file_sha256
 from toolformer_ops.storage.publication import ObjectStore, registered_sha256

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.language_model.models.identity import S3, local_folder, published_model
+from toolformer_ops.language_model.models.identity import S3, local_folder, published_model, split_revision
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
@@ -26,14 +26,6 @@ logger = logging.getLogger(__name__)
 
 FINETUNING = "finetuning.json"
 """The file of a finetuned model that says what decides it."""
-
-
-def split_revision(model: str) -> tuple[str, str | None]:
-    """A model as the form takes it: a path, `hub/id@revision` or `s3://bucket/models/name`, as (path, id or address, revision)."""
-    if model.startswith(S3):
-        return model, None
-    name, at, revision = model.rpartition("@")
-    return (name, revision) if at and "/" not in revision else (model, None)
 
 
 def load_model(settings: Settings, model: str) -> "LanguageModel":

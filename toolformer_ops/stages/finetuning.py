@@ -20,8 +20,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectNotFoundError, UsageError
 from toolformer_ops.finetuning.checkpoints import Snapshots
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
-from toolformer_ops.runs.models import FINETUNING, require_identity, split_revision
+from toolformer_ops.runs.models import FINETUNING, require_identity
 from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.forgetting import TRAININGS, training_release

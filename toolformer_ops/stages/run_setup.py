@@ -18,10 +18,11 @@ from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, UsageError
 from toolformer_ops.evaluation.question_sets import question_sets
+from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
-from toolformer_ops.runs.models import proposer_identity, require_identity, split_revision, with_sample_end
+from toolformer_ops.runs.models import proposer_identity, require_identity, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import store_missing_rates

@@ -31,7 +31,7 @@ from toolformer_ops.errors import (
     ObjectNotFoundError,
     ToolformerError,
 )
-from toolformer_ops.local_paths import local_path, open_local, refusal_in_folder
+from toolformer_ops.storage.local_paths import local_path, open_local, refusal_in_folder
 
 PARQUET = ".parquet"
 KINDS = (".jsonl", ".ndjson", ".json")

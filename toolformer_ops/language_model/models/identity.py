@@ -29,8 +29,8 @@ from toolformer_ops.errors import (
     disk_full,
 )
 from toolformer_ops.language_model.models.sharing import require_sharing_config
-from toolformer_ops.local_paths import local_path, refusal
 from toolformer_ops.storage.file_hashes import verified_sha256
+from toolformer_ops.storage.local_paths import local_path, refusal
 from toolformer_ops.storage.shared_files import replace_file
 
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ S3 = "s3://"
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+def split_revision(model: str) -> tuple[str, str | None]:
+    """A model as the form takes it: a path, `hub/id@revision` or `s3://bucket/models/name`, as (path, id or address, revision)."""
+    if model.startswith(S3):
+        return model, None
+    name, at, revision = model.rpartition("@")
+    return (name, revision) if at and "/" not in revision else (model, None)
 
 
 def model_identity(

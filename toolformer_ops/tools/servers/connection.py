@@ -24,8 +24,8 @@ from dotenv import dotenv_values
 
 from toolformer_ops.config import state_dir
 from toolformer_ops.errors import InfrastructureError, NoAnswerError, RejectedInputError, ToolError, UsageError
-from toolformer_ops.local_paths import read_beside
 from toolformer_ops.storage.corpus_records import escape_control_characters
+from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.servers.tool_file import SECRET, RecordedPart, ToolFile
 
 logger = logging.getLogger(__name__)

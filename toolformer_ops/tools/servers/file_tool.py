@@ -36,8 +36,8 @@ from toolformer_ops.errors import (
     ToolError,
     UsageError,
 )
-from toolformer_ops.local_paths import local_path
 from toolformer_ops.records import Document
+from toolformer_ops.storage.local_paths import local_path
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec, load_prompt
 from toolformer_ops.tools.servers.call_texts import (
     check_arguments,

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import ENV_PREFIX
 from toolformer_ops.errors import ToolError, UsageError
-from toolformer_ops.local_paths import read_beside
+from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.base import ToolSpec
 
 RECORDED = "[recorded]"

@@ -17,7 +17,7 @@ SYSTEM_FOLDERS = ("dev", "etc", "proc", "run", "sys", "var")
 """Below /, what a deployment that names no roots lets nobody read."""
 OPEN_PLACES = ("demo", "models")
 """What of the state folder may be named, with every setting: the demo's Wikipedia, and the demo's model and others beside it."""
-DEMO_TEXTS = Path(__file__).resolve().parent / "local" / "demo" / "texts"
+DEMO_TEXTS = Path(__file__).resolve().parent.parent / "local" / "demo" / "texts"
 """May be named with every setting, too."""
 
 
