@@ -7,7 +7,7 @@
     any_call            any call that has a result, by chance: is it the call?
     foretold            calls whose result holds the next number or name of the text, and no model is asked: does the loss do more?
     without_calls       the texts of `paper` without their calls, for as many tokens as `paper` sees
-    tau_0, tau_2, one_token, one_loss   rules that differ from the paper's in one number (`RULES`)
+    tau_0, ten, one_loss, ...           the rules of `RULES`, which differ from the paper's in one thing
 
 An arm has one call a text. No arm has a call whose input stands in the text only after it: who writes the text could not know it.
 All arms have equally many texts. Chance is seeded by the study's seed and the text.
@@ -165,7 +165,7 @@ ARMS: Mapping[str, Arm] = {
     "any_call": Arm(_any_call),
     "foretold": Arm(_foretold),
     "without_calls": Arm(_saves_most(RULES["paper"]), without_calls=True),
-    **{name: Arm(_saves_most(RULES[name])) for name in ("tau_0", "tau_2", "one_token", "one_loss")},
+    **{name: Arm(_saves_most(rule)) for name, rule in RULES.items() if name != "paper"},
 }
 
 

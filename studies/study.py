@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from studies.arms import ARMS, ScoredCall, chosen_texts, rules_table
+from studies.arms import ARMS, RULES, ScoredCall, chosen_texts, rules_table
 from studies.calls import Record, annotate, inform
 from studies.sentences import DATES, FACTS, SUMS, Sentence, SentenceSource, WordProblems
 from toolformer_ops.call_syntax import ARROW, parse_call
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 SOURCES: Mapping[str, SentenceSource] = {"Calculator": SUMS, "Calendar": DATES, "WikiSearch": FACTS}
 """By tool."""
-MAIN_ARMS = tuple(name for name in ARMS if not name.startswith(("tau", "one")))
+MAIN_ARMS = tuple(name for name in ARMS if name == "paper" or name not in RULES)
 BEFORE = "before"
 """The model before training."""
 DEVELOPMENT_SENTENCES = 64
