@@ -7,10 +7,6 @@ from hypothesis import strategies as st
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, Window, owner, plan_windows
 
 
-def test_a_text_that_fits_is_one_window() -> None:
-    assert plan_windows(40, 40) == [Window(0, 40, 0, 40)]
-
-
 def test_windows_of_forty_tokens_over_a_text_of_a_hundred() -> None:
     # The first window owns 0..35: token 35 is scored on 35..39, the last five of the window. The next one starts 20 before 36.
     assert plan_windows(100, 40) == [
