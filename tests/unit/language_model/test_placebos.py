@@ -7,7 +7,6 @@ import pytest
 
 from tests.unit.language_model.conftest import TEXT, Subject
 from toolformer_ops.annotation.placebo import (
-    NO_OTHER_RESULT,
     JudgedCall,
     PlaceboDraw,
     PlaceboLoss,
@@ -117,14 +116,3 @@ def test_placebos_do_not_depend_on_what_they_are_computed_with(subject: Subject)
     assert (
         [rounded(rows) for rows in together] == [rounded(rows) for rows in turned] == [rounded(rows) for rows in alone]
     )
-
-
-def test_where_no_other_call_has_another_result_there_is_no_placebo(subject: Subject) -> None:
-    choices = ScoringChoices(prune_below=0.0)
-    calls = judged(subject, choices)[:1]
-    same = Pool(K, 1.0, [PooledResult(0, content_uuid("a"), content_uuid("b"), "0 shirts")])
-    for pool in (same, Pool(K, 1.0, [])):
-        [[rows]] = score_placebos(lambda: pytest.fail("no model"), choices, [(TEXT, calls)], PlaceboDraw(pool))
-        assert rows == [PlaceboLoss(1, None, is_sampled=True, reason=NO_OTHER_RESULT)]
-    [[rows]] = score_placebos(lambda: subject.engine, choices, [(TEXT, calls)], PlaceboDraw(Pool(0, 0.0, POOL.results)))
-    assert rows == []  # nothing is asked for
