@@ -1,5 +1,6 @@
 """A made corpus in which every second result is swapped on purpose: what placebos say of it, and what is true."""
 
+import dataclasses
 import hashlib
 import itertools
 import math
@@ -31,17 +32,12 @@ from toolformer_ops.records import PlacedCall, content_uuid
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
 
-WITHOUT = 3.0
-"""L- of every call, nats."""
-THRESHOLD = 0.5
-EASE = (-0.6, 0.0, 0.6)
-"""What any result saves in a document, in the mean, nats: what helps is likelier to help once more in the same document."""
-SPREAD = 0.4
-"""Standard deviation of what a result saves, nats."""
-RIGHT = 1.0
-"""What the right result saves beyond any other, nats."""
+WITHOUT, THRESHOLD = 3.0, 0.5
+"""L- of every call, and the threshold, nats."""
+EASE, SPREAD, RIGHT = (-0.6, 0.0, 0.6), 0.4, 1.0
+"""What any result saves in a document, in the mean; the standard deviation of what it saves; and what the right result saves beyond
+any other, nats. So what helps is likelier to help once more in the same document."""
 DOCUMENTS, CALLS, SEEDS = 80, 4, 20
-
 
 SCORED = ScoredCall(
     result="7", loss_without_call=WITHOUT, loss_without_result=WITHOUT, loss_with_result=2.5, reduction_bound=0.5,
@@ -69,9 +65,7 @@ class ScriptedModel:
     loss: Callable[[PlacedCall], float]
     number_format: str = "float32"
     asked: list[str] = field(default_factory=list)
-    """Results."""
     formats: list[tuple[str, int]] = field(default_factory=list)
-    """Of each question the number format, and how many losses."""
     context_tokens: set[int | None] = field(default_factory=set)
 
     def surely_below(self, bound: float, prune_below: float) -> bool:
@@ -131,30 +125,23 @@ def test_swapped_results_are_recognised() -> None:
     truth = by_chance / ((by_chance + with_right) / 2)
     assert truth == pytest.approx(0.47, abs=0.01)
     held = 0
-    of_all: Counter[tuple[str, bool]] = Counter()
+    kept: Counter[tuple[str, bool]] = Counter()  # by the rule, and whether the result is the right one
     for seed in range(SEEDS):
         calls = made_corpus(seed)
-        rate, informed = (false_discovery_rate(calls, 1.0, THRESHOLD, tau) for tau in (None, 0.2))
-        kept: Counter[tuple[str, bool]] = Counter()  # by the rule, and whether the result is the right one
+        rate = false_discovery_rate(calls, 1.0, THRESHOLD, None)
+        assert rate.rate_low is not None
+        assert rate.rate_high is not None
+        assert 0.1 < rate.rate_low < rate.rate_high < 0.9  # not so wide that it says nothing
+        held += rate.rate_low <= truth <= rate.rate_high
         for call, placebos in calls:
             if call.scored.is_kept(THRESHOLD):
                 is_right = call.scored.result == f"result of {call.call.input}"
                 kept["paper", is_right] += 1
                 kept["information", is_right] += carries_information(placebos, 0.2)
-        of_all += kept
-        # 1. The interval is not so wide that it says nothing.
-        assert rate.rate_low is not None
-        assert rate.rate_high is not None
-        assert 0.1 < rate.rate_low < rate.rate_high < 0.9
-        held += rate.rate_low <= truth <= rate.rate_high
-        # 2. The rate bounds the share of swapped results among the kept calls from above, since it counts as many calls again.
-        assert kept["paper", False] / (kept["paper", False] + kept["paper", True]) < rate.rate_high
-        assert (informed.false_discovery_rate or 0) < (rate.false_discovery_rate or 0)
-    # It holds the truth in 19 of 20 corpora.
     assert held >= SEEDS - 1
-    # 3. Information tells the right results from the swapped ones: the rule drops more than a third of these.
-    assert of_all["information", True] > 0.9 * of_all["paper", True]
-    assert of_all["information", False] < 0.65 * of_all["paper", False]
+    # Information tells the right results from the swapped ones: the rule drops more than a third of these.
+    assert kept["information", True] > 0.9 * kept["paper", True]
+    assert kept["information", False] < 0.65 * kept["paper", False]
 
 
 def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
@@ -188,7 +175,7 @@ UNKNOWN = replace(SMALL, loss_without_result=None, reason=PRUNED)
 """Its own result saves too little, so that L(e(c, "")) was not computed."""
 SURE = ScoredCall(result="own", loss_without_call=0.25, reason=PRUNED, reduction_bound=0.25, number_format="float32")
 SURE_IN_FULL = replace(SURE, loss_without_call=3.0, loss_without_call_full_context=0.25)
-NAN, INF = math.nan, math.inf
+NAN = math.nan
 
 
 @pytest.mark.parametrize(
@@ -203,10 +190,6 @@ NAN, INF = math.nan, math.inf
         (SMALL, False, (1.0, 1.0, 1.0), [], []),
         # A sampled call: one, whatever the call saves.
         (SMALL, True, (2.75, 1.0, 1.0), [(1, True, None, 2.75, 0.25, 0.0, None)], [1]),
-        (
-            OWN, True, (2.75, 2.25, 1.0),
-            [(1, True, None, 2.75, 0.25, 0.75, None), (2, False, None, 2.25, 0.75, 0.25, None)], [1, 2],
-        ),
         # One that reaches 0.5, exactly, is measured against the next two: (2.0 + 3.5) / 2 - 2.5. The third measures it alone.
         (
             SMALL, True, (2.5, 2.0, 3.5),
@@ -230,7 +213,6 @@ NAN, INF = math.nan, math.inf
         (UNKNOWN, True, (2.75, 1.0, 1.0), [(1, True, PRUNED, 2.75, 0.25, 0.0, None)], [1]),
         # No number, no reduction; and it is measured against nothing.
         (SMALL, True, (NAN, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None)], [1]),
-        (SMALL, True, (INF, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None)], [1]),
         (SMALL, True, (1.0, NAN, 2.0), [
             (1, True, None, 1.0, 2.0, -1.75, 1.0), (2, False, NOT_FINITE, None, None, None, None),
             (3, False, None, 2.0, 1.0, None, None)], [1, 2, 3],
@@ -251,11 +233,9 @@ def test_what_is_stored_of_a_calls_placebos(
     said = {"": 2.875, **{one.result: loss for one, loss in zip(drawn, losses, strict=True)}}
     model = ScriptedModel(lambda call: said[call.result])
     [found] = placebos_of(model, [call], pool, prune_below=0.5, scoring_context_tokens=16)
-    assert [
-        (one.number, one.is_sampled, one.reason, one.loss_with_result, one.reduction_bound, one.information,
-         one.placebo_information)
-        for one in found
-    ] == rows  # fmt: skip
+    assert [dataclasses.astuple(replace(one, source=None)) for one in found] == [
+        (number, None, *row) for number, *row in rows
+    ]
     assert [one.source for one in found] == [drawn[one.number - 1].source if losses else None for one in found]
     assert model.asked == [drawn[number - 1].result if number else "" for number in asked]
     assert model.context_tokens <= {16}
