@@ -57,14 +57,11 @@ def test_json_lines_hold_text_calls_and_times_and_k_zero_makes_no_call(folder: s
     calls = [call for line in with_calls for call in line["calls"]]
     assert calls
     assert all(call["seconds"] >= 0 and (call["result"] is None) != (call["reason"] is None) for call in calls)
+    with pytest.raises(UsageError, match="found none"):
+        run("--model", folder, stdin="\n")
     plain = run_json(folder, *common, "--k", "0", stdin=prompts)
     assert [line["calls"] for line in plain] == [[], []]
     assert all("[" not in line["text"] for line in plain)
-
-
-def test_a_text_to_continue_is_asked_for(folder: str) -> None:
-    with pytest.raises(UsageError, match="found none"):
-        run("--model", folder, stdin="\n")
 
 
 def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,19 +74,11 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture
     assert "end" in shown
 
 
-def test_an_empty_prompt_is_continued_from_the_start_token_and_changes_no_other(folder: str) -> None:
-    common = ("--k", "3", "--tools", "Calculator")
-    [expected] = run_json(folder, "the shop had sold", *common)
-    first, second = run_json(folder, "", "the shop had sold", *common)
-    assert first["prompt"] == ""
-    assert first["tokens"] > 0
-    for line in (second, expected):
-        for call in line["calls"]:
-            del call["seconds"]
-    assert second == expected
-
-
-def test_an_empty_prompt_of_a_model_without_start_token_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_prompt_is_continued_from_the_start_token_and_refused_without_one(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [line] = run_json(folder, "", "--tools", "Calculator")
+    assert line["tokens"] > 0
     monkeypatch.setattr("toolformer_ops.language_model.tokenization.start_token_ids", lambda _: ())
     with pytest.raises(ModelError, match="prompt 2 of 2: expected a text, found an empty one") as raised:
         run("the shop", "", "--model", folder, "--tools", "Calculator")

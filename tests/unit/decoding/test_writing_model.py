@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, TextStreamer
-from transformers.generation.streamers import BaseStreamer
+from transformers import AutoModelForCausalLM, GenerationConfig
 
-from tests.tiny_models import SHAPES, save_tiny_llama
+from tests.tiny_models import SHAPES
 from tests.unit.decoding.scripted import HeldTokens
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import GeneratedSequences, WritingModel
@@ -113,43 +113,29 @@ def test_generate_pads_a_batch_and_returns_calls_where_asked(model: WritingModel
 
 
 def test_generate_streams_settled_tokens(model: WritingModel) -> None:
-    class Kept(BaseStreamer):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.prompt: list[int] = []
-            self.tokens: list[int] = []
-            self.ended = False
-
-        def put(self, value: Tensor) -> None:
-            if not self.prompt:
-                self.prompt = value[0].tolist()
-            else:
-                self.tokens += value.tolist()
-
-        def end(self) -> None:
-            self.ended = True
-
-    inputs, streamer = model.encode(PROMPTS[:1]), Kept()
-    decoding = DecodingSettings(call_start_rank=3)
+    streamer = mock.Mock()
+    inputs, decoding = model.encode(PROMPTS[:1]), DecodingSettings(call_start_rank=3)
     sequences = model.generate(**inputs, streamer=streamer, max_new_tokens=10, decoding=decoding)
-    assert streamer.ended
     assert isinstance(sequences, Tensor)
+    streamer.end.assert_called_once_with()
+    prompt, *new = [call.args[0] for call in streamer.put.call_args_list]
+    assert torch.equal(prompt, inputs["input_ids"])
     expected = sequences[0].tolist()
     if expected[-1] == model.tokenizer.eos_token_id:
         expected.pop()
-    assert [*streamer.prompt, *streamer.tokens] == expected
-    assert streamer.prompt == inputs["input_ids"][0].tolist()
+    assert torch.cat([prompt[0], *new]).tolist() == expected
     with pytest.raises(UsageError, match="batch of one"):
-        model.generate(**model.encode(PROMPTS[:2]), streamer=TextStreamer(model.tokenizer))
+        model.generate(**model.encode(PROMPTS[:2]), streamer=streamer)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"do_sample": True}, "do_sample: expected False"),
-        ({"num_beams": 4}, "num_beams: expected 1"),
+        ({"do_sample": True}, "do_sample"),
+        ({"num_beams": 4}, "num_beams"),
         ({"repetition_penalty": 1.3}, "repetition_penalty"),
         ({"max_new_tokenz": 3}, "max_new_tokenz"),
-        ({"stop_strings": ["a", "b"]}, "expected one text, found 2"),
+        ({"stop_strings": ["a", "b"]}, "expected one text"),
     ],
 )
 def test_generate_refuses_what_is_not_greedy_decoding(
@@ -157,16 +143,12 @@ def test_generate_refuses_what_is_not_greedy_decoding(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         model.generate(**model.encode(["the shop"]), **arguments)
-
-
-def test_generate_needs_token_ids(model: WritingModel) -> None:
     with pytest.raises(UsageError, match="input_ids of shape"):
         model.generate(max_new_tokens=3)
 
 
-def test_unknown_tools_and_models_are_refused(tmp_path: Path) -> None:
-    place = save_tiny_llama(tmp_path / "llama")
+def test_unknown_tools_and_models_are_refused(tiny_model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="Abacus"):
-        WritingModel.load(SETTINGS, str(place), tools=("Abacus",))
+        WritingModel.load(SETTINGS, str(tiny_model_dir), tools=("Abacus",))
     with pytest.raises(ModelError):
         WritingModel.load(SETTINGS, str(tmp_path / "nothing"))
