@@ -13,7 +13,7 @@ DOCUMENT = (
 OWN = "The Flodden Window in Middleton is said to be the oldest war memorial in the United Kingdom."
 FOREIGN = "Flodden was fought in Northumberland on a wet day in autumn between two armies of much the same size."
 EIGHT_WORDS = "the oldest war memorial in the United Kingdom"
-SHORT = f"{DOCUMENT} A ball is a round object. Its capital was Sardis. Yes, it was."
+SHORT = f"{DOCUMENT} A ball is a round object. Yes, it was."
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,8 @@ SHORT = f"{DOCUMENT} A ball is a round object. Its capital was Sardis. Yes, it w
         (EIGHT_WORDS, DOCUMENT, True),  # the shortest repetition
         (EIGHT_WORDS.removesuffix(" Kingdom"), DOCUMENT, False),
         ("A ball is a round object.", SHORT, True),  # a short sentence
-        ("Its capital was Sardis!", SHORT, True),
-        ("A ball is a round thing.", SHORT, False),
         ("A ball is a round object", SHORT, False),  # no sentence: an answer may read so
         ("Yes, it was.", SHORT, False),  # three words
-        ("", DOCUMENT, False),
         (EIGHT_WORDS, "", False),
     ],
 )
@@ -45,12 +42,9 @@ def test_a_result_that_repeats_the_document_is_found_out(result: str, document: 
     assert OwnText(document).repeated_by(result) is is_repeated
 
 
-def test_the_share_is_that_of_the_results_runs_of_eight_words() -> None:
+def test_a_fifth_of_the_results_runs_of_eight_words_is_a_repetition_and_less_is_not() -> None:
     # 12 words have 5 runs; a..h and b..i are in the document, the others hold x, y or z
     assert OwnText("a b c d e f g h i q").share_repeated("a b c d e f g h i x y z") == pytest.approx(2 / 5)
-
-
-def test_exactly_the_threshold_is_a_repetition_and_less_is_not() -> None:
     own = OwnText("a b c d e f g h")
     assert own.repeated_by("a b c d e f g h u v w x")  # 1 run of 5
     assert not own.repeated_by("a b c d e f g h u v w x y")  # 1 run of 6
