@@ -27,24 +27,10 @@ from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.models import loading, model_identity
 from toolformer_ops.language_model.models.conversion import convert_gguf
 from toolformer_ops.language_model.models.identity import HASH_CACHE
-from toolformer_ops.language_model.models.loading import (
-    answer_on_first_device,
-    load_tokenizer,
-    load_weights,
-    weight_bytes,
-)
+from toolformer_ops.language_model.models.loading import answer_on_first_device, load_weights, weight_bytes
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint
 
-PLACES = {
-    "model.embed_tokens": "cpu",
-    "model.layers.0": "cpu",
-    "model.layers.1": "disk",
-    "model.norm": "cpu",
-    "model.rotary_emb": "cpu",
-    "lm_head": "cpu",
-}
-"""Where accelerate puts the parts of a tiny model."""
 COMMIT = "93efa2f097d58c2a74874c7e644dbc9b0cee75a2"
 
 
@@ -102,21 +88,6 @@ def test_a_hub_model_without_a_pinned_commit_is_refused(revision: str | None) ->
 
 
 @pytest.fixture
-def asked_hosts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The hosts that were looked up; none is found."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.utils._detect_agent._registry", None)  # which the client asks for once
-    hosts: list[str] = []
-
-    def look_up(host: str, *_: object, **__: object) -> None:
-        hosts.append(host)
-        raise socket.gaierror(socket.EAI_NONAME, "no such host in this test")
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    return hosts
-
-
-@pytest.fixture
 def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where an empty folder of downloads would have a hub model, of an offline deployment."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -126,8 +97,12 @@ def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders_and_any_other_does(
-    asked_hosts: list[str], snapshot: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    snapshot: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.utils._detect_agent._registry", None)  # which the client asks for once
+    look_up = mock.Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "no such host in this test"))
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     with pytest.raises(ModelError, match="or a copy of it in the local hub cache"):
         model_identity("owner/model", COMMIT)
     with pytest.raises(ModelError, match="or a copy of it in the local hub cache"):
@@ -136,14 +111,14 @@ def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders_and_any_other_d
         load_checkpoint("TOOLFORMER_TRANSLATOR_MODEL", "owner/model", COMMIT, load_settings(), "float32")
     shutil.copytree(folder, snapshot)
     assert LanguageModel.load("owner/model", COMMIT).identity == f"owner/model@{COMMIT}"  # network and tokenizer
-    assert asked_hosts == []
+    assert not look_up.called
     monkeypatch.delenv("TOOLFORMER_HUB_OFFLINE")
     load_settings.cache_clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(time, "sleep", lambda _: None)  # between the hub client's tries
     with pytest.raises(InfrastructureError, match="expected the model hub to answer"):
         model_identity("owner/other", COMMIT)
-    assert set(asked_hosts) == {"huggingface.co"}
+    assert {call.args[0] for call in look_up.call_args_list} == {"huggingface.co"}
 
 
 def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(snapshot: Path, folder: Path) -> None:
@@ -164,29 +139,25 @@ def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(snap
         _flip_a_byte((snapshot / name).resolve())
 
 
-def _as_transformers_says(cause: Exception) -> OSError:
-    error = OSError("transformers says no more than this")
-    error.__cause__ = cause
-    return error
-
-
 def _answer(status: int) -> HfHubHTTPError:
     request = httpx2.Request("GET", "https://huggingface.co/owner/model")
-    return HfHubHTTPError("what the hub said", response=httpx2.Response(status, request=request))
+    return HfHubHTTPError("no", response=httpx2.Response(status, request=request))
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("cause", "kind"),
     [
-        (_as_transformers_says(_answer(401)), ModelError),
-        (_as_transformers_says(_answer(429)), InfrastructureError),
+        (_answer(401), ModelError),
+        (_answer(429), InfrastructureError),
         (OSError(errno.EACCES, "refused", "/home/nobody"), ConfigurationError),
-        (_as_transformers_says(OSError(errno.ENOSPC, "full", "/home/nobody")), InfrastructureError),
+        (OSError(errno.ENOSPC, "full", "/home/nobody"), InfrastructureError),
     ],
 )
 def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(
-    error: OSError, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+    cause: OSError, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    error = OSError("transformers says no more than this")
+    error.__cause__ = cause
     monkeypatch.setattr("huggingface_hub.hf_hub_download", mock.Mock(side_effect=error))
     with pytest.raises(kind):
         model_identity("owner/model", COMMIT)
@@ -215,6 +186,7 @@ OWN_CODE = {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Co
         (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), {}, r"\*\.safetensors"),
         (lambda folder: (folder / "tokenizer.json").unlink(), {}, r"tokenizer\.json"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"not tensors"), {}, "causal language model"),
+        (lambda folder: save_tiny("bloom", folder), {}, "BloomForCausalLM: expected layers that can share a KV cache"),
         (_without_a_weight, {}, r"model\.layers\.1\.mlp\.up_proj\.weight"),  # which is not made up
         (_change("config.json", model_type="unheard-of", auto_map=OWN_CODE), {}, "without remote code"),
         (lambda _: None, {"dtype": "int8"}, "int8"),
@@ -248,7 +220,6 @@ def test_a_tokenizer_that_brings_its_own_code_is_refused_and_a_network_that_does
 @pytest.mark.parametrize(
     "named",
     [
-        {"layer_types": ["full_attention", "linear_attention"]},
         {"attention_types": [[["global", "local"], 6]]},
         {"model_type": "falcon", "alibi": True},
         {"text_config": {"layer_types": ["mamba"]}},
@@ -260,11 +231,6 @@ def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(folde
     with pytest.raises(ModelError, match="expected layers that can share a KV cache"):
         model_identity(str(folder), annotates=True)
     model_identity(str(folder))
-
-
-def test_a_model_that_cannot_share_a_cache_is_not_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="BloomForCausalLM: expected"):
-        LanguageModel.load(str(save_tiny("bloom", tmp_path / "bloom")))
 
 
 def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_not_loaded(
@@ -291,11 +257,17 @@ def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tm
     """Spread by accelerate's hooks, as over GPUs: here over memory and disk, since there is one device."""
     from transformers import AutoModelForCausalLM
 
-    spread_out = {"dtype": "float32", "device_map": PLACES, "offload_folder": tmp_path}
+    parts = ("embed_tokens", "layers.0", "layers.1", "norm", "rotary_emb")
+    places = {"lm_head": "cpu"} | {f"model.{part}": "disk" if part == "layers.1" else "cpu" for part in parts}
+    spread_out = {"dtype": "float32", "device_map": places, "offload_folder": tmp_path}
     network = answer_on_first_device(AutoModelForCausalLM.from_pretrained(folder, **spread_out))
-    assert network.hf_device_map["model.layers.1"] == "disk"
+    # Over GPUs and these, each token would bring the weights to the GPU again.
+    with pytest.raises(ModelError, match="without room for 6 of its parts"):
+        loading._require_on_gpus(network, "a model")
     plain = LanguageModel.load(str(folder))
-    spread = LanguageModel(CausalModel(network, 1024), Tokenization(load_tokenizer(str(folder), None)), plain.identity)
+    spread = LanguageModel(
+        CausalModel(network, 1024), Tokenization(loading.load_tokenizer(str(folder), None)), plain.identity
+    )
 
     def numbers(model: LanguageModel) -> list[Any]:
         positions = find_all(model, TEXT, at_most=3)
@@ -303,26 +275,6 @@ def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tm
         return [positions, sample_calls(model, [text]), score_calls(model, TEXT, [calculator(12)])]
 
     assert numbers(spread) == numbers(plain)
-
-
-def test_gpus_that_cannot_hold_a_model_are_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """accelerate would leave the rest to the CPU, and each token would bring it to the GPU again."""
-    from transformers import AutoModelForCausalLM
-
-    load = AutoModelForCausalLM.from_pretrained
-
-    def on_cpu(*arguments: Any, device_map: str, **options: Any) -> Any:
-        assert device_map == "balanced"
-        return load(*arguments, device_map=PLACES, offload_folder=tmp_path, **options)
-
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", on_cpu)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr(loading, "_require_room", lambda *_, **__: None)  # together they have room enough
-    settings = load_settings().model_copy(update={"model_parallel": "layers"})
-    with pytest.raises(ModelError, match="without room for 6 of its parts, such as lm_head"):
-        load_weights(str(folder), None, "float32", "cuda", 1, settings)
 
 
 def test_what_weights_take_is_in_the_headers_of_their_files(folder: Path) -> None:
@@ -337,20 +289,13 @@ def test_what_weights_take_is_in_the_headers_of_their_files(folder: Path) -> Non
     assert weight_bytes(folder, torch.bfloat16) == 2 * numbers
 
 
-@pytest.mark.parametrize(
-    ("device", "way", "placed", "remedy"),
-    [
-        ("cuda", "off", "cuda", "Spread it over several GPUs"),
-        ("cuda", "layers", "balanced", "Give the pod more GPUs"),
-        ("cuda:1", "off", "cuda:1", "Spread it over several GPUs"),
-    ],
-)
+@pytest.mark.parametrize(("device", "way", "placed"), [("cuda", "layers", "balanced"), ("cuda:1", "off", "cuda:1")])
 def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_free_memory(
-    folder: Path, device: str, way: str, placed: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, device: str, way: str, placed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = load_settings().model_copy(update={"model_parallel": way})
     needed = weight_bytes(folder, torch.float32)
-    free = [needed, needed]
+    free = [0, needed]
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
@@ -361,8 +306,8 @@ def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_
     with pytest.raises(ModelError, match="transformers was asked"):
         load_weights(str(folder), None, "float32", device, 1, settings)
     assert load.call_args.kwargs["device_map"] == placed
-    free[:] = [int(needed * (0.4 if way == "layers" else 0.9))] * 2
-    with pytest.raises(ModelError, match=f"in float32, found .*{remedy}"):
+    free[1] -= 1
+    with pytest.raises(ModelError, match="in float32, found"):
         load_weights(str(folder), None, "float32", device, 1, settings)
     assert load.call_count == 1
     with pytest.raises(ModelError, match="transformers was asked"):

@@ -31,32 +31,24 @@ def seven_billion(vocabulary: int, *devices: str) -> Any:
     return SimpleNamespace(config=config, dtype=torch.bfloat16, parameters=lambda: weights)
 
 
-def test_budgets_follow_from_free_memory_and_shape() -> None:
+def test_budgets_follow_from_free_memory_and_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=60 * GIGABYTE)
     assert roomy.token_bytes.cached == 2 * 32 * 32 * 128 * 2  # keys and values, layers, heads, width, two bytes
     assert roomy.token_bytes.logits == 32_000 * (2 + 32)
     # 60 GiB, of which 85 % are used, and 60 % of these for the cache: 30.6 GiB of half a mebibyte.
     assert roomy.cached_tokens == int(60 * 0.85 * 0.6 * 2048)
     assert (roomy.pass_tokens, roomy.logits_rows) == (16_384, 4_096)  # more would be no faster
-    tight = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=2 * GIGABYTE)
-    assert tight.cached_tokens == int(2 * 0.85 * 0.6 * 2048)
-    assert tight.pass_tokens == int(
-        2 * 0.85 * 0.3 * GIGABYTE / 131_584
-    )  # residual, attention and feed-forward of a layer
-    assert tight.logits_rows == 16  # of 8.3 MiB each, in 0.17 GiB, in sixteens
-    nothing_free = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=0)
-    assert (nothing_free.cached_tokens, nothing_free.pass_tokens, nothing_free.logits_rows) == (512, 64, 16)
-
-
-def some_memory() -> DeviceMemory:
-    return DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
-
-
-def test_the_layers_of_the_fullest_device_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     free = {torch.device("cuda:0"): 1 * GIGABYTE, torch.device("cuda:1"): 60 * GIGABYTE}
     monkeypatch.setattr("toolformer_ops.language_model.memory._free_bytes", free.__getitem__)
     spread = DeviceMemory(seven_billion(32_000, "cuda:0", "cuda:1"))
     assert spread.cached_tokens == int(2 * 0.85 * 0.6 * 2048)  # half of a token's keys and values are on each
+    tight = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=2 * GIGABYTE)
+    assert tight.cached_tokens == int(2 * 0.85 * 0.6 * 2048)
+    # Residual, attention and feed-forward of a layer take 131,584 bytes.
+    assert tight.pass_tokens == int(2 * 0.85 * 0.3 * GIGABYTE / 131_584)
+    assert tight.logits_rows == 16  # of 8.3 MiB each, in 0.17 GiB, in sixteens
+    nothing_free = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=0)
+    assert (nothing_free.cached_tokens, nothing_free.pass_tokens, nothing_free.logits_rows) == (512, 64, 16)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +98,7 @@ def at_most(count: int, error: RuntimeError) -> Callable[[Sequence[int]], list[i
     [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: not enough memory: you tried")],
 )
 def test_a_batch_is_halved_until_it_fits_and_one_item_that_does_not_is_refused(error: RuntimeError) -> None:
-    memory = some_memory()
+    memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
     before = memory.cached_tokens, memory.pass_tokens
     assert memory.halving(at_most(4, error), list(range(1, 8)), "texts") == list(range(10, 80, 10))
     assert (memory.cached_tokens, memory.pass_tokens) == (before[0] // 2, before[1] // 2)  # from then on

@@ -5,8 +5,6 @@ where the numbers are float32; in 16 bits the losses are compared with those of 
 """
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from unittest import mock
 import pytest
 import torch
 
-from benchmarks.device_twin import Counts, device_twin
+from benchmarks.device_twin import device_twin
 from tests.tiny_models import save_tiny
 from tests.unit.language_model.conftest import PROMPT, SAMPLING, TEXT, TextToSample, find_all, sample_calls
 from toolformer_ops.call_syntax import Call
@@ -90,17 +88,6 @@ def everything(one: Engine) -> tuple[list[Any], list[float]]:
     return decisions, [loss for loss in losses if loss is not None]
 
 
-@contextmanager
-def asked_between_passes(network: Any, counts: Counts) -> Iterator[list[int]]:
-    """Collects how often the host has read from the device when each pass begins."""
-    reads: list[int] = []
-    hook = network.get_input_embeddings().register_forward_pre_hook(lambda *_: reads.append(counts.reads))
-    try:
-        yield reads
-    finally:
-        hook.remove()
-
-
 @pytest.fixture(scope="module", params=SHAPES)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model; heads of 8 and 256 columns, shared keys, a window of 24 tokens and capped scores are among them."""
@@ -146,16 +133,18 @@ def test_a_decode_step_reads_from_the_device_once(folder: Path) -> None:
         sampler = one.engine.start_sampling(PROMPT, **SAMPLING | {"max_new_tokens": 6, "top_p": 0.9})
         for text, positions in zip(TEXTS, places, strict=True):
             sampler.add(text, [place.token for place in positions], text)
-        with asked_between_passes(one.model.network, counts) as reads:
-            sampler.finish()
+        reads: list[int] = []  # when each pass begins
+        embeddings = one.model.network.get_input_embeddings()
+        embeddings.register_forward_pre_hook(lambda *_: reads.append(counts.reads))
+        sampler.finish()
     steps = [after - before for before, after in itertools.pairwise([*reads, counts.reads])]
     assert len(steps) >= 5
     assert set(steps) == {1}
 
 
-def test_an_older_gpu_has_no_kernel_for_sequences_of_any_lengths(folder: Path) -> None:
+def test_an_older_gpu_has_no_kernel_for_sequences_of_any_lengths(tiny_model_dir: Path) -> None:
     with device_twin(capability=(7, 5)) as counts:  # a T4
-        Engine.of(folder, "float16", "cuda")
+        Engine.of(tiny_model_dir, "float16", "cuda")
     assert counts.variable_length_calls == 0
 
 

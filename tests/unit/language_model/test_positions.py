@@ -83,31 +83,19 @@ def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
         assert abs(item.probability - expected) <= 1e-3 * expected
 
 
-def test_positions_of_a_text_longer_than_the_window_cover_all_of_it(long_subject: Subject) -> None:
-    [found] = find_all(long_subject.engine, LONG_TEXT)
+def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window(long_subject: Subject) -> None:
+    engine, reference = long_subject.engine, long_subject.reference
+    [found] = find_all(engine, LONG_TEXT)
     assert len(found) == len(LONG_TEXT.split()) - 1
     assert [item.char for item in found] == sorted({item.char for item in found})
-    assert len(long_subject.engine.tokenize(LONG_TEXT)) > long_subject.engine.window_tokens
     # The k best are the best of the whole text, not of one window.
-    assert find_all(long_subject.engine, LONG_TEXT, at_most=10) == [best_positions(found, 10, 0.0)]
-
-
-def test_a_position_in_a_later_window_has_the_probability_of_that_window_alone(long_subject: Subject) -> None:
-    engine, reference = long_subject.engine, long_subject.reference
+    assert find_all(engine, LONG_TEXT, at_most=10) == [best_positions(found, 10, 0.0)]
     tokens = engine.tokenize(LONG_TEXT)
     window = ContextBuilder(long_subject.model, long_subject.tokenization).windows(PROMPT, tokens)[1]
-    inside = next(item for item in find_all(engine, LONG_TEXT)[0] if item.token >= window.owned_start + 3)
-    part = tokens.ids[window.start : window.end]
-    before, _, after = PROMPT.template.partition("{text}")
+    inside = next(item for item in found if item.token >= window.owned_start + 3)
     seen = tokens.char_span(window.start, window.end)
-    spelled = list(part) if seen.startswith(" ") else reference.encode(" " + seen)
-    shift = len(spelled) - len(part)
-    assert spelled[shift + 1 :] == list(part[1:])
-    prefix = [*reference.start, *reference.encode(before[:-1]), *spelled, *reference.encode(after.rstrip())]
-    logits = reference.logits([*prefix, *spelled[: shift + inside.token - window.start]])
-    (marker,) = reference.encode(" [")
-    expected = float(logits[-1].softmax(-1)[marker])
-    assert abs(inside.probability - expected) <= 1e-3 * expected
+    expected = reference.probability(PROMPT.template, seen.removeprefix(" "), inside.token - window.start)
+    assert inside.probability == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_long_text_says_once_a_minute_how_far_its_positions_samples_and_losses_are(
