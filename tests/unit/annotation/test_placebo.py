@@ -156,17 +156,8 @@ def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
         assert [one.information for one in placebos] == [(one.loss_with_result or 0.0) - 1.0 for one in placebos]
     # Where there are no float32 weights, none are asked for.
     assert found == placebos_of(model, calls, pool, verify_in_float32="off")
-    assert model.formats == [("float32", 3), ("bfloat16", 6), ("bfloat16", 9)]  # three placebos a call
-
-
-def test_placebos_of_one_number_format_are_all_computed_before_those_of_the_next() -> None:
-    """Weights may take each other's place, which takes as long as loading."""
-    model = ScriptedModel(lambda call: 0.25 if call.result else WITHOUT, "bfloat16")  # each placebo reaches 0.5 nats
-    pruned = {"reason": PRUNED, "loss_without_result": None, "loss_with_result": 2.75, "reduction_bound": 0.25}
-    calls = [judged_call(format_, number_format=format_, **pruned) for format_ in ("bfloat16", "float32")]
-    placebos_of(model, calls, Pool(placebos=2, sample_share=1.0, results=results_elsewhere(6)))
-    # L(e(c, r')), L(e(c, "")), and what the placebo is measured against.
-    assert [number_format for number_format, _ in model.formats] == ["float32"] * 3 + ["bfloat16"] * 3
+    # Three placebos a call. Weights may take each other's place, so those of a format are computed together.
+    assert model.formats == [("float32", 3), ("bfloat16", 6), ("bfloat16", 9)]
 
 
 OWN = replace(SCORED, result="own", loss_without_result=3.5, loss_with_result=2.0, reduction_bound=1.0)
@@ -243,14 +234,10 @@ def test_what_is_stored_of_a_calls_placebos(
 
 def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known() -> None:
     known = PlaceboLoss(1, 0, is_sampled=False, loss_with_result=2.5, reduction_bound=0.5, information=0.25)
-    placebos = [
-        known,
-        replace(known, number=2, reduction_bound=1.0),
-        replace(known, number=3, reason=ONLY_COMPARED, reduction_bound=9.0),  # a bound
-        replace(known, number=4, information=None, reduction_bound=9.0),  # beyond the first K
-    ]
-    assert placebo_reduction(placebos) == 0.75
-    assert placebo_reduction(placebos[2:]) is None
+    a_bound = replace(known, number=3, reason=ONLY_COMPARED, reduction_bound=9.0)
+    beyond_the_first_k = replace(known, number=4, information=None, reduction_bound=9.0)
+    assert placebo_reduction([known, replace(known, reduction_bound=1.0), a_bound, beyond_the_first_k]) == 0.75
+    assert placebo_reduction([a_bound, beyond_the_first_k]) is None
 
 
 def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() -> None:

@@ -74,12 +74,11 @@ def ids(text: str) -> tuple[int, ...]:
 
 
 class Case(NamedTuple):
-    """What a model likes to write, the best first, and what is written."""
+    """What a model likes to write, the best first, and what is written; calls with input, and result or reason."""
 
     texts: tuple[str, ...]
     written: str
     calls: tuple[tuple[str, str], ...] = ()
-    """Input, and result or reason."""
     abandoned: tuple[str, ...] = ()
     without_calls: str | None = None
     """The same as `written` where it is not given."""
@@ -92,7 +91,6 @@ AGAIN = " [Calculator(2 + 3) -> 5] 5, that is [Calculator(5 * 2) -> 77] 77."
 NOT_AGAIN = " [Calculator(2 + 3) -> 5] 5, that is it."
 BEHIND_A_LETTER = " they say[Calculator(2 + 3) -> 5] 5."
 TWICE = " [Calculator(2 + 3) -> 5] [Calculator(2 + 3) -> 5] 5."
-ONCE = " [Calculator(2 + 3) -> 5] 5, twice that is ten."
 CHAINED = " [Calculator(2 + 3) -> 5] 5, twice that is [Calculator(5 * 2) -> 10] 10."
 LATER = " six, they [Calculator(2 + 3) -> 5] say."
 NOTHING = " [1] as the table says."
@@ -107,9 +105,6 @@ CASES = {
     "a result that the model would have made up": Case(
         (" [Calculator(2 + 3) -> 77] 77.", CALL), CALL, FIVE, without_calls=" 5, they say.", settings={"call_start_rank": 1}
     ),
-    "the rank alone started a bracket": Case(
-        (" six ([1]).", " [2] six.", PLAIN), " six ([1]).", abandoned=("not_a_call",), settings={"call_start_rank": 10}
-    ),
     "no call is left": Case((PLAIN, AGAIN, NOT_AGAIN), NOT_AGAIN, FIVE, ("no_call_left",), " 5, that is it."),
     "right behind a letter": Case(
         (" they say[Calculator(2 + 3) -> 77] 77.", BEHIND_A_LETTER), BEHIND_A_LETTER, FIVE, without_calls=" they say 5.",
@@ -119,12 +114,7 @@ CASES = {
         (PLAIN, TWICE, CHAINED), CHAINED, (*FIVE, ("5 * 2", "10")), ("repeated_call",), " 5, twice that is 10.",
         settings={"calls_per_input": 3},
     ),
-    "at most one call": Case((PLAIN, ONCE, CHAINED), ONCE, FIVE, without_calls=" 5, twice that is ten."),
     "a call that came to nothing counts": Case((PLAIN, NOTHING, LATER), PLAIN, abandoned=("not_a_call",)),
-    "the name of a failed call as a word": Case(
-        (" and [Unknown(3 / 0) -> 3] then", " and Unknown is it."), " and Unknown is it.", abandoned=("unknown_tool",),
-        settings={"call_start_rank": 1},
-    ),
     "spelled as in the training texts": Case(
         (PLAIN, ' [QA("Who was it?") -> nobody] nobody.', " [QA(Who was it?) -> answer to Who was it?] Fritz."),
         " [QA(Who was it?) -> answer to Who was it?] Fritz.", (("Who was it?", "answer to Who was it?"),),
@@ -141,9 +131,6 @@ CASES = {
         (PLAIN, " [QA(2 and 3?) -> 5] 5.", CALL), CALL, FIVE, without_calls=" 5, they say.", settings={"barred_tools": ("QA",)}
     ),
     "a line that starts with a call": Case(("\nFive it is.", NEW_LINE), NEW_LINE, FIVE, without_calls="\n 5 it is."),
-    "a stop text behind a call": Case(
-        (PLAIN, CALL), " [Calculator(2 + 3) -> 5] 5", FIVE, without_calls=" 5", end="stop", settings={"stop": ", they"}
-    ),
     "a stop text in a result": Case(
         (PLAIN, STOPPING), STOPPING, (("When?", "so, they said"),), without_calls=" Fritz.", settings={"stop": ", they"}
     ),
@@ -196,11 +183,6 @@ def test_with_calls_disabled_no_bracket_is_ever_written(decoder: Decoder, line: 
         text = decoder.write(line, before + " is it.", tools=runs, **disabled)
         assert (text.text, text.calls, text.abandoned) == (before + " is it.", (), ())
     assert decoder.calculator.batches == []
-
-
-def test_without_tools_decoding_is_plain_and_greedy(decoder: Decoder) -> None:
-    text = decoder.write(CALL, PLAIN, tools=tool_runs(), call_start_rank=10)
-    assert (text.token_ids, text.calls) == (ids(CALL), ())
 
 
 BRACKETS = (

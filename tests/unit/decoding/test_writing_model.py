@@ -34,11 +34,6 @@ def model(writing_model_dir: Path) -> WritingModel:
     return WritingModel.load(SETTINGS, str(writing_model_dir), tools=("Calculator", "Calendar"))
 
 
-def ids(model: WritingModel, prompts: Sequence[Prompt], **settings: int) -> list[tuple[int, ...]]:
-    """The tokens of each text; k is 3."""
-    return [text.token_ids for text in model.write(prompts, DecodingSettings(call_start_rank=3, **settings))]
-
-
 class Uncached:
     """A network without any cache: every step computes the whole text from its first token."""
 
@@ -77,9 +72,12 @@ def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> N
 
 
 def test_a_shared_head_changes_no_text(model: WritingModel) -> None:
-    texts = [f"the shop had sold {tail}" for tail in ("shirts", "a test", "film")]
-    shared = [Prompt(text, shared_head="the shop had sold ") for text in texts]
-    assert ids(model, shared, max_new_tokens=12) == ids(model, [Prompt(text) for text in texts], max_new_tokens=12)
+    head, decoding = "the shop had sold ", DecodingSettings(call_start_rank=3, max_new_tokens=12)
+    alone, shared = (
+        model.write([Prompt(head + tail, shared_head=one) for tail in ("shirts", "a test", "film")], decoding)
+        for one in ("", head)
+    )
+    assert [text.token_ids for text in shared] == [text.token_ids for text in alone]
 
 
 @pytest.mark.parametrize("shape", ["gpt2", "llama"])
@@ -94,22 +92,16 @@ def test_without_tools_it_generates_what_transformers_generates(shape: str, tmp_
 
 
 def test_generate_pads_a_batch_and_returns_calls_where_asked(model: WritingModel) -> None:
-    inputs = model.encode(PROMPTS[:3])
-    found = model.generate(
-        **inputs,
-        generation_config=GenerationConfig(max_new_tokens=10),
-        decoding=DecodingSettings(call_start_rank=3),
-        return_dict_in_generate=True,
-    )
+    inputs, decoding = model.encode(PROMPTS[:3]), DecodingSettings(max_new_tokens=10, call_start_rank=3)
+    lengths = GenerationConfig(max_new_tokens=10)
+    found = model.generate(**inputs, generation_config=lengths, decoding=decoding, return_dict_in_generate=True)
     assert isinstance(found, GeneratedSequences)
     width = inputs["input_ids"].shape[1]
     assert torch.equal(found.sequences[:, :width], inputs["input_ids"])
-    for row, text in zip(found.sequences, found.written, strict=True):
+    written = model.write([Prompt(text) for text in PROMPTS[:3]], decoding)
+    assert [text.token_ids for text in found.written] == [text.token_ids for text in written]
+    for row, text in zip(found.sequences, written, strict=True):
         assert tuple(row[width:].tolist())[: len(text.token_ids)] == text.token_ids
-    written = model.write(
-        [Prompt(text) for text in PROMPTS[:3]], DecodingSettings(max_new_tokens=10, call_start_rank=3)
-    )
-    assert [text.text for text in found.written] == [text.text for text in written]
 
 
 def test_generate_streams_settled_tokens(model: WritingModel) -> None:
@@ -128,21 +120,12 @@ def test_generate_streams_settled_tokens(model: WritingModel) -> None:
         model.generate(**model.encode(PROMPTS[:2]), streamer=streamer)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"do_sample": True}, "do_sample"),
-        ({"num_beams": 4}, "num_beams"),
-        ({"repetition_penalty": 1.3}, "repetition_penalty"),
-        ({"max_new_tokenz": 3}, "max_new_tokenz"),
-        ({"stop_strings": ["a", "b"]}, "expected one text"),
-    ],
-)
-def test_generate_refuses_what_is_not_greedy_decoding(
-    model: WritingModel, arguments: dict[str, object], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        model.generate(**model.encode(["the shop"]), **arguments)
+def test_generate_refuses_what_is_not_greedy_decoding(model: WritingModel) -> None:
+    for name, value in (("do_sample", True), ("num_beams", 4), ("repetition_penalty", 1.3), ("max_new_tokenz", 3)):
+        with pytest.raises(UsageError, match=name):
+            model.generate(**model.encode(["the shop"]), **{name: value})
+    with pytest.raises(UsageError, match="expected one text"):
+        model.generate(**model.encode(["the shop"]), stop_strings=["a", "b"])
     with pytest.raises(UsageError, match="input_ids of shape"):
         model.generate(max_new_tokens=3)
 
