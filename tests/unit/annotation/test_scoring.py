@@ -50,10 +50,8 @@ REPEATS = "A ball is a round object."
         (["", " \n", "a sphere"], None, None, ScoredCall(result_rank=2, result="a sphere")),
         ([REPEATS, "a [round]\nthing"], None, OWN, ScoredCall(result_rank=1, result="a (round) thing")),
         ([REPEATS], None, None, ScoredCall(result_rank=0, result=REPEATS)),
-        ([REPEATS, ""], None, OWN, ScoredCall(reason=REPEATS_DOCUMENT_TEXT)),
-        ([f"[{REPEATS}]"], None, OWN, ScoredCall(reason=REPEATS_DOCUMENT_TEXT)),  # as it would be written
+        ([f"[{REPEATS}]", ""], None, OWN, ScoredCall(reason=REPEATS_DOCUMENT_TEXT)),  # as it would be written
         ([" "], None, OWN, ScoredCall(reason=EMPTY_RESULT)),
-        ([], None, None, ScoredCall(reason=EMPTY_RESULT)),
         (None, None, OWN, ScoredCall(reason=NOT_EXECUTED)),
         (["a sphere"], "timed_out", OWN, ScoredCall(reason="timed_out")),
     ],

@@ -29,8 +29,6 @@ PROMPT = AnnotationPrompt(
     "Input: {text}\nOutput:\n",
 )
 TEXT = "The shop had 520 shirts. In April it sold 187 of them, so it has 333 left, or 64 %."
-
-
 LONG_TEXT = " ".join(f"Shop {number} sold {number * 7} shirts." for number in range(60))
 
 

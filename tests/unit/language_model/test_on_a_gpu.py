@@ -142,12 +142,6 @@ def test_a_decode_step_reads_from_the_device_once(folder: Path) -> None:
     assert set(steps) == {1}
 
 
-def test_an_older_gpu_has_no_kernel_for_sequences_of_any_lengths(tiny_model_dir: Path) -> None:
-    with device_twin(capability=(7, 5)) as counts:  # a T4
-        Engine.of(tiny_model_dir, "float16", "cuda")
-    assert counts.variable_length_calls == 0
-
-
 def test_the_twin_refuses_and_counts_what_a_gpu_does() -> None:
     with device_twin() as counts:
         there, here = torch.arange(6.0, device="cuda"), torch.arange(6)

@@ -73,10 +73,7 @@ def test_a_model_that_finds_every_token_equally_likely_has_losses_that_are_worke
 
 
 def test_a_marker_of_several_tokens_is_disabled_only_behind_its_first_ones() -> None:
-    for marker, ids, at, could in (
-        ((5, 9), (1, 5, 9), 2, True),
-        ((5, 9), (1, 6, 9), 2, False),
-        ((5, 9), (9,), 0, False),
-        ((9,), (1,), 0, True),
-    ):
-        assert _call_could_start(marker, ids, at) is could
+    assert _call_could_start((5, 9), (1, 5, 9), 2)
+    assert not _call_could_start((5, 9), (1, 6, 9), 2)
+    assert not _call_could_start((5, 9), (9,), 0)
+    assert _call_could_start((9,), (1,), 0)

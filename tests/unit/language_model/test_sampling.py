@@ -18,7 +18,7 @@ from tests.unit.language_model.conftest import (
     sample_calls,
 )
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import LanguageModel, sampling
+from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network
@@ -172,23 +172,3 @@ def test_equal_samples_of_a_position_are_one_row(subject: Subject) -> None:
     distinct = sum(len({sample.text for sample in samples}) for text in together for samples in text)
     rows = max(sequences * tokens for sequences, tokens in passes)  # filled up to a multiple of `ROW_MULTIPLE`
     assert positions <= rows < distinct + ROW_MULTIPLE < 6 * positions
-
-
-def test_where_memory_is_short_while_tokens_are_drawn_the_rows_are_halved_and_the_draws_are_the_same(
-    subject: Subject, positions: list[CallPosition], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = sample(subject.engine, positions, top_p=0.9)
-    seen: list[int] = []
-    plain = sampling.cumulative_probabilities
-
-    def short(log_probs: torch.Tensor, *rest: Any) -> torch.Tensor:
-        seen.append(len(log_probs))
-        if len(log_probs) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return plain(log_probs, *rest)
-
-    monkeypatch.setattr(sampling, "cumulative_probabilities", short)
-    monkeypatch.setattr(subject.model, "memory", DeviceMemory(subject.model.network))  # whose budgets shrink
-    assert sample(subject.engine, positions, top_p=0.9) == expected
-    assert max(seen) > 2
-    assert 2 in seen

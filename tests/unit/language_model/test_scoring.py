@@ -20,7 +20,6 @@ from tests.unit.language_model.conftest import (
     passes_over,
     score_calls,
 )
-from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel, model, scoring
 from toolformer_ops.language_model.memory import DeviceMemory
@@ -98,28 +97,6 @@ def test_a_text_has_the_same_bits_in_any_company(
     assert engine.losses_with_result(texts, number_format=dtype) == alone
     monkeypatch.setattr(scoring, "PASSES_AT_ONCE", 7)
     assert engine.score_texts(texts, prune_below=0.05) == together
-
-
-def test_tokens_with_which_sequences_begin_are_read_once(subject: Subject) -> None:
-    call = Call("Calculator", "520 - 187 + 12 * 40 / 7 - 1000")
-    calls = [PlacedCall(12, call, f"{number} shirts") for number in range(8)]
-    with passes_over(subject.model.network) as passes_alone:
-        alone = [losses_with_result(subject.engine, TEXT, [call])[0] for call in calls]
-    with passes_over(subject.model.network) as passes:
-        together = losses_with_result(subject.engine, TEXT, calls)
-    read, apart = (sum(sequences * tokens for sequences, tokens in some) for some in (passes, passes_alone))
-    shared = len(subject.engine.tokenize(calls[0].without_result)) - 2
-    assert read <= apart - (len(calls) - 1) * shared + 16
-    assert together == alone, "bit for bit"
-
-
-def test_equal_prefixes_of_a_text_are_one_pass(subject: Subject) -> None:
-    today = [PlacedCall(token, Call("Calendar", ""), "Today is Monday.") for token in (1, 5, 9, 14)]
-    with passes_over(subject.model.network) as passes:
-        score_calls(subject.engine, TEXT, today)
-    with passes_over(subject.model.network) as passes_of_the_last:
-        score_calls(subject.engine, TEXT, today[-1:])
-    assert passes == passes_of_the_last, "no call, the call, the call with its result"
 
 
 def test_a_position_outside_the_text_is_refused(subject: Subject) -> None:
@@ -284,21 +261,6 @@ class Loads:
 
     def score(self, **asked: Any) -> list[CallLosses]:
         return score_calls(self.engine, TEXT, many_calls(), **asked)
-
-
-def test_with_room_float32_weights_are_loaded_once_and_kept_beside_the_others(
-    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loads = Loads(tiny_model_dir, monkeypatch, has_room=True)
-    unverified = loads.score(verify="off")
-    assert loads.formats == []
-    auto = loads.score(verify="auto")
-    assert loads.score(verify="on") == auto
-    assert loads.score(verify="off") == unverified
-    assert loads.formats == ["float32"]
-    marked = [losses.within_rounding for losses in unverified]
-    assert marked == [losses.number_format == "float32" for losses in auto]
-    assert any(marked)
 
 
 def test_without_room_auto_verifies_nothing_and_marks_what_rounding_may_decide(
