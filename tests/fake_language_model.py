@@ -103,8 +103,9 @@ class FakeLanguageModel:
         )
 
     def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
+        asked = Call("Calculator", "")
         return [
-            [self._exact_losses(text, PlacedCall(token, Call("Calculator", ""), "")).without_call for token in tokens]
+            [self._exact_losses(text, PlacedCall(token, asked, "")).without_call for token in tokens]
             for text, tokens in texts
         ]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any, NoReturn
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -100,11 +101,6 @@ def test_a_text_is_cut_at_the_end_of_a_paragraph_or_else_of_a_line_a_sentence_or
     assert [text[start:end] for start, end in found] == pieces
 
 
-def test_a_piece_of_white_space_behind_the_start_of_a_text_ends_where_it_was_cut() -> None:
-    text = "before " + " " * 20 + "word"
-    assert cut(text, (7, len(text)), 10) == [(7, 15), (27, 31)]
-
-
 @settings(derandomize=True, deadline=None, max_examples=50)
 @given(
     st.lists(st.sampled_from(["x", "word ", "é\n", "  ", "\n\n", "End. ", "x" * 30]), max_size=60).map("".join),
@@ -189,28 +185,14 @@ def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sample
     assert len(unpruned.samples) == 2
 
 
-def test_what_a_run_chooses_is_what_the_model_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-    for name in ("find_positions", "start_sampling"):
-        plain = getattr(FakeLanguageModel, name)
-        monkeypatch.setattr(
-            FakeLanguageModel,
-            name,
-            lambda *given, plain=plain, **numbers: asked.append(numbers) or plain(*given, **numbers),
-        )
+def test_what_a_run_chooses_is_what_the_model_is_asked_for() -> None:
+    model = FakeLanguageModel()
+    wrapped: Any = mock.Mock(wraps=model)
     sampling = {"max_call_tokens": 17, "temperature": 0.8, "top_p": 0.9, "samples_per_position": 4}
-    sampled(FakeLanguageModel(), ["one two"], max_positions=3, sampling_threshold=0.05, **sampling)
-    assert asked == [
-        {
-            "samples": 4,
-            "max_new_tokens": 17,
-            "call_start": " [",
-            "temperature": 0.8,
-            "top_p": 0.9,
-            "until_arrow": False,
-        },
-        {"at_most": 3, "threshold": 0.05, "allowed": None},
-    ]
+    sampled(wrapped, ["one two"], max_positions=3, sampling_threshold=0.05, prune_below=0.0, **sampling)
+    of_sampling = {"samples": 4, "max_new_tokens": 17, "temperature": 0.8, "top_p": 0.9, "until_arrow": False}
+    wrapped.start_sampling.assert_called_once_with(PROMPT, call_start=" [", **of_sampling)
+    wrapped.find_positions.assert_called_once_with(PROMPT, ["one two"], at_most=3, threshold=0.05, allowed=None)
 
 
 def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled() -> None:
