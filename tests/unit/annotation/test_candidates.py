@@ -253,21 +253,6 @@ def test_what_is_given_of_a_call_ends_where_its_input_starts() -> None:
     assert given_call_start(CALENDAR, "tool_name") == " [Calendar()"
 
 
-def test_a_paragraph_has_its_candidates_and_its_counts() -> None:
-    document = Document.of("Skip this. There were 2 cats and 3 dogs.")
-    paragraph = Paragraph(document, 1, 11, len(document.text))
-    model: Any = FakeLanguageModel(("Calculator(2 + 3)", "Calculator(2 * 3)"), sure_words=frozenset({"3"}))
-    [found] = sample_paragraphs(model, CALCULATOR, choices(max_positions=3, samples_per_position=3), [paragraph])
-    assert model.seen == ["There were 2 cats and 3 dogs."]
-    two = [("Calculator(2 + 3)", 2), ("Calculator(2 * 3)", 1)]
-    assert [(item.position.token, str(item.call), item.sample_count) for item in found.candidates] == [
-        (token, *call) for token in (4, 6) for call in two
-    ]
-    assert [item.token for item in found.pruned] == [5]
-    of_positions = {"paragraphs": 1, "positions": 3, "positions_pruned_below": 1}
-    assert found.counts == {**of_positions, "samples": 6, "candidates": 4, "duplicates_merged": 2}
-
-
 def test_whether_an_input_is_only_after_the_call_is_asked_of_the_paragraph_that_the_call_is_in() -> None:
     first, second = "Nothing at all had happened here in 2019. ", "Then 3 men and 4 women came, and 3 of the 4 stayed."
     document = Document.of(first + second)

@@ -2,6 +2,7 @@
 
 import datetime
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
-from toolformer_ops.errors import ModelError, ToolError, UsageError
+from toolformer_ops.errors import InfrastructureError, ModelError, ToolError, UsageError
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput
 
@@ -209,11 +210,20 @@ def test_random_texts_have_brackets_as_greedy_decoding_writes_them_and_none_wher
             assert not any("[" in text.text for text in written(runs, **disabled))
 
 
-@pytest.mark.parametrize(("hangs", "reason"), [(True, "timed_out"), (False, "tool_error")])
-def test_a_tool_that_takes_too_long_or_raises_leaves_no_bracket(decoder: Decoder, hangs: bool, reason: str) -> None:
-    decoder.calculator.hangs = hangs
-    decoder.calculator.answers = lambda _: 1 / 0  # type: ignore[assignment, return-value]
-    text = decoder.write(PLAIN, CALL, tools=decoder.tools(time_limit=0.05 if hangs else 60.0))
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "timed_out"),
+        (ZeroDivisionError(), "tool_error"),
+        (InfrastructureError("no answer"), "tool_not_available"),
+    ],
+)
+def test_a_tool_that_takes_too_long_or_raises_leaves_no_bracket(
+    decoder: Decoder, error: Exception | None, reason: str
+) -> None:
+    decoder.calculator.hangs = error is None
+    decoder.calculator.answers = mock.Mock(side_effect=error)
+    text = decoder.write(PLAIN, CALL, tools=decoder.tools(time_limit=60.0 if error else 0.05))
     assert (text.token_ids, [call.reason for call in text.calls]) == (ids(PLAIN), [reason])
 
 

@@ -1,6 +1,5 @@
 """A real network decodes with tools: with its cache as without, in batches as alone, by `write` as by `generate`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -10,14 +9,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from tests.tiny_models import SHAPES
-from tests.unit.decoding.scripted import HeldTokens
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import GeneratedSequences, WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.decoding.together import Together
 from toolformer_ops.errors import ModelError, ToolError, UsageError
-from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.columns import CachedPrompt
 
 SETTINGS = Settings(_env_file=None)  # type: ignore[call-arg]
 PROMPTS = (
@@ -32,43 +27,6 @@ PROMPTS = (
 @pytest.fixture(scope="module")
 def model(writing_model_dir: Path) -> WritingModel:
     return WritingModel.load(SETTINGS, str(writing_model_dir), tools=("Calculator", "Calendar"))
-
-
-class Uncached:
-    """A network without any cache: every step computes the whole text from its first token."""
-
-    def __init__(self, model: CausalModel) -> None:
-        self._model = model
-        self.window_tokens = model.window_tokens
-
-    def new_cache(self) -> HeldTokens:
-        return HeldTokens(self._logits)
-
-    def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt:
-        return CachedPrompt(ids)
-
-    def log_probabilities(self, hidden: Tensor) -> Tensor:
-        return hidden.log_softmax(-1)
-
-    def _logits(self, sequences: Sequence[Sequence[int]]) -> Tensor:
-        with torch.inference_mode():
-            return torch.stack(
-                [self._model.network(input_ids=torch.tensor([list(ids)])).logits[0, -1].float() for ids in sequences]
-            )
-
-
-def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> None:
-    decoding = DecodingSettings(max_new_tokens=24, call_start_rank=3, calls_per_input=2)
-    prompts = [Prompt(text) for text in PROMPTS]
-    cached = model.write(prompts, decoding)
-    words = model._tokenization
-    encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
-    uncached = Together(Uncached(model._model), words, model._tools)
-    expected = uncached.write(prompts, encoded, decoding)
-    assert [text.token_ids for text in cached] == [text.token_ids for text in expected]
-    woven = [(call, text.text) for text in cached for call in text.calls if call.result is not None]
-    assert woven
-    assert all(f"[{call.tool}({call.input}) -> {call.result}]" in text for call, text in woven)
 
 
 def test_a_shared_head_changes_no_text(model: WritingModel) -> None:

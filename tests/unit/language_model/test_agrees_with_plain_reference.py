@@ -20,12 +20,6 @@ from toolformer_ops.records import PlacedCall
 FIRST_WORD_OF_OTHER_TOKENS = "participants passed the test, so 29 % did."
 """`participants` is three tokens at the start of a text and one behind a space."""
 
-# Public domain: a US government post on digital.gov.
-REAL_TEXT = (
-    "We believe A/B testing is the core to a continuous optimization strategy for delivering the best customer experiences by "
-    "iteratively improving customer interactions.\nTo join, send an email by 5 p.m. on March 12, 2019."
-)
-
 
 @pytest.mark.parametrize("text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"])
 def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subject: Subject, text: str) -> None:
@@ -47,16 +41,6 @@ def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Su
                 reference.sample(PROMPT.template, TEXT, position, number, seed_key="7", **settings)
                 for number in range(3)
             ]
-
-
-def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subject) -> None:
-    engine, reference = smollm2.engine, smollm2.reference
-    [position] = find_all(engine, REAL_TEXT, at_most=1)[0]
-    expected = reference.probability(PROMPT.template, REAL_TEXT, position.token)
-    assert position.probability == pytest.approx(expected, rel=1e-3)
-    settings = {"call_start": " [Calculator(", "max_new_tokens": 4, "temperature": 1.0}
-    [[[sample]]] = sample_calls(engine, [TextToSample(REAL_TEXT, [position], "3")], samples=1, **settings)
-    assert sample == reference.sample(PROMPT.template, REAL_TEXT, position, 0, seed_key="3", **settings)
 
 
 SUMS = (

@@ -11,11 +11,7 @@ from tests.unit.language_model.conftest import (
     PROMPT,
     TEXT,
     Subject,
-    TextToSample,
-    calculator,
     find_all,
-    sample_calls,
-    score_calls,
 )
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.context import ContextBuilder, best_positions
@@ -98,15 +94,10 @@ def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window
     assert inside.probability == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_long_text_says_once_a_minute_how_far_its_positions_samples_and_losses_are(
-    long_subject: Subject, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seconds = itertools.count(step=7.0)  # each layer takes 7 s
-    monkeypatch.setattr(long_subject.model, "pulse", Pulse(lambda: next(seconds)))
+def test_a_long_computation_says_once_a_minute_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    seconds = itertools.count(step=10.0)
+    pulse = Pulse(lambda: next(seconds))
     with caplog.at_level("INFO"):
-        [positions] = find_all(long_subject.engine, LONG_TEXT, at_most=9)
-        sample_calls(long_subject.engine, [TextToSample(LONG_TEXT, positions, "seed")], samples=2, max_new_tokens=4)
-        score_calls(long_subject.engine, LONG_TEXT, [calculator(one.token) for one in positions])
-    assert len(caplog.messages) > 5
-    for what in ("windows read for positions", "samples ended", "sequences read"):
-        assert what in caplog.text
+        for done in range(1, 12):
+            pulse("samples ended", done, 11)
+    assert caplog.messages == ["at work: 5 of 11 samples ended", "at work: 10 of 11 samples ended"]

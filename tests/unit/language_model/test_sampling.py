@@ -22,7 +22,6 @@ from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network
-from toolformer_ops.language_model.packing import ROW_MULTIPLE
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import CallPosition, SampledContinuation
 
@@ -161,14 +160,3 @@ def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject) -> None
         assert sample_calls(engine, texts) == together
     of_finding, with_contexts, without = (sum(map(math.prod, passes)) for passes in (finding, kept, forgotten))
     assert without - with_contexts == of_finding > 0
-
-
-def test_equal_samples_of_a_position_are_one_row(subject: Subject) -> None:
-    """At a low temperature nearly all samples are equal: a pass then has hardly more rows than there are positions."""
-    texts = to_sample(subject.engine)[:2]
-    with passes_over(subject.model.network) as passes:  # the texts' contexts are kept: each pass is one token a row
-        together = sample_calls(subject.engine, texts, temperature=0.01, samples=6)
-    positions = sum(len(text.positions) for text in texts)
-    distinct = sum(len({sample.text for sample in samples}) for text in together for samples in text)
-    rows = max(sequences * tokens for sequences, tokens in passes)  # filled up to a multiple of `ROW_MULTIPLE`
-    assert positions <= rows < distinct + ROW_MULTIPLE < 6 * positions

@@ -8,10 +8,7 @@ DOCUMENT = (
     "The Flodden Window in Middleton is said to be the oldest war memorial in the United Kingdom. Sir Richard Assheton of "
     "Middleton, who built the church, was granted a knighthood for his part in the battle."
 )
-
-
 OWN = "The Flodden Window in Middleton is said to be the oldest war memorial in the United Kingdom."
-FOREIGN = "Flodden was fought in Northumberland on a wet day in autumn between two armies of much the same size."
 EIGHT_WORDS = "the oldest war memorial in the United Kingdom"
 SHORT = f"{DOCUMENT} A ball is a round object. Yes, it was."
 
@@ -19,10 +16,8 @@ SHORT = f"{DOCUMENT} A ball is a round object. Yes, it was."
 @pytest.mark.parametrize(
     ("result", "document", "is_repeated"),
     [
-        (OWN, DOCUMENT, True),
         # A heading in front, other case and other punctuation make no difference.
         (f"Flodden Window > {OWN.lower().replace('window', 'window,').replace('war m', 'WAR-M')}", DOCUMENT, True),
-        (f"{FOREIGN} {OWN} {FOREIGN}", DOCUMENT, True),  # one sentence in three
         (
             "Battle of Flodden > Commemoration > The stained-glass Flodden Window in Middleton Parish Church was constructed by "
             "Sir Richard Assheton in memory of the Battle of Flodden and the archers from Middleton who fought in it.",
