@@ -144,6 +144,7 @@ NAN = math.nan
         (UNKNOWN, True, (2.75, 1.0, 1.0), [(1, True, PRUNED, 2.75, 0.25, 0.0, None)], [1]),
         # No number, no reduction; and it is measured against nothing.
         (SMALL, True, (NAN, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None)], [1]),
+        (SMALL, True, (math.inf, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None)], [1]),
         (SMALL, True, (1.0, NAN, 2.0), [
             (1, True, None, 1.0, 2.0, -1.75, 1.0), (2, False, NOT_FINITE, None, None, None, None),
             (3, False, None, 2.0, 1.0, None, None)], [1, 2, 3],
