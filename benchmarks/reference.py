@@ -4,7 +4,7 @@ Shares no code with the engine but the records, and with it only the random numb
 time, the whole of it for each token, without cache, batch or padding. The benchmarks read positions in one pass with all logits,
 and sample position by position: prompt and prefix repeated once a sample, then token by token over the model's own cache, as
 `generate(num_return_sequences=m)` does, until every sample holds "]". Nothing is shared between calls, positions or texts.
-Texts must fit into the model's window. `ContinuedReference` is for tests with a model of real size.
+Texts must fit into the model's window.
 """
 
 import functools
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
@@ -221,39 +221,3 @@ def border_distance(cumulative: Tensor, at: float, drawn: int) -> float:
     total, upper = float(cumulative[-1]), float(cumulative[drawn])
     lower = float(cumulative[drawn - 1]) if drawn else 0.0
     return min(at - lower if lower > 0 else total, upper - at if upper < total else total) / total
-
-
-class ContinuedReference(PlainReference):
-    """Reads a sequence from where it differs from the last one, and keeps the logits of what both share.
-
-    The log probabilities of a scored sequence are kept too: the calls of a text share most of theirs.
-    """
-
-    def __init__(self, folder: Path, start_ids: Sequence[int]) -> None:
-        super().__init__(folder, start_ids)
-        self.read: list[int] = []
-        self.cache = DynamicCache()
-        self.rows = torch.empty(0)
-        self.scored: dict[tuple[int, ...], Tensor] = {}
-
-    def log_probabilities(self, ids: tuple[int, ...]) -> Tensor:
-        """(tokens, vocabulary) float32."""
-        if ids not in self.scored:
-            self.scored[ids] = super().log_probabilities(ids)
-        return self.scored[ids]
-
-    @torch.no_grad()
-    def logits(self, ids: Sequence[int]) -> Tensor:
-        """(tokens, vocabulary) float32."""
-        shared = 0
-        while shared < min(len(self.read), len(ids) - 1) and self.read[shared] == ids[shared]:
-            shared += 1
-        if shared:
-            self.cache.crop(shared - len(self.read))
-        else:
-            self.cache = DynamicCache()
-        new = torch.tensor([list(ids[shared:])])
-        found = self.network(input_ids=new, past_key_values=self.cache, use_cache=True).logits[0].float()
-        self.rows = torch.cat([self.rows[:shared], found]) if shared else found
-        self.read = list(ids)
-        return self.rows

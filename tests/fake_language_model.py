@@ -18,8 +18,6 @@ from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, Sampled
 FULL_CONTEXT = 1.75
 """The loss without a call given the whole text, where a context window is asked for."""
 UNFINISHED = "Calculator(1 + 1) and so on without an end"
-
-
 TOKENS = (' "a"', "\\", "\n", "é", " NULL")
 """The tokens behind every call."""
 
@@ -61,13 +59,11 @@ class FakeLanguageModel:
     """Words that it expects anyway: without a call their loss is 0.25 nats, so that no call can save more."""
     seen: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
-    """Texts that a sampler took in."""
+    """Texts that a sampler took in, and what the random numbers of each are made from."""
     seed_keys: list[str] = field(default_factory=list)
-    """What the random numbers of each of them are made from."""
     context_tokens: list[int | None] = field(default_factory=list)
     """The context window of each `score_calls`."""
     loads: int = 0
-    """How often a stage has loaded it."""
 
     def load(self, *_: object) -> "FakeLanguageModel":
         """In place of `runs.models.load_run_model`."""
@@ -107,8 +103,9 @@ class FakeLanguageModel:
         )
 
     def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
+        asked = Call("Calculator", "")
         return [
-            [self._exact_losses(text, PlacedCall(token, Call("Calculator", ""), "")).without_call for token in tokens]
+            [self._exact_losses(text, PlacedCall(token, asked, "")).without_call for token in tokens]
             for text, tokens in texts
         ]
 
@@ -145,9 +142,8 @@ class FakeLanguageModel:
 
     def _pruned(self, losses: CallLosses, prune_below: float) -> CallLosses:
         without_result = replace(losses, without_result=None)
-        nothing = replace(without_result, with_result=None)
-        proofs = (known for known in (nothing, without_result) if self.surely_below(known.reduction_bound, prune_below))
-        return next(proofs, losses)
+        proofs = (replace(without_result, with_result=None), without_result)
+        return next((one for one in proofs if self.surely_below(one.reduction_bound, prune_below)), losses)
 
     def _exact_losses(self, text: str, call: PlacedCall) -> CallLosses:
         if "nan" in text:
@@ -160,18 +156,9 @@ class FakeLanguageModel:
 
 def with_terms(losses: CallLosses) -> CallLosses:
     """The losses with log probabilities that they are the weighted sums of: five equal ones each."""
-
-    def line(loss: float | None) -> tuple[float, ...] | None:
-        return None if loss is None else (-loss,) * 5
-
-    terms = TokenLogProbabilities(
-        without_call=(-losses.without_call,) * 5,
-        without_result=line(losses.without_result),
-        with_result=line(losses.with_result),
-        without_call_full_context=line(losses.without_call_full_context),
-        tokens=TOKENS,
-    )
-    return replace(losses, token_log_probabilities=terms)
+    names = ("without_call", "without_result", "with_result", "without_call_full_context")
+    lines: dict[str, Any] = {name: None if (loss := getattr(losses, name)) is None else (-loss,) * 5 for name in names}
+    return replace(losses, token_log_probabilities=TokenLogProbabilities(**lines, tokens=TOKENS))
 
 
 UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]

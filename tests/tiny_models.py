@@ -96,16 +96,10 @@ GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 1024}
 _SHAPES: dict[str, tuple[str, str | None, dict[str, int]]] = {
     "llama": ("LlamaConfig", "<s>", GROUPED),
     "gpt2": ("GPT2Config", None, GPT),  # learned positions
-    "gptj": (
-        "GPTJConfig",
-        None,
-        GPT | {"rotary_dim": 4},
-    ),  # attention and MLP in parallel, rotary on a part of each head
-    "gemma": (
-        "Gemma2Config",
-        "<bos>",
-        WINDOWED | {"query_pre_attn_scalar": 8},
-    ),  # a window in one layer, soft-capped logits
+    # Attention and MLP in parallel, rotary on a part of each head.
+    "gptj": ("GPTJConfig", None, GPT | {"rotary_dim": 4}),
+    # A window in one layer, soft-capped logits.
+    "gemma": ("Gemma2Config", "<bos>", WINDOWED | {"query_pre_attn_scalar": 8}),
     "mistral": ("MistralConfig", "<s>", WINDOWED),  # every layer has the window
     # Positions are read from the attention mask (ALiBi), so that branches cannot share a cache.
     "bloom": ("BloomConfig", None, {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
@@ -113,7 +107,7 @@ _SHAPES: dict[str, tuple[str, str | None, dict[str, int]]] = {
 """The configuration's class, the start token that the tokenizer's own post-processing puts there, and the numbers."""
 
 
-def save_tiny(shape: str, folder: Path, **changes: Any) -> Path:
+def save_tiny(shape: str, folder: Path, scale: float = 10.0, **changes: Any) -> Path:
     """A model of a shape's name; `changes` are fields of its configuration."""
     import transformers
 
@@ -122,7 +116,7 @@ def save_tiny(shape: str, folder: Path, **changes: Any) -> Path:
     if shape == "bloom":  # whose configuration has no limit
         tokenizer.model_max_length = 1024
     config = getattr(transformers, kind)(**numbers | token_ids(tokenizer) | changes)
-    return save_tiny_model(folder, config, tokenizer, seed=list(_SHAPES).index(shape))
+    return save_tiny_model(folder, config, tokenizer, seed=list(_SHAPES).index(shape), scale=scale)
 
 
 def save_tiny_llama(folder: Path, *, positions: int = 1024, **more: Any) -> Path:

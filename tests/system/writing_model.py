@@ -32,8 +32,8 @@ def lessons(count: int, seed: int = 0, *, results: bool = False) -> list[str]:
     return texts
 
 
-def save_model_that_writes_calls(folder: Path, *, results: bool = False, sentence: str = "") -> Path:
-    """Train the tiny Llama shape on `lessons` and write its folder; where there is a `sentence`, it is each fourth lesson."""
+def save_model_that_writes_calls(folder: Path, *, results: bool = False) -> Path:
+    """Train the tiny Llama shape on `lessons` and write its folder."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -47,8 +47,6 @@ def save_model_that_writes_calls(folder: Path, *, results: bool = False, sentenc
                 parameter.div_(10.0)  # random models are scaled up for other tests; this one is to learn
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     texts = lessons(LESSONS, results=results)
-    if sentence:
-        texts[::4] = [sentence] * len(texts[::4])
     for step in range(STEPS):
         start = step * BATCH % LESSONS
         batch = tokenizer(texts[start : start + BATCH], return_tensors="pt", padding=True)

@@ -1,10 +1,12 @@
 """From a document to candidate calls, with a scripted model and the real calculator and calendar."""
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Any, NoReturn
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from toolformer_ops.annotation.candidates import (
     CHARACTERS_TOGETHER,
     HOLDS_CALL_MARKUP,
     LONGER_THAN_LIMIT,
+    LostSample,
     SampledText,
     candidates_at,
     cut,
@@ -45,14 +48,9 @@ def choices(**changed: Any) -> ToolSamplingChoices:
 
 def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[SampledText]:
     ticks = itertools.count()
-    return sample_texts(
-        model,  # type: ignore[arg-type] - what of it is used
-        PROMPT,
-        " [",
-        choices(**changed),
-        [(text, text) for text in texts],
-        clock=lambda: float(next(ticks)),
-    )
+    keyed = [(text, text) for text in texts]
+    engine: Any = model
+    return sample_texts(engine, PROMPT, " [", choices(**changed), keyed, clock=lambda: float(next(ticks)))
 
 
 class TellingTool(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
@@ -72,18 +70,13 @@ class TellingTool(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
         return super().effective_input(call_input, document)
 
 
-@pytest.mark.parametrize(
-    ("text", "refused"),
-    [(f"Sums: [Calculator(1 + 1) -> 3] {SUM}", HOLDS_CALL_MARKUP), (SUM, None)],
-)
-def test_a_document_with_call_markup_is_refused_whole_and_other_filters_decide_by_themselves(
-    text: str, refused: str | None
-) -> None:
-    document = Document.of(text)
-    [decision] = filter_document(CALCULATOR, document, FilterChoices())
-    assert (decision.kept, decision.start_char, decision.end_char) == (refused is None, 0, len(text))
-    assert (decision.reason == HOLDS_CALL_MARKUP) == (refused is not None)
-    assert [item.text for item in kept_paragraphs(document, [decision])] == ([] if refused else [text])
+def test_a_document_with_call_markup_is_refused_whole_and_other_filters_decide_by_themselves() -> None:
+    for text, is_refused in ((f"Sums: [Calculator(1 + 1) -> 3] {SUM}", True), (SUM, False)):
+        document = Document.of(text)
+        [decision] = filter_document(CALCULATOR, document, FilterChoices())
+        assert (decision.kept, decision.start_char, decision.end_char) == (not is_refused, 0, len(text))
+        assert (decision.reason == HOLDS_CALL_MARKUP) == is_refused
+        assert [item.text for item in kept_paragraphs(document, [decision])] == ([] if is_refused else [text])
 
 
 PROSE = "One two three. Four five six.\nSeven eight.\n \nNine ten eleven twelve, and thirteen is the last of them."
@@ -93,7 +86,6 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
 @pytest.mark.parametrize(
     ("text", "most", "unbroken", "pieces"),
     [
-        (PROSE, 200, (), [PROSE]),
         (PROSE, len(PROSE), (), [PROSE]),
         ("ab cd\nef gh", 5, (), ["ab cd", "ef gh"]),  # at a line that ends exactly there
         (PROSE, 80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
@@ -107,11 +99,6 @@ def test_a_text_is_cut_at_the_end_of_a_paragraph_or_else_of_a_line_a_sentence_or
 ) -> None:
     found = cut(text, (0, len(text)), most, unbroken)
     assert [text[start:end] for start, end in found] == pieces
-
-
-def test_a_piece_of_white_space_behind_the_start_of_a_text_ends_where_it_was_cut() -> None:
-    text = "before " + " " * 20 + "word"
-    assert cut(text, (7, len(text)), 10) == [(7, 15), (27, 31)]
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)
@@ -139,36 +126,27 @@ def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit_or_br
 
 def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep_their_numbers() -> None:
     long = "Seven words of a long first line."
-    lines = [long + " " + long, "not kept, though it is too long to be annotated", "short", long + " " + long]
+    lines = [f"{long} {long}", "not kept, though it is too long to be annotated", "short", f"{long} {long}"]
     document = Document.of("\n".join(lines))
-    starts = [document.text.index(lines[0]), *(document.text.index(f"\n{line}") for line in lines[1:3])]
-    starts.append(document.text.rindex(f"\n{lines[3]}"))
-    spans = zip(starts, [*starts[1:], len(document.text)], strict=True)
+    ends = list(itertools.accumulate(len(line) + 1 for line in lines))
     decisions = [
-        FilterDecision(kept=number != 1, reason="of a line", paragraph=number, start_char=start, end_char=end)
-        for number, (start, end) in enumerate(spans)
+        FilterDecision(kept=number != 1, reason="of a line", paragraph=number, start_char=start, end_char=end - 1)
+        for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
     ]
 
-    def found(decided: Sequence[FilterDecision] = decisions, **chosen: Any) -> list[tuple[int, bool, str]]:
-        made = filter_document(TellingTool(decided), document, FilterChoices(**chosen))
-        return [(one.paragraph, one.kept, document.text[one.start_char : one.end_char].strip()) for one in made]
+    def found(**chosen: Any) -> list[tuple[int, bool, str, str]]:
+        made = filter_document(TellingTool(decisions), document, FilterChoices(**chosen))
+        return [(one.paragraph, one.kept, one.reason, document.text[one.start_char : one.end_char]) for one in made]
 
-    whole = [(number, number != 1, line) for number, line in enumerate(lines)]
+    whole = [(number, number != 1, "of a line", line) for number, line in enumerate(lines)]
     assert found() == found(max_text_tokens=0) == found(max_text_tokens=0, long_texts="leave_out") == whole
-    assert found([]) == []  # a filter that says nothing keeps nothing
-    assert found(max_text_tokens=10) == [
-        (0, True, long),
-        (4, True, long),
-        *whole[1:3],
-        (3, True, long),
-        (5, True, long),
-    ]
-    left_out = FilterChoices(max_text_tokens=10, long_texts="leave_out")
-    of_lines = filter_document(TellingTool(decisions), document, left_out)
-    assert [(one.paragraph, one.kept) for one in of_lines] == [(0, False), (1, False), (2, True), (3, False)]
-    assert [one.reason for one in of_lines] == [LONGER_THAN_LIMIT, "of a line", "of a line", LONGER_THAN_LIMIT]
-    exactly = [FilterDecision(kept=True, reason="of a line", start_char=0, end_char=40)]  # ten tokens
-    assert filter_document(TellingTool(exactly), document, left_out) == exactly
+    piece = (True, "of a line", long)
+    assert found(max_text_tokens=10) == [(0, *piece), (4, *piece), *whole[1:3], (3, *piece), (5, *piece)]
+    left_out = [(number, False, LONGER_THAN_LIMIT, lines[number]) for number in (0, 3)]
+    assert found(max_text_tokens=10, long_texts="leave_out") == [left_out[0], *whole[1:3], left_out[1]]
+    choices = FilterChoices(max_text_tokens=10, long_texts="leave_out")
+    for decided in ([], [FilterDecision(kept=True, reason="of a line", start_char=0, end_char=40)]):  # exactly ten
+        assert filter_document(TellingTool(decided), document, choices) == decided
 
 
 def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
@@ -207,28 +185,14 @@ def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sample
     assert len(unpruned.samples) == 2
 
 
-def test_what_a_run_chooses_is_what_the_model_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-    for name in ("find_positions", "start_sampling"):
-        plain = getattr(FakeLanguageModel, name)
-        monkeypatch.setattr(
-            FakeLanguageModel,
-            name,
-            lambda *given, plain=plain, **numbers: asked.append(numbers) or plain(*given, **numbers),
-        )
+def test_what_a_run_chooses_is_what_the_model_is_asked_for() -> None:
+    model = FakeLanguageModel()
+    wrapped: Any = mock.Mock(wraps=model)
     sampling = {"max_call_tokens": 17, "temperature": 0.8, "top_p": 0.9, "samples_per_position": 4}
-    sampled(FakeLanguageModel(), ["one two"], max_positions=3, sampling_threshold=0.05, **sampling)
-    assert asked == [
-        {
-            "samples": 4,
-            "max_new_tokens": 17,
-            "call_start": " [",
-            "temperature": 0.8,
-            "top_p": 0.9,
-            "until_arrow": False,
-        },
-        {"at_most": 3, "threshold": 0.05, "allowed": None},
-    ]
+    sampled(wrapped, ["one two"], max_positions=3, sampling_threshold=0.05, prune_below=0.0, **sampling)
+    of_sampling = {"samples": 4, "max_new_tokens": 17, "temperature": 0.8, "top_p": 0.9, "until_arrow": False}
+    wrapped.start_sampling.assert_called_once_with(PROMPT, call_start=" [", **of_sampling)
+    wrapped.find_positions.assert_called_once_with(PROMPT, ["one two"], at_most=3, threshold=0.05, allowed=None)
 
 
 def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled() -> None:
@@ -245,9 +209,6 @@ def test_seconds_of_positions_are_shared_by_length_and_those_of_sampling_by_posi
     # the clock ticks once a question: 1 s for the positions of both, 1 s while they are added, 1 s until they have ended
     assert (first.position_seconds, second.position_seconds) == (13 / 39, 26 / 39)
     assert (first.sampling_seconds, second.sampling_seconds) == (1.0, 1.0)  # two positions each
-
-
-def test_nothing_to_sample_takes_nothing() -> None:
     assert sampled(FakeLanguageModel(), []) == []
     [word] = sampled(FakeLanguageModel(), ["word"])
     assert (word.positions, word.samples, word.sampling_seconds) == ([], [], 0.0)
@@ -261,71 +222,35 @@ def written(*calls: str) -> list[SampledContinuation]:
 
 
 def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -> None:
-    samples = written(
-        "Calculator(2 + 3)", "QA(how?)", "Calculator(2 + 3", "Calculator 2 +", UNFINISHED, "Calculator()", "QA(who?)"
-    )
+    sum_ = "Calculator(2 + 3)"
+    samples = written(sum_, "QA(how?)", sum_[:-1], "Calculator 2 +", UNFINISHED, "Calculator()", "QA(who?)")
     candidates, lost, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
     [candidate] = candidates
     assert (candidate.call, candidate.sample_count, candidate.position) == (Call("Calculator", "2 + 3"), 2, POSITION)
-    assert counts == {
-        "samples": 7,
-        "candidates": 1,
-        "duplicates_merged": 1,
-        "sample_of_another_tool": 2,
-        "sample_does_not_parse": 1,
-        "sample_without_end": 1,
-        "sample_without_input": 1,
-    }
-    assert [(sample.reason, sample.text, sample.sample_count) for sample in lost] == [
-        ("sample_of_another_tool", "QA(how?)", 1),
-        ("sample_does_not_parse", "Calculator 2 +", 1),
-        ("sample_without_end", UNFINISHED, 1),
-        ("sample_without_input", "Calculator()", 1),
-        ("sample_of_another_tool", "QA(who?)", 1),
+    expected = [
+        ("sample_of_another_tool", "QA(how?)"),
+        ("sample_does_not_parse", "Calculator 2 +"),
+        ("sample_without_end", UNFINISHED),
+        ("sample_without_input", "Calculator()"),
+        ("sample_of_another_tool", "QA(who?)"),
     ]
-    assert {sample.position for sample in lost} == {POSITION}
+    assert lost == [LostSample(POSITION, reason, text, 1) for reason, text in expected]
+    reasons = Counter(reason for reason, _ in expected)
+    assert counts == {"samples": 7, "candidates": 1, "duplicates_merged": 1, **reasons}
 
 
-def test_a_tool_without_input_takes_empty_brackets_alone() -> None:
+def test_a_tool_without_input_takes_empty_brackets_alone_and_what_it_cannot_answer_is_counted() -> None:
     assert read_call(CALENDAR, SampledContinuation("Calendar()", True)) == Call("Calendar", "")
     assert read_call(CALENDAR, SampledContinuation("Calendar(now)", True)) == "sample_with_unexpected_input"
-
-
-def test_a_call_that_the_document_cannot_answer_is_counted_with_all_its_samples() -> None:
-    candidates, _, counts = candidates_at(
-        CALENDAR, Document.of("x"), "x", POSITION, written("Calendar()", "Calendar()")
-    )
-    assert candidates == []
-    assert counts == {"samples": 2, "sample_that_the_document_cannot_answer": 2}
+    samples = written("Calendar()", "Calendar()")
+    candidates, _, counts = candidates_at(CALENDAR, Document.of("x"), "x", POSITION, samples)
+    assert (candidates, counts) == ([], {"samples": 2, "sample_that_the_document_cannot_answer": 2})
 
 
 def test_what_is_given_of_a_call_ends_where_its_input_starts() -> None:
     assert given_call_start(CALCULATOR, "free") == " ["
     assert given_call_start(CALCULATOR, "tool_name") == " [Calculator("
     assert given_call_start(CALENDAR, "tool_name") == " [Calendar()"
-
-
-def test_a_paragraph_has_its_candidates_and_its_counts() -> None:
-    document = Document.of("Skip this. There were 2 cats and 3 dogs.")
-    paragraph = Paragraph(document, 1, 11, len(document.text))
-    model: Any = FakeLanguageModel(("Calculator(2 + 3)", "Calculator(2 * 3)"), sure_words=frozenset({"3"}))
-    [found] = sample_paragraphs(model, CALCULATOR, choices(max_positions=3, samples_per_position=3), [paragraph])
-    assert model.seen == ["There were 2 cats and 3 dogs."]
-    assert [(item.position.token, str(item.call), item.sample_count) for item in found.candidates] == [
-        (4, "Calculator(2 + 3)", 2),
-        (4, "Calculator(2 * 3)", 1),
-        (6, "Calculator(2 + 3)", 2),
-        (6, "Calculator(2 * 3)", 1),
-    ]
-    assert [item.token for item in found.pruned] == [5]
-    assert found.counts == {
-        "paragraphs": 1,
-        "positions": 3,
-        "positions_pruned_below": 1,
-        "samples": 6,
-        "candidates": 4,
-        "duplicates_merged": 2,
-    }
 
 
 def test_whether_an_input_is_only_after_the_call_is_asked_of_the_paragraph_that_the_call_is_in() -> None:

@@ -1,7 +1,7 @@
 """A call's result, its losses and whether it is kept, with a scripted model."""
 
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -50,10 +50,8 @@ REPEATS = "A ball is a round object."
         (["", " \n", "a sphere"], None, None, ScoredCall(result_rank=2, result="a sphere")),
         ([REPEATS, "a [round]\nthing"], None, OWN, ScoredCall(result_rank=1, result="a (round) thing")),
         ([REPEATS], None, None, ScoredCall(result_rank=0, result=REPEATS)),
-        ([REPEATS, ""], None, OWN, ScoredCall(reason=REPEATS_DOCUMENT_TEXT)),
-        ([f"[{REPEATS}]"], None, OWN, ScoredCall(reason=REPEATS_DOCUMENT_TEXT)),  # as it would be written
+        ([f"[{REPEATS}]", ""], None, OWN, ScoredCall(reason=REPEATS_DOCUMENT_TEXT)),  # as it would be written
         ([" "], None, OWN, ScoredCall(reason=EMPTY_RESULT)),
-        ([], None, None, ScoredCall(reason=EMPTY_RESULT)),
         (None, None, OWN, ScoredCall(reason=NOT_EXECUTED)),
         (["a sphere"], "timed_out", OWN, ScoredCall(reason="timed_out")),
     ],
@@ -86,13 +84,10 @@ def test_calls_keep_their_order_with_and_without_a_result() -> None:
     assert [item.reason for item in found] == ["division_by_zero", None, EMPTY_RESULT, None]
     assert [item.loss_with_result for item in found] == [None, 1.0, None, 2.25]
     assert [item.is_kept(0.5) for item in found] == [False, True, False, False]
-
-
-def test_a_pruned_call_has_the_losses_that_prove_it_and_is_never_kept() -> None:
-    [found] = scored([executed("7")])
-    assert (found.reason, found.loss_without_call, found.loss_without_result) == (PRUNED, 2.0, None)
-    assert (found.loss_with_result, found.reduction_bound, found.loss_reduction) == (2.25, -0.25, None)
-    assert not found.is_kept(-1.0)
+    *_, pruned = scored(calls)  # with the losses that prove it
+    assert (pruned.reason, pruned.loss_without_call, pruned.loss_without_result) == (PRUNED, 2.0, None)
+    assert (pruned.loss_with_result, pruned.reduction_bound, pruned.loss_reduction) == (2.25, -0.25, None)
+    assert not pruned.is_kept(-1.0)
 
 
 def test_losses_that_are_not_finite_are_left_out_and_said() -> None:
@@ -101,24 +96,21 @@ def test_losses_that_are_not_finite_are_left_out_and_said() -> None:
     assert not found.is_kept(0.0)
 
 
-def test_in_a_context_window_the_full_context_counts_too() -> None:
-    [found] = scored([executed("5")], scoring_context_tokens=16)
-    assert (found.loss_without_call_full_context, found.loss_reduction) == (FULL_CONTEXT, FULL_CONTEXT - 1.0)
-
-
 def test_the_engine_is_asked_to_verify_as_the_run_chose_and_says_what_rounding_may_decide() -> None:
     seen: list[dict[str, Any]] = []
 
     class Watched(FakeLanguageModel):
         def score_texts(self, texts: Any, **options: Any) -> Any:
             seen.append(options)
-            return [[replace(one, within_rounding=True) for one in found] for found in super().score_texts(texts)]
+            found = super().score_texts(texts, **options)
+            return [[replace(one, within_rounding=True) for one in of_text] for of_text in found]
 
     model: Any = Watched()
     choices = ScoringChoices(verify_in_float32="off", prune_below=0.25, scoring_context_tokens=16)
     [[found]] = score_texts(lambda: model, choices, 0.5, [ExecutedText(SUM, [executed("5")], None)])
     assert seen == [{"prune_below": 0.25, "keep_threshold": 0.5, "context_tokens": 16, "verify": "off"}]
     assert found.within_rounding
+    assert (found.loss_without_call_full_context, found.loss_reduction) == (FULL_CONTEXT, FULL_CONTEXT - 1.0)
 
 
 def test_calls_that_no_release_takes_are_scored_unless_the_run_spares_them() -> None:
@@ -131,14 +123,6 @@ def test_calls_that_no_release_takes_are_scored_unless_the_run_spares_them() -> 
 
 
 def test_a_model_is_not_loaded_where_no_call_has_a_result() -> None:
-    def load() -> NoReturn:
-        pytest.fail("loaded")
-
-    [found, _] = score_texts(
-        load,
-        ScoringChoices(),
-        0.5,
-        [ExecutedText(SUM, [executed(reason="timed_out")], None), ExecutedText(SUM, [], None)],
-    )
-    assert [item.reason for item in found] == ["timed_out"]
-    assert score_texts(load, ScoringChoices(), 0.5, []) == []
+    texts = [ExecutedText(SUM, [executed(reason="timed_out")], None), ExecutedText(SUM, [], None)]
+    found = score_texts(lambda: pytest.fail("loaded"), ScoringChoices(), 0.5, texts)
+    assert [[item.reason for item in of_text] for of_text in found] == [["timed_out"], []]

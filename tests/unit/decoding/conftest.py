@@ -9,6 +9,5 @@ from tests.system.writing_model import save_model_that_writes_calls
 
 @pytest.fixture(scope="session")
 def writing_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """It writes calls of the Calculator and the Calendar, and one of a tool Length, without results."""
-    sentence = "a film is a film [Length(a film) -> 7] test."
-    return save_model_that_writes_calls(tmp_path_factory.mktemp("writing") / "model", results=True, sentence=sentence)
+    """It writes calls of the Calculator and the Calendar."""
+    return save_model_that_writes_calls(tmp_path_factory.mktemp("writing") / "model", results=True)

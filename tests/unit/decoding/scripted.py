@@ -32,8 +32,6 @@ class HeldTokens:
     def __init__(self, hidden: Callable[[Sequence[Sequence[int]]], Tensor]) -> None:
         self._hidden = hidden
         self._rows: list[tuple[int, list[int]]] = []  # label, tokens
-        self.passes: list[int] = []
-        """Rows of each step."""
 
     @property
     def labels(self) -> np.ndarray:
@@ -52,7 +50,6 @@ class HeldTokens:
             dict(self._rows)[label].extend(added)
 
     def step(self, tokens: np.ndarray, rows: np.ndarray) -> Tensor:
-        self.passes.append(len(rows))
         for row, token in zip(rows, tokens, strict=True):
             self._rows[row][1].append(int(token))
         return self._hidden([self._rows[row][1] for row in rows])
@@ -73,11 +70,9 @@ class ScriptedNetwork:
     tokenization: Tokenization
     scripts: Mapping[str, Sequence[str]]
     window_tokens: int = WINDOW
-    caches: list[HeldTokens] = field(default_factory=list)
 
     def new_cache(self) -> HeldTokens:
-        self.caches.append(HeldTokens(lambda sequences: torch.stack([self._logits(tuple(held)) for held in sequences])))
-        return self.caches[-1]
+        return HeldTokens(lambda sequences: torch.stack([self._logits(tuple(held)) for held in sequences]))
 
     def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt:
         return CachedPrompt(ids)
@@ -148,13 +143,9 @@ def write(
     window: int = WINDOW,
     words: Tokenization | None = None,
     told: Callable[[int, Sequence[int]], None] | None = None,
-    networks: list[ScriptedNetwork] | None = None,
 ) -> list[WrittenText]:
-    """The continuations that follow from the scripts, one for each prompt; `told` gets settled tokens, `networks` the network."""
+    """The continuations that follow from the scripts, one for each prompt; `told` gets settled tokens."""
     words = words or tokenization()
     asked = prompts or [Prompt(text) for text in scripts]
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in asked]
-    network = ScriptedNetwork(words, scripts, window)
-    if networks is not None:
-        networks.append(network)
-    return Together(network, words, tools, told).write(asked, encoded, decoding)
+    return Together(ScriptedNetwork(words, scripts, window), words, tools, told).write(asked, encoded, decoding)

@@ -1,14 +1,11 @@
 """`toolformer-ops generate` prints the text with its calls, or everything as JSON."""
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.tool_files import SERVERS, write_tool
 from toolformer_ops.__main__ import app
 from toolformer_ops.cli import decoding
 from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
@@ -26,43 +23,28 @@ def run(*arguments: str, stdin: str | None = None) -> list[str]:
     return result.stdout.splitlines()
 
 
-def run_json(folder: str, *arguments: str, stdin: str | None = None) -> list[dict[str, Any]]:
-    """The printed lines of at most twelve tokens each."""
-    return [
-        json.loads(line) for line in run(*arguments, "--model", folder, "--json", "--max-tokens", "12", stdin=stdin)
-    ]
-
-
-def test_it_prints_prompt_and_continuation_with_its_call(folder: str) -> None:
-    prompt, tools = "the shop had sold", "Calculator,Calendar"
-    [first, *_] = run(prompt, "--model", folder, "--k", "3", "--max-tokens", "12", "--tools", tools)
-    assert first.startswith(prompt)
-    assert "[Calculator(" in first or "[Calendar() -> Today is" in first
-
-
-def test_a_text_calls_the_tool_of_a_server(folder: str, tools_folder: Path) -> None:
-    facts = {"command": [sys.executable, str(SERVERS / "facts.py")]}
-    write_tool(tools_folder, "Length", "length", server=facts, ask=True)
-    [line] = run_json(folder, "a film is a film", "--tools", "Calculator,Length")
-    [call] = line["calls"]
-    assert (call["tool"], call["input"], call["result"]) == ("Length", "a film", "2")
-    assert "[Length(a film) -> 2]" in line["text"]
-
-
-def test_json_lines_hold_text_calls_and_times_and_k_zero_makes_no_call(folder: str) -> None:
-    common = ("--date", "2022-11-20", "--tools", "Calculator,Calendar")
-    prompts = "the shop had sold\n\nwe meet today\n"
-    with_calls = run_json(folder, *common, "--k", "3", stdin=prompts)
-    assert [line["prompt"] for line in with_calls] == ["the shop had sold", "we meet today"]
-    calls = [call for line in with_calls for call in line["calls"]]
+def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_times(folder: str) -> None:
+    common = (
+        "--model",
+        folder,
+        "--max-tokens",
+        "12",
+        "--date",
+        "2022-11-20",
+        "--tools",
+        "Calculator,Calendar",
+        "--k",
+        "3",
+    )
+    prompts = ["the shop had sold", "we meet today"]
+    lines = [json.loads(line) for line in run(*common, "--json", stdin="\n\n".join(prompts))]
+    assert [line["prompt"] for line in lines] == prompts
+    calls = [call for line in lines for call in line["calls"]]
     assert calls
     assert all(call["seconds"] >= 0 and (call["result"] is None) != (call["reason"] is None) for call in calls)
-    plain = run_json(folder, *common, "--k", "0", stdin=prompts)
-    assert [line["calls"] for line in plain] == [[], []]
-    assert all("[" not in line["text"] for line in plain)
-
-
-def test_a_text_to_continue_is_asked_for(folder: str) -> None:
+    shown = run(prompts[0], *common)
+    assert shown[0].startswith(prompts[0])
+    assert "[Calculator(" in shown[0] or "[Calendar() -> Today is" in shown[0]
     with pytest.raises(UsageError, match="found none"):
         run("--model", folder, stdin="\n")
 
@@ -77,19 +59,11 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture
     assert "end" in shown
 
 
-def test_an_empty_prompt_is_continued_from_the_start_token_and_changes_no_other(folder: str) -> None:
-    common = ("--k", "3", "--tools", "Calculator")
-    [expected] = run_json(folder, "the shop had sold", *common)
-    first, second = run_json(folder, "", "the shop had sold", *common)
-    assert first["prompt"] == ""
-    assert first["tokens"] > 0
-    for line in (second, expected):
-        for call in line["calls"]:
-            del call["seconds"]
-    assert second == expected
-
-
-def test_an_empty_prompt_of_a_model_without_start_token_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_prompt_is_continued_from_the_start_token_and_refused_without_one(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [line] = run("", "--json", "--model", folder, "--max-tokens", "12", "--tools", "Calculator")
+    assert json.loads(line)["tokens"] > 0
     monkeypatch.setattr("toolformer_ops.language_model.tokenization.start_token_ids", lambda _: ())
     with pytest.raises(ModelError, match="prompt 2 of 2: expected a text, found an empty one") as raised:
         run("the shop", "", "--model", folder, "--tools", "Calculator")

@@ -1,23 +1,18 @@
 """A real network decodes with tools: with its cache as without, in batches as alone, by `write` as by `generate`."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GenerationConfig, TextStreamer
-from transformers.generation.streamers import BaseStreamer
+from transformers import AutoModelForCausalLM, GenerationConfig
 
-from tests.tiny_models import SHAPES, save_tiny_llama
-from tests.unit.decoding.scripted import HeldTokens
+from tests.tiny_models import SHAPES
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import GeneratedSequences, WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.decoding.together import Together
 from toolformer_ops.errors import ModelError, ToolError, UsageError
-from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.columns import CachedPrompt
 
 SETTINGS = Settings(_env_file=None)  # type: ignore[call-arg]
 PROMPTS = (
@@ -34,52 +29,13 @@ def model(writing_model_dir: Path) -> WritingModel:
     return WritingModel.load(SETTINGS, str(writing_model_dir), tools=("Calculator", "Calendar"))
 
 
-def ids(model: WritingModel, prompts: Sequence[Prompt], **settings: int) -> list[tuple[int, ...]]:
-    """The tokens of each text; k is 3."""
-    return [text.token_ids for text in model.write(prompts, DecodingSettings(call_start_rank=3, **settings))]
-
-
-class Uncached:
-    """A network without any cache: every step computes the whole text from its first token."""
-
-    def __init__(self, model: CausalModel) -> None:
-        self._model = model
-        self.window_tokens = model.window_tokens
-
-    def new_cache(self) -> HeldTokens:
-        return HeldTokens(self._logits)
-
-    def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt:
-        return CachedPrompt(ids)
-
-    def log_probabilities(self, hidden: Tensor) -> Tensor:
-        return hidden.log_softmax(-1)
-
-    def _logits(self, sequences: Sequence[Sequence[int]]) -> Tensor:
-        with torch.inference_mode():
-            return torch.stack(
-                [self._model.network(input_ids=torch.tensor([list(ids)])).logits[0, -1].float() for ids in sequences]
-            )
-
-
-def test_cache_or_no_cache_the_same_tokens_are_written(model: WritingModel) -> None:
-    decoding = DecodingSettings(max_new_tokens=24, call_start_rank=3, calls_per_input=2)
-    prompts = [Prompt(text) for text in PROMPTS]
-    cached = model.write(prompts, decoding)
-    words = model._tokenization
-    encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
-    uncached = Together(Uncached(model._model), words, model._tools)
-    expected = uncached.write(prompts, encoded, decoding)
-    assert [text.token_ids for text in cached] == [text.token_ids for text in expected]
-    woven = [(call, text.text) for text in cached for call in text.calls if call.result is not None]
-    assert woven
-    assert all(f"[{call.tool}({call.input}) -> {call.result}]" in text for call, text in woven)
-
-
 def test_a_shared_head_changes_no_text(model: WritingModel) -> None:
-    texts = [f"the shop had sold {tail}" for tail in ("shirts", "a test", "film")]
-    shared = [Prompt(text, shared_head="the shop had sold ") for text in texts]
-    assert ids(model, shared, max_new_tokens=12) == ids(model, [Prompt(text) for text in texts], max_new_tokens=12)
+    head, decoding = "the shop had sold ", DecodingSettings(call_start_rank=3, max_new_tokens=12)
+    alone, shared = (
+        model.write([Prompt(head + tail, shared_head=one) for tail in ("shirts", "a test", "film")], decoding)
+        for one in ("", head)
+    )
+    assert [text.token_ids for text in shared] == [text.token_ids for text in alone]
 
 
 @pytest.mark.parametrize("shape", ["gpt2", "llama"])
@@ -94,79 +50,46 @@ def test_without_tools_it_generates_what_transformers_generates(shape: str, tmp_
 
 
 def test_generate_pads_a_batch_and_returns_calls_where_asked(model: WritingModel) -> None:
-    inputs = model.encode(PROMPTS[:3])
-    found = model.generate(
-        **inputs,
-        generation_config=GenerationConfig(max_new_tokens=10),
-        decoding=DecodingSettings(call_start_rank=3),
-        return_dict_in_generate=True,
-    )
+    inputs, decoding = model.encode(PROMPTS[:3]), DecodingSettings(max_new_tokens=10, call_start_rank=3)
+    lengths = GenerationConfig(max_new_tokens=10)
+    found = model.generate(**inputs, generation_config=lengths, decoding=decoding, return_dict_in_generate=True)
     assert isinstance(found, GeneratedSequences)
     width = inputs["input_ids"].shape[1]
     assert torch.equal(found.sequences[:, :width], inputs["input_ids"])
-    for row, text in zip(found.sequences, found.written, strict=True):
+    written = model.write([Prompt(text) for text in PROMPTS[:3]], decoding)
+    assert [text.token_ids for text in found.written] == [text.token_ids for text in written]
+    for row, text in zip(found.sequences, written, strict=True):
         assert tuple(row[width:].tolist())[: len(text.token_ids)] == text.token_ids
-    written = model.write(
-        [Prompt(text) for text in PROMPTS[:3]], DecodingSettings(max_new_tokens=10, call_start_rank=3)
-    )
-    assert [text.text for text in found.written] == [text.text for text in written]
 
 
 def test_generate_streams_settled_tokens(model: WritingModel) -> None:
-    class Kept(BaseStreamer):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self.prompt: list[int] = []
-            self.tokens: list[int] = []
-            self.ended = False
-
-        def put(self, value: Tensor) -> None:
-            if not self.prompt:
-                self.prompt = value[0].tolist()
-            else:
-                self.tokens += value.tolist()
-
-        def end(self) -> None:
-            self.ended = True
-
-    inputs, streamer = model.encode(PROMPTS[:1]), Kept()
-    decoding = DecodingSettings(call_start_rank=3)
+    streamer = mock.Mock()
+    inputs, decoding = model.encode(PROMPTS[:1]), DecodingSettings(call_start_rank=3)
     sequences = model.generate(**inputs, streamer=streamer, max_new_tokens=10, decoding=decoding)
-    assert streamer.ended
     assert isinstance(sequences, Tensor)
+    streamer.end.assert_called_once_with()
+    prompt, *new = [call.args[0] for call in streamer.put.call_args_list]
+    assert torch.equal(prompt, inputs["input_ids"])
     expected = sequences[0].tolist()
     if expected[-1] == model.tokenizer.eos_token_id:
         expected.pop()
-    assert [*streamer.prompt, *streamer.tokens] == expected
-    assert streamer.prompt == inputs["input_ids"][0].tolist()
+    assert torch.cat([prompt[0], *new]).tolist() == expected
     with pytest.raises(UsageError, match="batch of one"):
-        model.generate(**model.encode(PROMPTS[:2]), streamer=TextStreamer(model.tokenizer))
+        model.generate(**model.encode(PROMPTS[:2]), streamer=streamer)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"do_sample": True}, "do_sample: expected False"),
-        ({"num_beams": 4}, "num_beams: expected 1"),
-        ({"repetition_penalty": 1.3}, "repetition_penalty"),
-        ({"max_new_tokenz": 3}, "max_new_tokenz"),
-        ({"stop_strings": ["a", "b"]}, "expected one text, found 2"),
-    ],
-)
-def test_generate_refuses_what_is_not_greedy_decoding(
-    model: WritingModel, arguments: dict[str, object], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        model.generate(**model.encode(["the shop"]), **arguments)
-
-
-def test_generate_needs_token_ids(model: WritingModel) -> None:
+def test_generate_refuses_what_is_not_greedy_decoding(model: WritingModel) -> None:
+    for name, value in (("do_sample", True), ("num_beams", 4), ("repetition_penalty", 1.3), ("max_new_tokenz", 3)):
+        with pytest.raises(UsageError, match=name):
+            model.generate(**model.encode(["the shop"]), **{name: value})
+    with pytest.raises(UsageError, match="expected one text"):
+        model.generate(**model.encode(["the shop"]), stop_strings=["a", "b"])
     with pytest.raises(UsageError, match="input_ids of shape"):
         model.generate(max_new_tokens=3)
 
 
-def test_unknown_tools_and_models_are_refused(tmp_path: Path) -> None:
-    place = save_tiny_llama(tmp_path / "llama")
+def test_unknown_tools_and_models_are_refused(tiny_model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="Abacus"):
-        WritingModel.load(SETTINGS, str(place), tools=("Abacus",))
+        WritingModel.load(SETTINGS, str(tiny_model_dir), tools=("Abacus",))
     with pytest.raises(ModelError):
         WritingModel.load(SETTINGS, str(tmp_path / "nothing"))

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.reference import PlainReference
 from tests.unit.language_model.conftest import (
     PROMPT,
     TEXT,
@@ -16,24 +15,10 @@ from tests.unit.language_model.conftest import (
 )
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall
+from toolformer_ops.records import PlacedCall
 
-TOLERANCE_NATS = 1e-4
 FIRST_WORD_OF_OTHER_TOKENS = "participants passed the test, so 29 % did."
 """`participants` is three tokens at the start of a text and one behind a space."""
-
-# Public domain: a US government post on digital.gov.
-REAL_TEXT = (
-    "We believe A/B testing is the core to a continuous optimization strategy for delivering the best customer experiences by "
-    "iteratively improving customer interactions.\nTo join, send an email by 5 p.m. on March 12, 2019."
-)
-
-
-def calls_at(positions: list[CallPosition]) -> list[PlacedCall]:
-    return [
-        PlacedCall(position.token, Call("Calculator", f"520 - {number}"), str(520 - number))
-        for number, position in enumerate(positions)
-    ]
 
 
 @pytest.mark.parametrize("text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"])
@@ -45,45 +30,17 @@ def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subj
         assert position.probability == pytest.approx(expected, rel=2e-4)
 
 
-@pytest.mark.parametrize("call_start", [" [", " [Calculator("])
-def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject, call_start: str) -> None:
-    [positions] = find_all(any_subject.engine, TEXT, at_most=3)
-    settings = {"call_start": call_start, "max_new_tokens": 12, "temperature": 0.8}
-    [sampled] = sample_calls(any_subject.engine, [TextToSample(TEXT, positions, "7")], samples=3, **settings)
-    for position, samples in zip(positions, sampled, strict=True):
-        assert samples == [
-            any_subject.reference.sample(PROMPT.template, TEXT, position, number, seed_key="7", **settings)
-            for number in range(3)
-        ]
-
-
-def agree(reference: PlainReference, text: str, calls: list[PlacedCall], found: list[CallLosses]) -> None:
-    for call, losses in zip(calls, found, strict=True):
-        expected = reference.losses(text, call)
-        for name in ("without_call", "without_result", "with_result"):
-            assert getattr(losses, name) == pytest.approx(getattr(expected, name), abs=TOLERANCE_NATS)
-
-
-def test_losses_are_those_of_one_plain_pass_a_call(any_subject: Subject) -> None:
-    calls = calls_at(find_all(any_subject.engine, TEXT)[0])
-    agree(any_subject.reference, TEXT, calls, score_calls(any_subject.engine, TEXT, calls))
-
-
-def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subject) -> None:
-    engine, reference, text = smollm2.engine, smollm2.reference, REAL_TEXT
-    [positions] = find_all(engine, text, at_most=2)
-    for position in positions:
-        assert position.probability == pytest.approx(
-            reference.probability(PROMPT.template, text, position.token), rel=1e-3
-        )
-    settings = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 1.0}
-    [sampled] = sample_calls(engine, [TextToSample(text, positions, "3")], samples=2, **settings)
-    for position, samples in zip(positions, sampled, strict=True):
-        assert samples == [
-            reference.sample(PROMPT.template, text, position, number, seed_key="3", **settings) for number in range(2)
-        ]
-    calls = calls_at(positions)
-    agree(reference, text, calls, score_calls(engine, text, calls))
+def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject) -> None:
+    engine, reference = any_subject.engine, any_subject.reference
+    [positions] = find_all(engine, TEXT, at_most=2)
+    for call_start in (" [", " [Calculator("):
+        settings = {"call_start": call_start, "max_new_tokens": 12, "temperature": 0.8}
+        [sampled] = sample_calls(engine, [TextToSample(TEXT, positions, "7")], samples=3, **settings)
+        for position, samples in zip(positions, sampled, strict=True):
+            assert samples == [
+                reference.sample(PROMPT.template, TEXT, position, number, seed_key="7", **settings)
+                for number in range(3)
+            ]
 
 
 SUMS = (
@@ -106,6 +63,8 @@ def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject,
             for found in (right, "815", f"{right}0")
         ]
         plain = [smollm2.reference.losses(text, call).reduction_bound for call in calls]
+        unpruned = [losses.reduction_bound for losses in score_calls(smollm2.engine, text, calls)]
+        assert unpruned == pytest.approx(plain, abs=1e-4)
         exact = score_calls(smollm2.engine, text, calls, prune_below=0.5)
         half = [] if screened else score_calls(low_precision, text, calls, prune_below=0.5)
         assert plain[3] >= 0.5 > plain[4]  # right behind " it has": the right result helps, and a wrong one does not

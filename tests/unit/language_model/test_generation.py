@@ -4,7 +4,6 @@ import pytest
 
 from tests.unit.language_model.conftest import Subject
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import LanguageModel
 
 PROMPTS = ("The shop sold", "The shop had 520 shirts and", "Today is the first")
 
@@ -19,8 +18,11 @@ def greedy(subject: Subject, prompt: str, tokens: int) -> str:
     return str(subject.reference.tokenizer.decode(new))
 
 
-def test_prompts_together_are_continued_as_each_alone(any_subject: Subject) -> None:
-    assert any_subject.engine.generate_texts(PROMPTS, 8) == [greedy(any_subject, prompt, 8) for prompt in PROMPTS]
+def test_prompts_together_are_continued_as_each_alone(any_subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [greedy(any_subject, prompt, 8) for prompt in PROMPTS]
+    for together in (8, 2):  # more are done in groups
+        monkeypatch.setattr("toolformer_ops.language_model.decode_loop.MAX_PROMPTS_TOGETHER", together)
+        assert any_subject.engine.generate_texts(PROMPTS, 8) == expected
     assert any_subject.engine.generate_texts([], 8) == []
 
 
@@ -39,9 +41,6 @@ def test_given_continuations_have_the_probabilities_of_plain_passes(any_subject:
         expected.append(sum(float(log_ps[len(start) - 1 + step, token]) for step, token in enumerate(ids)))
     found = any_subject.engine.continuation_log_probabilities(prompt, continuations)
     assert found == pytest.approx(expected, abs=1e-4)
-    assert any_subject.engine.continuation_log_probabilities(prompt, continuations[1:2]) == pytest.approx(
-        expected[1:2], abs=1e-4
-    )
     assert any_subject.engine.continuation_log_probabilities(prompt, []) == []
 
 
@@ -51,17 +50,3 @@ def test_what_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
     for continuations in (["shirts " * 400], ["short", ""]):
         with pytest.raises(ModelError, match="at most 256"):
             long_subject.engine.continuation_log_probabilities("short", continuations)
-
-
-def test_more_prompts_than_fit_together_are_done_in_groups(
-    tiny_engine: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    together = tiny_engine.generate_texts(PROMPTS, 5)
-    monkeypatch.setattr("toolformer_ops.language_model.decode_loop.MAX_PROMPTS_TOGETHER", 2)
-    assert tiny_engine.generate_texts(PROMPTS, 5) == together
-
-
-def test_a_real_model_follows_a_pattern(smollm2: Subject) -> None:
-    pattern = "French: merci\nEnglish: thank you\n\nFrench: bonjour\nEnglish: hello\n\nFrench:"
-    prompts = [f"{pattern} merci\nEnglish:", f"{pattern} bonjour\nEnglish:"]
-    assert smollm2.engine.generate_texts(prompts, 6, "\n") == [" thank you", " hello"]

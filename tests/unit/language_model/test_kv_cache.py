@@ -2,14 +2,14 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 import torch
 
 from benchmarks import device_twin
-from tests.unit.language_model.conftest import FORMATS, Subject
+from tests.unit.language_model.conftest import Subject
 from toolformer_ops.language_model import attention, packing
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedPrompt, CachedText
@@ -148,35 +148,3 @@ def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way:
         assert step()
     keep(int(cache.labels[-1]))
     assert step()
-
-
-@pytest.mark.parametrize(("shape", "dtype"), FORMATS)
-@torch.inference_mode()
-def test_on_a_cpu_a_row_has_the_same_bits_whatever_grows_beside_it(
-    subject_of: Callable[..., Subject], shape: str, dtype: str
-) -> None:
-    subject = subject_of(shape, dtype)
-    model = subject.model
-    ids = [ids_of(subject, PROMPT), ids_of(subject, OTHER), ids_of(subject, RESULT)]
-
-    def grown(chosen: Sequence[int]) -> dict[int, list[torch.Tensor]]:
-        """Of each text the hidden states of a prefill, of a step of three rows that share it, and of a step of the text itself."""
-        cache, branches = KVCache(model), KVCache(model)
-        cache.join([CachedText(CachedPrompt())] * len(chosen), chosen)
-        states = cache.extend(chosen, [ids[number] for number in chosen])
-        texts = dict(zip(sorted(chosen), cache.texts(), strict=True))
-        for number in chosen:
-            branches.share([(texts[number], [2, 3, 5], range(3 * number, 3 * number + 3))])
-        found = {number: [state] for number, state in zip(chosen, states, strict=True)}
-        for hidden, labels in (
-            (branches.step(branches.labels + 5), branches.labels // 3),
-            (cache.step(cache.labels + 9), cache.labels),
-        ):
-            for number in chosen:
-                found[number].append(hidden[torch.from_numpy(labels == number)])
-        return found
-
-    together = grown([2, 0, 1])
-    for number in range(3):
-        alone = grown([number])[number]
-        assert [torch.equal(one, other) for one, other in zip(alone, together[number], strict=True)] == [True] * 3

@@ -11,12 +11,7 @@ from tests.unit.language_model.conftest import (
     PROMPT,
     TEXT,
     Subject,
-    TextToSample,
-    calculator,
     find_all,
-    passes_over,
-    sample_calls,
-    score_calls,
 )
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.context import ContextBuilder, best_positions
@@ -47,13 +42,9 @@ def test_calls_stand_at_word_starts_and_never_before_the_whole_text(subject: Sub
     assert [TEXT[item.char :].split()[0] for item in found] == TEXT.split()[1:]
     assert all(TEXT[item.char] == " " for item in found)
     assert all(item.token >= 1 and 0 < item.probability < 1 for item in found)
-    assert "It sold them.\n\nSo".index("So") in [item.char for item in lines]  # after a line break at its first letter
-
-
-def test_texts_without_a_second_word_have_no_position(subject: Subject) -> None:
-    for text in ("", "word", " word", "\n"):
-        assert [item for item in find_all(subject.engine, text)[0] if item.token == 0] == []
+    assert [item for text in ("", " word", "\n") for item in find_all(subject.engine, text)[0] if item.token == 0] == []
     assert find_all(subject.engine, "word") == [[]]
+    assert "It sold them.\n\nSo".index("So") in [item.char for item in lines]  # after a line break at its first letter
 
 
 @pytest.mark.parametrize(("shape", "dtype"), FORMATS)
@@ -72,22 +63,6 @@ def test_the_same_text_gives_the_same_bits_whatever_is_read_together_with_it(
     assert find_all(engine, *texts[::-1]) == together[::-1]
 
 
-def test_short_texts_are_read_in_one_pass_and_long_ones_alone(subject: Subject) -> None:
-    texts = ("On Friday we meet.", "We met on Monday.", TEXT * 12, "We met.")
-
-    def tokens_by_pass(*together: str) -> list[int]:
-        subject.engine.forget_texts()
-        with passes_over(subject.model.network) as passes:
-            find_all(subject.engine, *together)
-        return [sequences * tokens for sequences, tokens in passes]
-
-    tokens_by_pass("word")  # the prompt is read once, and kept
-    alone = [tokens_by_pass(text) for text in texts]
-    together, *others = tokens_by_pass(*texts)
-    assert together <= sum(alone[0] + alone[1])  # rows that fill a pass up to a multiple are lacking once
-    assert [[tokens] for tokens in others] == alone[2:]
-
-
 def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
     subject_of: Callable[..., Subject],
 ) -> None:
@@ -104,53 +79,25 @@ def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
         assert abs(item.probability - expected) <= 1e-3 * expected
 
 
-def test_positions_of_a_text_longer_than_the_window_cover_all_of_it(long_subject: Subject) -> None:
-    [found] = find_all(long_subject.engine, LONG_TEXT)
+def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window(long_subject: Subject) -> None:
+    engine, reference = long_subject.engine, long_subject.reference
+    [found] = find_all(engine, LONG_TEXT)
     assert len(found) == len(LONG_TEXT.split()) - 1
     assert [item.char for item in found] == sorted({item.char for item in found})
-    assert len(long_subject.engine.tokenize(LONG_TEXT)) > long_subject.engine.window_tokens
     # The k best are the best of the whole text, not of one window.
-    assert find_all(long_subject.engine, LONG_TEXT, at_most=10) == [best_positions(found, 10, 0.0)]
-
-
-def test_a_position_in_a_later_window_has_the_probability_of_that_window_alone(long_subject: Subject) -> None:
-    engine, reference = long_subject.engine, long_subject.reference
+    assert find_all(engine, LONG_TEXT, at_most=10) == [best_positions(found, 10, 0.0)]
     tokens = engine.tokenize(LONG_TEXT)
     window = ContextBuilder(long_subject.model, long_subject.tokenization).windows(PROMPT, tokens)[1]
-    inside = next(item for item in find_all(engine, LONG_TEXT)[0] if item.token >= window.owned_start + 3)
-    part = tokens.ids[window.start : window.end]
-    before, _, after = PROMPT.template.partition("{text}")
+    inside = next(item for item in found if item.token >= window.owned_start + 3)
     seen = tokens.char_span(window.start, window.end)
-    spelled = list(part) if seen.startswith(" ") else reference.encode(" " + seen)
-    shift = len(spelled) - len(part)
-    assert spelled[shift + 1 :] == list(part[1:])
-    prefix = [*reference.start, *reference.encode(before[:-1]), *spelled, *reference.encode(after.rstrip())]
-    logits = reference.logits([*prefix, *spelled[: shift + inside.token - window.start]])
-    (marker,) = reference.encode(" [")
-    expected = float(logits[-1].softmax(-1)[marker])
-    assert abs(inside.probability - expected) <= 1e-3 * expected
+    expected = reference.probability(PROMPT.template, seen.removeprefix(" "), inside.token - window.start)
+    assert inside.probability == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_long_text_says_once_a_minute_how_far_its_positions_samples_and_losses_are(
-    long_subject: Subject, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = long_subject.engine
-    now = 0.0
-
-    def clock() -> float:  # each layer takes 7 s
-        nonlocal now
-        now += 7.0
-        return now
-
-    monkeypatch.setattr(long_subject.model, "pulse", Pulse(clock))
-    said_at = [now]
-    caplog.handler.addFilter(lambda record: said_at.append(now) or True)  # type: ignore[func-returns-value]
+def test_a_long_computation_says_once_a_minute_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    seconds = itertools.count(step=10.0)
+    pulse = Pulse(lambda: next(seconds))
     with caplog.at_level("INFO"):
-        [positions] = find_all(engine, LONG_TEXT, at_most=9)
-        sample_calls(engine, [TextToSample(LONG_TEXT, positions, "seed")], samples=2, max_new_tokens=4)
-        score_calls(engine, LONG_TEXT, [calculator(one.token) for one in positions])
-    said = [message.removeprefix("at work: ") for message in caplog.messages]
-    assert len(said) > 5
-    assert max(later - before for before, later in itertools.pairwise([*said_at, now])) <= 60.0
-    kinds = {message.partition(" of ")[2].partition(" ")[2] for message in said} - {""}
-    assert kinds == {"windows read for positions", "samples ended", "sequences read"}
+        for done in range(1, 12):
+            pulse("samples ended", done, 11)
+    assert caplog.messages == ["at work: 5 of 11 samples ended", "at work: 10 of 11 samples ended"]

@@ -11,34 +11,25 @@ from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, fingerp
 MANIFEST = IndexManifest("f" * 64, "wiki.jsonl", "0" * 64, {"passage_words": 100}, 3, 5, {"no_text": 1}, 0, "lucene-1")
 
 
-def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_manifest_is_read_as_it_was_written_and_one_of_another_format_is_refused(tmp_path: Path) -> None:
     write_manifest(tmp_path, MANIFEST)
     assert read_manifest(tmp_path) == MANIFEST
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
-
-
-def test_a_missing_index_names_the_folder_the_setting_and_the_command(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="TOOLFORMER_WIKI_INDEX") as error:
-        read_manifest(tmp_path / "nowhere")
-    assert str(tmp_path / "nowhere") in str(error.value)
-    assert "build-index" in str(error.value)
-
-
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"fingerprint": "f"}', '"x"'])
-def test_a_damaged_manifest_is_no_index(tmp_path: Path, content: str) -> None:
-    (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(UsageError, match=r"manifest\.json"):
-        read_manifest(tmp_path)
-
-
-def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
     write_manifest(tmp_path, dataclasses.replace(MANIFEST, format=99))
-    with pytest.raises(UsageError, match="format 1, found 99"):
+    with pytest.raises(UsageError, match="99"):
         read_manifest(tmp_path)
+
+
+def test_a_missing_or_damaged_manifest_is_no_index(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="TOOLFORMER_WIKI_INDEX"):
+        read_manifest(tmp_path / "nowhere")
+    for content in ("{", "[]", '{"fingerprint": "f"}'):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(UsageError, match=r"manifest\.json"):
+            read_manifest(tmp_path)
 
 
 def test_another_content_or_parameter_is_another_fingerprint() -> None:
     first = fingerprint_of("a", {"passage_words": 100})
     assert first == fingerprint_of("a", {"passage_words": 100})
-    assert first != fingerprint_of("b", {"passage_words": 100})
-    assert first != fingerprint_of("a", {"passage_words": 101})
+    assert first not in (fingerprint_of("b", {"passage_words": 100}), fingerprint_of("a", {"passage_words": 101}))
