@@ -50,26 +50,20 @@ PARAGRAPHS = {
     f"{ENGLISH} {FRENCH} {FRENCH}": NOT_BETWEEN,
     # fastText is sure of English on one to three words of any language: "“André," counts as English to it.
     f"“André,” {FRENCH} {ENGLISH_END}": NOT_BETWEEN,
-    f"He said: {FRENCH} {ENGLISH_END}": NOT_BETWEEN,
-    f"{ENGLISH} {FRENCH} said he.": NOT_BETWEEN,
     f"{ENGLISH} {FRENCH} * * * said he.": NOT_BETWEEN,  # stars are no words
     # A rest of five words is judged as a whole.
     f"Then the old man said: {FRENCH} {ENGLISH_END}": KEPT,
-    f"{ENGLISH} {FRENCH} said the old man then.": KEPT,
     # A text in one language, or with numbers and signs, which are neither foreign nor English.
     f"{ENGLISH} {ENGLISH_END}": NO_FOREIGN,
-    f"{FRENCH} {FRENCH} {FRENCH}": NOT_BETWEEN,
     f"{ENGLISH} {NUMBERS} {ENGLISH_END}": NO_FOREIGN,
-    f"{NUMBERS} {FRENCH} {FRENCH} {NUMBERS}": NOT_BETWEEN,
     NUMBERS * 3: "only_numbers_or_symbols",
     "He said bonjour and left.": "too_short_for_a_chunk_between_others",
     "one two three four five six seven eight nine ten eleven": "too_short_for_a_chunk_between_others",
 }
 
 
-@pytest.mark.parametrize("text", PARAGRAPHS)
-def test_a_paragraph_is_kept_if_a_foreign_passage_stands_between_english_text(text: str) -> None:
-    assert judge_paragraph(text) == PARAGRAPHS[text]
+def test_a_paragraph_is_kept_if_a_foreign_passage_stands_between_english_text() -> None:
+    assert {text: judge_paragraph(text) for text in PARAGRAPHS} == PARAGRAPHS
 
 
 def test_each_paragraph_is_judged_alone_and_found_again_by_its_offsets() -> None:
@@ -80,14 +74,8 @@ def test_each_paragraph_is_judged_alone_and_found_again_by_its_offsets() -> None
     assert [text[item.start_char : item.end_char] for item in decisions] == [ENGLISH, mixed, FRENCH]
 
 
-@pytest.mark.parametrize("text", ["", " \n\t\n "])
-def test_a_document_without_a_paragraph_has_one_decision(text: str) -> None:
-    assert TOOL.filter(Document.of(text)) == [FilterDecision(False, "no_paragraph", 0, 0, len(text))]
-
-
-def test_paragraphs_are_lines_that_are_not_blank() -> None:
-    found = [(item.paragraph, item.start_char, item.end_char) for item in TOOL.filter(Document.of("a\n\n  b c \nd"))]
-    assert found == [(0, 0, 1), (1, 5, 8), (2, 10, 11)]
+def test_a_document_without_a_paragraph_has_one_decision() -> None:
+    assert TOOL.filter(Document.of(" \n\t\n ")) == [FilterDecision(False, "no_paragraph", 0, 0, 5)]
 
 
 # What is asked
@@ -100,7 +88,6 @@ BEFORE, AFTER = "He has published one book:", " O homem suprimido (1935), and no
     [
         ("O homem suprimido", BEFORE, AFTER, True),
         ("O homem suprimido", f"{BEFORE} O homem suprimido", " (1935)", False),
-        ("O homem suprimido", f"{BEFORE} O homem suprimido", AFTER, False),
         ("O homem suprimido", f"{BEFORE} O homem", " suprimido (1935)", True),  # cut in two by the call
         ("o mundo", BEFORE, AFTER, False),  # stands nowhere
         ("o  HOMEM", "It is O\nhomem", " O homem", False),  # in other letters and spaces
@@ -113,10 +100,6 @@ def test_an_input_is_only_after_if_its_words_stand_there_and_not_before(
     call_input: str, before: str, after: str, only_after: bool
 ) -> None:
     assert TOOL.input_only_after(call_input, before, after) is only_after
-
-
-def test_the_effective_input_has_single_spaces() -> None:
-    assert TOOL.effective_input(" sûreté \n nucléaire ", Document.of("x")) == "sûreté nucléaire"
 
 
 # Translating with the run's own model
@@ -140,12 +123,6 @@ def test_each_phrase_has_the_models_line_or_a_reason() -> None:
     assert [prompt.rpartition("\n\n")[2] for prompt in model.prompts] == [f"Text: {text}\nEnglish:" for text in asked]
 
 
-def test_the_version_names_the_translator_and_its_model() -> None:
-    own = settings_with(translator="prompted_lm")
-    assert "prompted_lm smol@1" in TOOL.version(own, "smol@1")
-    assert TOOL.version(own, "smol@1") != TOOL.version(own, "smol@2")
-
-
 # Translating with NLLB
 
 PAIRS = [
@@ -164,12 +141,13 @@ def nllb_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *letters])}
     tokenizer = NllbTokenizer(vocab=vocabulary, merges=[])
     torch.manual_seed(0)
-    size = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    drops = dict.fromkeys(["dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop"], 0.0)
-    config = M2M100Config(
-        vocab_size=len(tokenizer), max_position_embeddings=512, decoder_start_token_id=2, **size, **heads, **drops
-    )
+    sizes: Any = {
+        **dict.fromkeys(["encoder_ffn_dim", "decoder_ffn_dim"], 64),
+        **dict.fromkeys(["encoder_attention_heads", "decoder_attention_heads"], 2),
+        **dict.fromkeys(["encoder_layers", "decoder_layers"], 1),
+        **dict.fromkeys(["dropout", "attention_dropout", "activation_dropout"], 0.0),
+    }
+    config = M2M100Config(vocab_size=len(tokenizer), d_model=32, decoder_start_token_id=2, **sizes)
     model = M2M100ForConditionalGeneration(config)
 
     def batch(column: int, language: str | None) -> dict[str, Any]:
@@ -182,7 +160,7 @@ def nllb_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources, targets = batch(1, None), batch(2, "eng_Latn")
     labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)  # (pairs, tokens)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(80):
+    for _ in range(60):
         optimizer.zero_grad()
         model(**sources, labels=labels).loss.backward()
         optimizer.step()
@@ -201,11 +179,14 @@ def nllb(nllb_dir: Path) -> Any:
     return open_nllb(translator_model=str(nllb_dir))
 
 
-def test_a_checkpoint_translates_what_it_was_taught_in_any_batch(nllb: Any) -> None:
-    phrases, translations = [pair[1] for pair in PAIRS], [ToolOutput.of(pair[2]) for pair in PAIRS]
-    assert nllb.run(phrases[::-1]) == translations[::-1]
-    assert nllb.run(phrases[:1]) + nllb.run(phrases[1:]) == translations
-    assert nllb.run(phrases * 10) == translations * 10  # more than one batch
+def test_a_checkpoint_translates_what_it_was_taught_in_any_batch_and_says_what_it_cannot(nllb: Any) -> None:
+    breton = "Demat d'an holl, penaos emañ kont ganeoc'h hiziv e Breizh?"
+    phrases = [*(pair[1] for pair in PAIRS), breton, "la sûreté nucléaire " * 40]
+    outputs = [ToolOutput.of(pair[2]) for pair in PAIRS]
+    outputs += [ToolOutput.none("language_not_supported"), ToolOutput.none("input_too_long")]
+    assert nllb.run(phrases[::-1]) == outputs[::-1]
+    assert nllb.run(phrases[:1]) == outputs[:1]
+    assert nllb.run(phrases * 10) == outputs * 10  # more than one batch
 
 
 def test_source_and_target_language_are_given_to_the_checkpoint(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,22 +204,15 @@ def test_source_and_target_language_are_given_to_the_checkpoint(nllb: Any, monke
     assert tokenizer.convert_ids_to_tokens(seen["forced_bos_token_id"]) == "eng_Latn"
 
 
-def test_languages_and_lengths_beyond_the_checkpoint_get_a_reason(nllb: Any) -> None:
-    breton = "Demat d'an holl, penaos emañ kont ganeoc'h hiziv e Breizh?"
-    outputs = nllb.run(["sûreté nucléaire", breton, "la sûreté nucléaire " * 40])
-    assert outputs == [
-        ToolOutput.of("nuclear safety"),
-        ToolOutput.none("language_not_supported"),
-        ToolOutput.none("input_too_long"),
-    ]
-
-
 def test_a_translation_without_an_end_is_no_result(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolformer_ops.tools.translators.MAX_NEW_TOKENS", 5)
     assert nllb.run(["sûreté nucléaire"])[0].reason == "translation_unfinished"
 
 
-def test_the_version_follows_the_checkpoints_content(nllb_dir: Path) -> None:
+def test_the_version_names_the_translator_and_its_model(nllb_dir: Path) -> None:
+    own = settings_with(translator="prompted_lm")
+    assert "prompted_lm smol@1" in TOOL.version(own, "smol@1")
+    assert TOOL.version(own, "smol@1") != TOOL.version(own, "smol@2")
     version = TOOL.version(settings_with(translator="nllb", translator_model=str(nllb_dir)), "smol@1")
     assert f"nllb {nllb_dir.name}@" in version
     assert "smol" not in version  # the run's own model does not matter

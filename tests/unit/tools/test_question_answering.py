@@ -7,9 +7,7 @@ import pytest
 
 from tests.unit.tools.fake_passages import FakeIndex
 from tests.unit.tools.test_wiki_search import settings_with_index
-from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, ToolError, UsageError
-from toolformer_ops.records import Document
+from toolformer_ops.errors import ModelError, ToolError
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.question_answering import TOOL, BestSentenceReader, QuestionAnsweringRunner
 from toolformer_ops.tools.retrieval.bm25_index import FoundPassage
@@ -64,12 +62,6 @@ LONG = "Coke " + "word other " * 60 + "end."
             ("Coke tastes sweet.", "Coke costs little."),
             id="equal sentences in the passages' order, and once",
         ),
-        pytest.param(
-            "sweet Coke",
-            [("A", "Coke costs little. Sweet Coke sells well."), ("B", "Tea sells badly. Coke tastes bitter.")],
-            ("Sweet Coke sells well.", "Coke tastes bitter."),
-            id="the best sentence of each passage",
-        ),
         pytest.param("Coke", [("Drinks", LONG)], (" ".join(LONG.split()[:64]),), id="cut to the budget"),
     ],
 )
@@ -85,7 +77,6 @@ def test_the_best_sentences_are_the_answers(
         ("When was Coke sold first?", "Coke was sold first", "during May 1886.", "as a tonic syrup."),
         ("How many bottles of Coke exist?", "Bottles of Coke exist", ": nine types.", "for every taste."),
         ("Who invented Coke?", "Coke was invented by the", "chemist Pemberton.", "thirsty chemists."),
-        ("Where was Coke invented?", "Coke was invented in", "Atlanta by chemists.", "haste by chemists."),
     ],
 )
 def test_of_two_equal_matches_the_kind_that_is_asked_for_wins(
@@ -94,11 +85,6 @@ def test_of_two_equal_matches_the_kind_that_is_asked_for_wins(
     fitting, other = f"{start} {fitting}", f"{start} {other}"
     assert read(question, ("Coke", f"{other} {fitting}"))[0] == fitting
     assert read(question, ("Coke", f"{fitting} {other}"))[0] == fitting
-
-
-def test_a_better_passage_wins_where_sentences_match_alike() -> None:
-    passages = [FoundPassage("1", "A", "Coke tastes sweet.", 1.0), FoundPassage("2", "B", "Coke costs little.", 4.0)]
-    assert BestSentenceReader(FakeIndex()).read(["Coke"], [passages])[0][0] == "Coke costs little."
 
 
 def test_each_question_gets_its_own_answer_or_reason() -> None:
@@ -112,29 +98,14 @@ def test_each_question_gets_its_own_answer_or_reason() -> None:
     ]
 
 
-def test_the_order_and_company_of_questions_change_no_answer() -> None:
-    index = FakeIndex(("Coke", "Coke tastes sweet. Coke costs little."), ("Tea", "Tea tastes bitter in China."))
-    runner = QuestionAnsweringRunner(index, BestSentenceReader(index))
-    questions = ["How does Coke taste?", "Where is tea bitter?", "What costs little?"]
-    together = runner.run(questions)
-    assert [runner.run([question])[0] for question in questions] == together
-    assert runner.run(questions[::-1]) == together[::-1]
-
-
-def test_every_document_is_asked_and_its_own_sentences_are_passed_over() -> None:
-    assert [decision.kept for decision in TOOL.filter(Document.of("Some text."))] == [True]
-    assert TOOL.spec.pass_over_own_text
-
-
 def test_the_version_names_index_and_reader(tmp_path: Path) -> None:
     settings = settings_with_index(tmp_path, "1" * 64)
     version = TOOL.version(settings, "model@1")
     assert "1" * 16 in version
     assert "best_sentence" in version
     assert version == TOOL.version(settings, "model@2")
-    causal = settings.model_copy(update={"qa_reader": "causal"})
-    span = settings.model_copy(update={"qa_reader": "span"})
-    asked = [TOOL.version(reader, model) for reader in (causal, span) for model in ("model@1", "model@2")]
+    readers = [settings.model_copy(update={"qa_reader": reader}) for reader in ("causal", "span")]
+    asked = [TOOL.version(reader, model) for reader in readers for model in ("model@1", "model@2")]
     assert len({version, *asked}) == 5
 
 
@@ -148,8 +119,3 @@ def test_a_model_reader_without_its_checkpoint_fails_before_anything_runs(
     update = {"qa_reader": "sequence_to_sequence", "qa_reader_model": checkpoint}
     with pytest.raises(error, match=said):
         TOOL.version(settings_with_index(tmp_path).model_copy(update=update), "model")
-
-
-def test_without_an_index_nothing_opens(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="TOOLFORMER_WIKI_INDEX"):
-        TOOL.open(Settings(wiki_index=str(tmp_path / "nowhere")), pytest.fail)

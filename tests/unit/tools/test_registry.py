@@ -1,6 +1,4 @@
-"""Tools are found by name in any capitals; one of an installed package needs a spec, a prompt and `run` alone, and one that cannot
-be used harms no other and says what to do.
-"""
+"""A tool of an installed package needs a spec, a prompt and `run` alone; one that cannot be used harms no other and says why."""
 
 import logging
 import sys
@@ -13,7 +11,7 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, run_tool
-from toolformer_ops.tools.registry import PAPER_TOOLS, _added_tools, get_tool, tool_names
+from toolformer_ops.tools.registry import PAPER_TOOLS, forget_tools, get_tool, tool_names
 
 MODULE = """
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolSpec
@@ -27,21 +25,16 @@ class Shout(Tool):
 class Idle(Tool):
     spec = Shout.spec
 
-TOOL, IDLE, TEXT = Shout(), Idle(), "no tool"
+TOOL, IDLE = Shout(), Idle()
 """
 
 Install = Callable[..., Path]
 
 
-def _forget() -> None:
-    for cached in (tool_names, get_tool, _added_tools):
-        cached.cache_clear()
-
-
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Puts a package with a tool and an entry point on the path, as pip would; returns its folder."""
-    _forget()
+    forget_tools()
     made: list[str] = []
 
     def package(name: str, *, entry: str = "", value: str = "TOOL", module: str = MODULE) -> Path:
@@ -62,11 +55,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     yield package
     for package_name in made:
         sys.modules.pop(package_name, None)
-    _forget()
-
-
-def test_capitals_do_not_matter() -> None:
-    assert get_tool("calculator") is get_tool("CALCULATOR") is get_tool("Calculator")
+    forget_tools()
 
 
 def test_an_unknown_tool_is_an_error_that_lists_those_there_are() -> None:
@@ -81,14 +70,6 @@ def test_the_numbers_of_the_papers_tools_are_the_papers() -> None:
         spec.name: (spec.sampling_threshold, spec.max_positions, spec.samples_per_position, spec.keep_threshold)
         for spec in specs
     } == {"Calculator": many, "Calendar": few, "WikiSearch": few, "QA": few, "MT": many}
-
-
-def test_each_tool_says_what_it_needs() -> None:
-    tools = [get_tool(name) for name in PAPER_TOOLS]
-    assert [tool.spec.name for tool in tools if tool.spec.needs_index] == ["WikiSearch", "QA"]
-    assert [tool.spec.name for tool in tools if tool.spec.needs_date] == ["Calendar"]
-    assert [tool.spec.name for tool in tools if tool.spec.needs_device] == ["MT"]
-    assert [tool.spec.name for tool in tools if tool.spec.filter_unit == "paragraph"] == ["MT"]
 
 
 def test_a_tool_of_an_installed_package_with_a_spec_and_run_has_all_the_rest(install: Install) -> None:
@@ -106,10 +87,7 @@ def test_a_tool_of_an_installed_package_with_a_spec_and_run_has_all_the_rest(ins
 @pytest.mark.parametrize(
     ("package", "message"),
     [
-        ({"module": "import no_such_module"}, "importing it failed with ModuleNotFoundError"),
         ({"module": "1 / 0"}, "importing it failed with ZeroDivisionError.*uninstall tool_package_0"),
-        ({"value": "MISSING"}, "importing it failed with AttributeError"),
-        ({"value": "TEXT"}, "expected an instance of a class derived from toolformer_ops.tools.base.Tool"),
         ({"value": "Shout"}, "expected an instance of a class derived from .* as in `TOOL = MyTool"),
         ({"value": "IDLE"}, "expected a method `run` or `open`, found neither"),
         ({"entry": "Yell"}, "expected an entry point named as the tool's spec, .* found the spec's name 'Shout'"),
@@ -132,8 +110,6 @@ def test_a_broken_entry_point_says_what_to_do_and_the_others_work(
     ("prompt", "message"),
     [
         (None, "expected a prompt file in UTF-8, found none.*Ship the prompt file"),
-        (b"\xff {text}", "expected a prompt file in UTF-8, found none"),
-        (b"[Shout(a)] no slot", "expected '{text}' once, found 0"),
         (b"[Shout(a)] {text} {text}", "expected '{text}' once, found 2"),
         (b"[shout(a)] {text}", r"expected examples with calls '\[Shout"),
     ],

@@ -1,8 +1,4 @@
-"""The servers of tool files: what is sent, what becomes of answers, and what a server that misbehaves does to its tool.
-
-`faulty.py` is a process that talks over stdin and stdout; over HTTP it is a server of fastmcp, and a service with an OpenAPI
-document.
-"""
+"""The servers of tool files: what is sent, what becomes of answers, and what a server that misbehaves does to its tool."""
 
 import json
 import logging
@@ -11,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.tool_files import served, write_tool
 from toolformer_ops.errors import InfrastructureError, ToolError
@@ -55,8 +50,8 @@ def ask(runner: ServerRunner, *inputs: str) -> list[str | None]:
 
 
 def test_a_batch_is_answered_in_order_and_each_input_once(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nconcurrency = 3\ncalls_per_second = 1000.0"))
-    words = [f"word {number}" for number in range(20)]
+    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nconcurrency = 2\ncalls_per_second = 1000.0"))
+    words = [f"word {number}" for number in range(6)]
     assert ask(runner, *words, *words) == words * 2
     assert sorted(call["text"] for call in sent(tmp_path)) == sorted(words)
 
@@ -96,17 +91,12 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
             {},  # a structured answer is one line
             {
                 "structured": "sky: grey, wind: (from: W, speeds: 3, 5.5), wet: true",
-                '{"a": {"b": 1}, "c": [true, null]}': "a: (b: 1), c: true, null",
                 '{"a": ' + "[" * 600 + "]" * 600 + "}": "result_too_long",
             },
         ),
         (
-            {"keys": ['result = "{sky}, {wind.speeds.1} m/s from {wind.from}"']},
-            {"structured": "grey, 5.5 m/s from W", "plain": LACKING, '{"sky": "blue"}': LACKING},
-        ),
-        (
-            {"keys": ['result = "{sky[1:3]} {sky[-2:]} {wind.speeds.1[:1]}{wet[0:]}"']},
-            {"structured": "re ey 5true"},
+            {"keys": ['result = "{sky[1:3]} {sky[-2:]}, {wind.speeds.1} from {wind.from}"']},
+            {"structured": "re ey, 5.5 from W", "plain": LACKING, '{"sky": "blue"}': LACKING},
         ),
         ({"keys": ['result = "{sky[9:]}"']}, {"structured": LACKING}),
         (
@@ -119,7 +109,7 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
         ),
         ({"tool": "write", "keys": ["allow_writes = true"]}, {"kept": "kept"}),
     ],
-    ids=["hostile", "structured", "fields", "parts of fields", "no such part", "ends once", "hangs", "may write"],
+    ids=["hostile", "structured", "fields", "no such part", "ends once", "hangs", "may write"],
 )
 def test_an_answer_is_a_result_or_has_a_reason(
     tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]
@@ -178,25 +168,13 @@ def test_a_server_that_is_gone_or_lists_no_tools_is_no_reason_of_an_input(tmp_pa
 @pytest.mark.parametrize(
     ("tool", "server", "said"),
     [
-        (
-            "echo",
-            {"environment": {"FAULTY": "start"}},
-            r"found: .*; its last lines on stderr: no key for the service, see its manual\. Look at",
-        ),
-        (
-            "echo",
-            {"environment": {"FAULTY": "schema"}},
-            r"another version: schema \w{12} is now \w{12}\. Take it over .*: toolformer-ops refresh-tool",
-        ),
+        ("echo", {"environment": {"FAULTY": "start"}}, "its last lines on stderr: no key for the service"),
+        ("echo", {"environment": {"FAULTY": "schema"}}, r"another version: schema \w{12} is now .*refresh-tool"),
         ("echo", {"environment": {"FAULTY": "version"}}, r"another version: version 1\.0 is now 2\.0"),
-        ("echo", {"environment": {"FAULTY": "silent"}, "start_seconds": 1.0}, "found: 1 s without an answer"),
-        ("echo", {"command": ["/no/such/server"]}, r"/no/such/server.*start it by hand: /no/such/server"),
-        (
-            "echo",
-            {"secrets": ["NO_SUCH_KEY"]},
-            r"Echo: expected the environment variables NO_SUCH_KEY .* Set them where",
-        ),
-        ("ecco", {}, r"expected a tool 'ecco' of the server, found echo, weather, write"),
+        ("echo", {"environment": {"FAULTY": "silent"}, "start_seconds": 0.2}, "without an answer"),
+        ("echo", {"command": ["/no/such/server"]}, "start it by hand: /no/such/server"),
+        ("echo", {"secrets": ["NO_SUCH_KEY"]}, "expected the environment variables NO_SUCH_KEY"),
+        ("ecco", {}, "expected a tool 'ecco' of the server, found echo, weather, write"),
         ("write", {}, r"the server marks write as one that writes.*allow_writes = true"),
     ],
 )
@@ -212,13 +190,11 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
     from fastmcp.server.dependencies import get_http_headers
 
     monkeypatch.setenv("WEATHER_KEY", "a-secret")
-    server: FastMCP = FastMCP("weather", version="3.1")
+    server: FastMCP = FastMCP("miles", version="3.1")
 
     @server.tool
-    def convert(amount: float, unit: str, places: int = 1) -> dict[str, object]:
-        """Converts miles."""
-        key = get_http_headers(include_all=True).get("x-key")
-        return {"value": round(amount * 1.609344, places), "unit": unit, "key": key}
+    def convert(amount: float) -> dict[str, object]:
+        return {"value": round(amount * 1.609344, 1), "key": get_http_headers(include_all=True).get("x-key")}
 
     with served(server.http_app()) as address:
         table = {
@@ -227,23 +203,14 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
             "secrets": ["WEATHER_KEY"],
             "headers": {"X-Key": "{WEATHER_KEY}"},
         }
-        path = write_tool(tmp_path, "Convert", "convert", server=table, keys=['result = "{value} {key}"'], ask=True)
-        runner = opened(path)
-        tool = FileTool(path)
-        assert tool.parameters["required"] == ["amount", "unit"]
-        assert ask(runner, 'amount: 26.2, unit: "miles"', 'amount: "x", unit: "miles"') == [
-            "42.2 a-secret", "argument_not_of_the_schema",
-        ]  # fmt: skip
-    with pytest.raises(
-        InfrastructureError, match=r"tool Convert: expected a server that answers, .*is http://127.0.0.1"
-    ):
-        ask(runner, 'amount: 1, unit: "miles"')
-    with pytest.raises(InfrastructureError):
-        opened(path)
+        keys = ['result = "{value} {key}"']
+        runner = opened(write_tool(tmp_path, "Convert", "convert", server=table, keys=keys, ask=True))
+        assert ask(runner, "amount: 26.2", 'amount: "x"') == ["42.2 a-secret", "argument_not_of_the_schema"]
+    with pytest.raises(InfrastructureError, match="tool Convert: expected a server that answers"):
+        ask(runner, "amount: 1")
 
 
-def capitals(busy: int) -> Any:
-    """Answers GET /v1/capitals/{country}; the first request for a country gets the status of a busy service."""
+def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open) -> None:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
@@ -253,30 +220,22 @@ def capitals(busy: int) -> Any:
 
     def capital(request: Request) -> JSONResponse:
         country = request.path_params["country"]
-        status = busy if country not in seen else 200 if country == "France" else 404
+        status = 503 if country not in seen else 200 if country == "France" else 404  # busy at first
         seen.add(country)
         return JSONResponse({"capital": "Paris"} if status == 200 else {}, status)
 
-    return Starlette(routes=[Route("/v1/capitals/{country}", capital)])
-
-
-@pytest.mark.parametrize(("suffix", "busy"), [("json", 503), ("yaml", 429)])
-def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open, suffix: str, busy: int) -> None:
-    country = {"name": "country", "in": "path", "required": True, "schema": {"type": "string"}}
-    operation = {
-        "operationId": "capital-of",
-        "summary": "A capital",
-        "parameters": [country],
-        "responses": {"200": {"description": "ok"}},
-    }
-    paths = {"/capitals/{country}": {"get": operation, "post": {**operation, "operationId": "set-capital"}}}
-    document = {"openapi": "3.1.0", "info": {"title": "Capitals", "version": "2023-01-30"}, "paths": paths}
-    text = json.dumps(document)
-    if suffix == "yaml":  # with a status and a date as people write them
-        text = yaml.safe_dump(document).replace("'200'", "200").replace("'2023-01-30'", "2023-01-30")
-    (tmp_path / f"capitals.{suffix}").write_text(text)
-    with served(capitals(busy)) as address:
-        table = {"command": [], "url": f"{address}/v1", "openapi": f"capitals.{suffix}"}
+    # A status and a date as people write them.
+    (tmp_path / "capitals.yaml").write_text("""
+openapi: 3.1.0
+info: {title: Capitals, version: 2023-01-30}
+paths:
+  /capitals/{country}:
+    parameters: [{name: country, in: path, required: true, schema: {type: string}}]
+    get: {operationId: capital-of, responses: {200: {description: ok}}}
+    post: {operationId: set-capital, responses: {200: {description: ok}}}
+""")
+    with served(Starlette(routes=[Route("/v1/capitals/{country}", capital)])) as address:
+        table = {"command": [], "url": f"{address}/v1", "openapi": "capitals.yaml"}
         path = write_tool(tmp_path, "Capital", "capital_of", server=table, keys=['result = "{capital}"'], ask=True)
         recorded = FileTool(path).file.recorded
         assert recorded is not None

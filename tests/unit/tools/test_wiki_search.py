@@ -8,7 +8,7 @@ from tests.unit.tools.fake_passages import FakeIndex
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import FilterDecision, ToolOutput
+from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, write_manifest
 from toolformer_ops.tools.retrieval.own_text import OwnText
 from toolformer_ops.tools.retrieval.sentences import count_tokens
@@ -62,8 +62,7 @@ def test_a_document_from_the_index_gets_the_first_result_that_is_not_its_own() -
     assert [document.repeated_by(result) for result in results] == [True, False]
 
 
-def test_every_document_is_asked_whole_and_white_space_makes_no_other_term() -> None:
-    assert TOOL.filter(Document.of("Some text.")) == [FilterDecision(True, "every_text", end_char=10)]
+def test_white_space_makes_no_other_term() -> None:
     assert TOOL.effective_input("  Ghana  flag\tmeaning ", Document.of("x")) == "Ghana flag meaning"
 
 
