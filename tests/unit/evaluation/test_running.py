@@ -19,7 +19,7 @@ from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.evaluation import running
 from toolformer_ops.evaluation.comparing import compare
 from toolformer_ops.evaluation.data_files import DataFolder
-from toolformer_ops.evaluation.records import CALENDAR_DATE, Question, SuiteScore, Variant
+from toolformer_ops.evaluation.records import CALENDAR_DATE, Question, Variant
 from toolformer_ops.evaluation.running import Evaluation, ModelVariant, evaluate_data_set
 from toolformer_ops.evaluation.session import Entrant, LoadedSuites, Outcome, evaluate, load_suites
 from toolformer_ops.evaluation.statistics import wilson_interval
@@ -68,34 +68,17 @@ def outcome_of(
 def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
     # Right answers 1, 2, 3, 4. Questions 1 and 2 are asked with a call: one right, one wrong. 3 is right, 4 wrong without.
     # Question 4 tried the calculator in vain, which is no call that stands in the text.
-    calls: dict[int, tuple[MadeCall, ...]] = {
-        1: (made_call("Calculator", "1"),),
-        2: (made_call("Calculator", "9"), made_call("Calendar", "Today")),
-        3: (),
-        4: (made_call("Calculator", None, "not_a_calculation"),),
+    scripts: dict[int, tuple[str, tuple[MadeCall, ...]]] = {
+        1: (" 1.", (made_call("Calculator", "1"),)),
+        2: (" 9.", (made_call("Calculator", "9"), made_call("Calendar", "Today"))),
+        3: (" 3.", ()),
+        4: (" no idea", (made_call("Calculator", None, "not_a_calculation"),)),
     }
-    texts = {1: " 1.", 2: " 9.", 3: " 3.", 4: " no idea"}
-    model = FakeWritingModel(lambda prompt, _: (texts[number_of(prompt)], calls[number_of(prompt)]))
-    found = evaluated(model, questions("1", "2", "3", "4"))
-    interval = wilson_interval(2, 4)
-    assert found.score == SuiteScore(
-        suite="math",
-        subset="gsm8k",
-        model="fake@1",
-        variant="with_tools",
-        call_start_rank=10,
-        inputs=4,
-        metric="share_correct",
-        score=0.5,
-        low=interval.low,
-        high=interval.high,
-        call_shares={"Calculator": 0.5, "Calendar": 0.25},
-        inputs_with_call=2,
-        score_with_call=0.5,
-        score_without_call=0.5,
-        seconds=found.score.seconds,
-        data_sha256="0" * 64,
-    )
+    found = evaluated(FakeWritingModel(lambda prompt, _: scripts[number_of(prompt)]), questions("1", "2", "3", "4"))
+    score, interval = found.score, wilson_interval(2, 4)
+    assert (score.score, score.low, score.high, score.inputs) == (0.5, interval.low, interval.high, 4)
+    assert score.call_shares == {"Calculator": 0.5, "Calendar": 0.25}
+    assert (score.inputs_with_call, score.score_with_call, score.score_without_call) == (2, 0.5, 0.5)
     assert [(one.number, one.predicted, one.correct, one.has_call) for one in found.inputs] == [
         (1, "1", True, True),
         (2, "9", False, True),
@@ -103,15 +86,12 @@ def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
         (4, "", False, False),
     ]
     assert found.inputs[0].written == " [Calculator(input) -> 1] 1."
+    none = evaluated(says(" 1"), questions("1", "2"), "base", 0).score
+    assert (none.score_with_call, none.score_without_call, none.call_shares) == (None, 0.5, {})
 
 
 def test_a_number_inside_a_call_is_not_the_answer() -> None:
     assert not evaluated(says(" not known", made_call("Calculator", "7")), questions("7")).inputs[0].correct
-
-
-def test_without_calls_there_is_no_score_with_a_call() -> None:
-    score = evaluated(says(" 1"), questions("1", "2"), "base", 0).score
-    assert (score.score_with_call, score.score_without_call, score.call_shares) == (None, 0.5, {})
 
 
 def test_each_variant_is_asked_with_its_k_and_one_call_an_input_always_on_the_same_day() -> None:
@@ -129,20 +109,12 @@ def test_each_variant_is_asked_with_its_k_and_one_call_an_input_always_on_the_sa
 
 
 def test_barred_tools_cannot_be_called_and_need_not_be_up(tmp_path: Path) -> None:
-    model = says(" Patois", down=["QA"])
+    model = says(" Patois", down=["QA"])  # suites of questions bar the tool that answers them
     outcome = outcome_of(published.write(tmp_path, *published.QUESTIONS), ["qa"], (model, [("with_tools", 10)]))
     assert {setting.barred_tools for setting in model.settings} == {("QA",)}
     assert outcome.failures == {}
     scores = {score.subset: score.score for score in outcome.scores}
     assert scores == {"webquestions": 1.0, "nq_open": 0.0, "triviaqa": 0.0}
-
-
-def test_the_current_date_reaches_the_model(tmp_path: Path) -> None:
-    model = says(" Yamaha Motor Racing.")
-    data = published.write(tmp_path, "templama")
-    outcome = outcome_of(data, ["temporal:templama"], (model, [("with_tools", 10)]))
-    assert [prompt.date for prompt in model.asked] == [datetime.date(2010, 7, 1)]
-    assert outcome.scores[0].score == 1.0
 
 
 def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +145,6 @@ def test_a_prompt_longer_than_the_window_is_wrong_and_said(caplog: pytest.LogCap
     [
         ("tool_not_available", 1, True),
         ("tool_error", 3, True),
-        ("timed_out", 3, True),
         ("timed_out", 2, False),  # too few to say so
         ("tool_error", 4, False),  # of the fourth input there is a result
     ],
@@ -181,8 +152,7 @@ def test_a_prompt_longer_than_the_window_is_wrong_and_said(caplog: pytest.LogCap
 def test_a_suite_whose_tool_is_down_has_no_score(reason: str, inputs: int, is_down: bool) -> None:
     answered, failed = made_call("Calculator", "1"), made_call("Calculator", None, reason)
     model = FakeWritingModel(lambda prompt, _: (" 1", (answered if number_of(prompt) == 4 else failed,)))
-    said = r"suite math is not scored, since Calculator is down: of \d calls"
-    with pytest.raises(ToolError, match=said) if is_down else nullcontext():
+    with pytest.raises(ToolError, match="math is not scored, since Calculator is down") if is_down else nullcontext():
         assert evaluated(model, questions(*["1"] * inputs)).score.inputs == inputs
 
 
@@ -194,16 +164,15 @@ def test_a_whole_suite_goes_on_without_a_data_set_but_a_named_one_must_be_there(
     outcome = Outcome()
     whole = loaded(tmp_path, outcome, "math")["math"]
     assert [found.data_set.name for found in whole] == ["asdiv", "mawps", "gsm8k"]
-    assert "suite math is evaluated without a data set. svamp: expected" in caplog.text
+    assert "svamp: expected" in caplog.text
     named = loaded(tmp_path, outcome, "math:gsm8k", "math:asdiv")["math"]
     assert [found.data_set.name for found in named] == ["gsm8k", "asdiv"]
     assert outcome.failures == {}
     assert loaded(tmp_path, outcome, "math:svamp", "qa") == {}
     assert set(outcome.failures) == {"math", "qa"}
-    assert "webq-test.jsonl" in outcome.failures["qa"]
 
 
-@pytest.mark.parametrize("name", ["maths", "math:squad", "", "perplexity:lama"])
+@pytest.mark.parametrize("name", ["", "math:squad"])
 def test_a_suite_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="--suite: expected"):
         loaded(tmp_path, Outcome(), name)

@@ -62,8 +62,9 @@ class Generator:
         assert (max_new_tokens, stop) == (32, "\n")
         if any(len(prompt) > self._window for prompt in prompts):
             raise ModelError("too long")
+        first = len(self.prompts) + 1
         self.prompts.extend(prompts)
-        return [f" answer {len(self.prompts) - number}" for number in range(len(prompts))]
+        return [f" answer {number}" for number in range(first, first + len(prompts))]
 
 
 def test_passages_and_question_fill_the_slot_best_first() -> None:
@@ -88,9 +89,9 @@ def test_the_answer_is_the_first_line_that_says_something(written: str, answer: 
 def test_a_short_window_gets_fewer_passages_and_the_other_questions_all_of_theirs() -> None:
     whole = Generator()
     own = model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: whole)  # type: ignore[arg-type, return-value]
-    assert CausalReader(own).read(QUESTIONS, PASSAGES) == [("answer 2",), ("answer 1",)]
+    assert CausalReader(own).read(QUESTIONS, PASSAGES) == [("answer 1",), ("answer 2",)]
     short = Generator(window=max(map(len, whole.prompts)) - 1)
-    assert CausalReader(short).read(QUESTIONS, PASSAGES) == [("answer 1",), ("answer 1",)]
+    assert CausalReader(short).read(QUESTIONS, PASSAGES) == [("answer 1",), ("answer 2",)]
     assert "He was born in Scranton." in short.prompts[0]
     assert "Coke: The Coca-Cola Company" in short.prompts[1]
     assert "Tea: A drink." not in short.prompts[1]
