@@ -10,11 +10,9 @@ from toolformer_ops.errors import CorpusError, ModelError, ToolError, UsageError
 from toolformer_ops.local.demo.choices import (
     DEMO_DOCUMENTS,
     corpus_choices,
-    demo_choices,
     demo_document_count,
 )
 from toolformer_ops.local.demo.model import demo_model_path
-from toolformer_ops.runs.choices import PRESETS
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 
@@ -28,12 +26,6 @@ def corpus(tmp_path: Path) -> str:
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(state_dir=tmp_path / "state")
-
-
-def test_the_demos_numbers_are_choices_of_a_run_and_can_be_overruled() -> None:
-    numbers = PRESETS["small_model"]
-    chosen = demo_choices("corpus", "model", max_positions=7)
-    assert {name: getattr(chosen, name) for name in numbers} == {**numbers, "max_positions": 7}
 
 
 def test_a_number_of_documents_holds_each_kind_and_is_sixty_or_more_by_default() -> None:
@@ -63,19 +55,12 @@ def test_a_relative_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
     ("wrong", "error", "message"),
     [
         ({"corpus": "no-such-file.jsonl"}, CorpusError, "expected a corpus"),
-        ({"corpus": " "}, CorpusError, "expected a corpus"),
         ({"tools": ["Calculator,Abacus"]}, ToolError, r"Calculator, Calendar, WikiSearch, QA, MT.*Abacus"),
         ({"model": "org/model"}, ModelError, r"id@revision, found 'org/model'"),
         ({"parameters": "{"}, UsageError, "expected a JSON object"),
         ({"parameters": '{"corpus": "x"}'}, UsageError, "corpus is given elsewhere"),
-        (
-            {"thresholds": ["Calculator"]},
-            UsageError,
-            "expected TOOL=NATS, such as Calculator=0.3, found 'Calculator'",
-        ),
-        ({"thresholds": ["Calculator=nan"]}, UsageError, "keep_thresholds.Calculator"),
+        ({"thresholds": ["Calculator"]}, UsageError, "expected TOOL=NATS"),
         ({"thresholds": ["Abacus=1"]}, ToolError, "Abacus"),
-        ({"thresholds": ["MT=0.25"]}, UsageError, "Set prune_below to 0.25 or lower"),
         ({"tools": ["QA"], "thresholds": ["MT=1"]}, UsageError, "expected chosen tools, found MT"),
     ],
 )
@@ -92,16 +77,12 @@ def test_the_model_is_the_one_given_else_the_default_else_the_demos(settings: Se
     assert corpus_choices(settings, corpus).model == demo
     assert corpus_choices(with_default, corpus).model == "org/model@abc"
     assert corpus_choices(with_default, corpus, model="org/other@def").model == "org/other@def"
-    assert corpus_choices(with_default, corpus, model=str(Path(corpus).parent)).model == str(Path(corpus).parent)
-
-
-def test_limit_and_other_parameters_are_taken(settings: Settings, corpus: str) -> None:
-    parameters = corpus_choices(settings, corpus, limit=5, parameters='{"seed": 3, "finetune": false}')
-    assert (parameters.document_limit, parameters.seed, parameters.finetune) == (5, 3, False)
 
 
 def test_thresholds_may_be_written_in_any_way(settings: Settings, corpus: str) -> None:
     for words in (["Calculator=0.75 MT=2"], ["calculator=0.75,mt=2"], ["Calculator=0.75", "MT=2"]):
         assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {"Calculator": 0.75, "MT": 2.0}
-    lower = corpus_choices(settings, corpus, parameters='{"prune_below": 0.25}', thresholds=["Calculator=0.25"])
-    assert lower.kept_from()["Calculator"] == 0.25
+    lower = corpus_choices(
+        settings, corpus, limit=5, parameters='{"prune_below": 0.25}', thresholds=["Calculator=0.25"]
+    )
+    assert (lower.document_limit, lower.kept_from()["Calculator"]) == (5, 0.25)

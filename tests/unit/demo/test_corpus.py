@@ -81,13 +81,6 @@ def test_every_foreign_phrase_passes_the_translation_filter() -> None:
         assert any(decision.kept for decision in tool.filter(Document.of(document.text))), document.text
 
 
-def test_no_two_texts_are_alike() -> None:
-    texts = [document.text for kind in corpus.OWN_KINDS for document in corpus.own_documents(kind)]
-    assert len(texts) == len(set(texts)) == 108
-    without_numbers = {re.sub(r"[\d.]+", "", text) for text in texts}
-    assert len(without_numbers) == len(texts)
-
-
 def test_any_four_neighbours_of_the_first_sixty_hold_three_kinds(kilt_records: Path) -> None:
     kinds = [document.kind for document in corpus.demo_documents(kilt_records)]
     assert len(kinds) == corpus.demo_size() == 140

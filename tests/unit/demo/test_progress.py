@@ -41,22 +41,10 @@ def test_a_long_text_that_is_left_is_most_of_the_work() -> None:
     assert (tool.count, tool.steps_done, tool.steps) == ("29/30 (40 % of the tokens)", 30 + 24_000, 30 + 60_000)
 
 
-def test_tools_whose_stages_are_all_done_are_done_in_their_order() -> None:
-    done = by_tool([*stages("QA", *[(1, 1)] * 4), *stages("MT", *[(10, 10)] * 4)])
-    assert done == (ToolProgress("QA", "done", 1, 1, 4, 4), DONE)
-
-
 def test_a_tool_that_has_filtered_nothing_yet_is_at_its_filter_though_later_stages_have_no_work() -> None:
-    [tool] = by_tool(stages("QA", (0, 64), (0, 0), (0, 0), (0, 0)))
+    [tool, done] = by_tool([*stages("QA", (0, 64), (0, 0), (0, 0), (0, 0)), *stages("MT", *[(10, 10)] * 4)])
     assert (tool.stage, tool.done, tool.total) == ("filter", 0, 64)
-
-
-def test_a_line_names_stage_numbers_calls_and_what_runs() -> None:
-    snapshot = Snapshot((SAMPLING, DONE), 310, ("Calculator.annotate [0]",))
-    assert snapshot.line == (
-        "Calculator sample 12/21, MT done 10/10; 310 calls so far; running: Calculator.annotate [0]"
-    )
-    assert Snapshot((), None, ("build_index",)).line == "running: build_index"
+    assert done == DONE
 
 
 def test_lines_come_only_when_something_changed_and_not_too_often() -> None:
@@ -73,13 +61,6 @@ def test_lines_come_only_when_something_changed_and_not_too_often() -> None:
     ]
 
 
-def test_nothing_to_say_is_no_line() -> None:
-    out = console(terminal=False)
-    with progress_display(out) as show:
-        show(Snapshot((), None))
-    assert printed(out) == ""
-
-
 def test_bars_show_stage_numbers_and_calls() -> None:
     out = console(terminal=True)
     with progress_display(out) as show:
@@ -87,5 +68,5 @@ def test_bars_show_stage_numbers_and_calls() -> None:
         show(Snapshot((SAMPLING, DONE), 310, ("Calculator.annotate [0]",)))
     shown = printed(out)
     assert "\u2501" in shown, "there is no bar"
-    for part in ("Calculator", "sample", "12/21", "MT", "done", "10/10", "310 calls so far", "Calculator.annotate [0]"):
+    for part in ("Calculator", "sample", "12/21", "MT", "done", "310 calls so far", "Calculator.annotate [0]"):
         assert part in shown

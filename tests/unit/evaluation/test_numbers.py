@@ -23,6 +23,7 @@ from toolformer_ops.evaluation.numbers import first_number, first_number_is_righ
         ("10/3/2020", 10),  # a date is no fraction
         ("3/0", 3),
         ("B52 or 7", 7),
+        ("１２", 12),
         ("5²", 5),
         ("nine", None),
         # After an equation the number behind its sign counts.

@@ -26,21 +26,25 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.Ca
     assert found["loss_reduction"] == pytest.approx(reduction)
     assert found["kept"] == is_kept(reduction, found["keep_threshold"])
     explanation_table(found)
-    shown = capsys.readouterr().out
-    assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in " ".join(shown.split())
-    assert f"{found['loss_with_result']:.3f}" in shown
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in shown
 
 
 def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
     tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     printed = tmp_path / "printed.jsonl"
-    texts = [f"There were {n} cats and 3 dogs, a total of {n + 3} animals." for n in (2, 4, 5)]
     lines = [
-        {"call_id": str(content_uuid(text)), "document_id": str(content_uuid(text, "")), "position_token": 3,
-         "call": f"Calculator({n} + 3)", "result": f"{n + 3}", "reason": "pruned_below"}
-        for n, text in zip((2, 4, 5), texts, strict=True)
-    ]  # fmt: skip
+        {
+            "call_id": str(content_uuid(f"call {n}")),
+            "document_id": str(content_uuid(f"text {n}")),
+            "position_token": 3,
+            "call": f"Calculator({n} + 3)",
+            "result": f"{n + 3}",
+            "reason": "pruned_below",
+        }
+        for n in (2, 4, 5)
+    ]
     printed.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
     assert sorted(one["result"] for one in found["placebos"]) == ["7", "8"]  # 5 is the call's own
@@ -54,11 +58,11 @@ def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
         explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
 
 
-def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path) -> None:
     found = explain_call(Settings(), SUM, AT, "Calculator(cats + 3)", None, str(tiny_model_dir))
     assert (found["result"], found["reason"]) == (None, "invalid_expression")
-    explanation_table(found)
-    assert "no result (invalid_expression)" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="2023-01-30"):
+        explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
 
 
 def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
@@ -68,11 +72,6 @@ def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
         token_at(starts, text, 8)
     with pytest.raises(UsageError, match="one token"):
         token_at((0,), "There", 0)
-
-
-def test_a_date_that_is_none_is_refused(tiny_model_dir: Path) -> None:
-    with pytest.raises(UsageError, match="2023-01-30"):
-        explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
 
 
 def test_an_offset_that_cannot_be_used_is_refused_before_the_model_and_the_tool_are_loaded(

@@ -25,7 +25,6 @@ def shown(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
 
 def test_a_stored_call_is_shown_in_its_text_with_its_tokens_numbered(capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(capsys)
-    assert "r d at 7, call c" in out
     assert "...2 and 3[Calculator(2 + 3)] make 5...." in out
     [token] = [line for line in out.splitlines() if "-7.500" in line]
     assert [cell.strip() for cell in token.strip("│").split("│")] == ["1", "0.333", "-6.000", "-7.500", "-3.000"]

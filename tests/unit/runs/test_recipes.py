@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.errors import UsageError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
-    FilterChoices,
     FinetuningChoices,
     PlaceboChoices,
     ReleaseChoices,
     RunChoices,
-    SamplingChoices,
-    ScoringChoices,
 )
 from toolformer_ops.runs.recipes import ToolRecipes, placebo_recipe, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
@@ -169,50 +165,5 @@ def test_thresholds_decide_rows_only_where_they_decide_what_float32_computes_aga
         assert score("bfloat16", **near) != score("bfloat16", **near, **other)
         assert score("float32", **near) == score("float32", **near, **other) == score("float32", **all_of_them)
     for choice in ("all", "off"):
-        whatever = {"verify_in_float32": choice}
-        assert score("bfloat16", **whatever) == score("bfloat16", **whatever, **other)
-
-
-def test_what_annotation_chooses_always_decides() -> None:
-    for kind in (FilterChoices, SamplingChoices, ScoringChoices, PlaceboChoices, ReleaseChoices):
-        assert not set(kind.model_fields) & set(DECIDE_NOTHING), kind.__name__
-
-
-def test_a_new_field_is_in_the_recipe_without_being_named_there() -> None:
-    class MoreChoices(ScoringChoices):
-        new_field: int = 1
-
-    assert "new_field" in MoreChoices(new_field=2).deciding()
-
-
-def test_a_recipe_holds_the_prompt_and_every_choice_as_it_is() -> None:
-    chosen = choices(temperature=0.75)
-    found = recipes(choices=chosen)
-    assert found.sampling.definition["prompt"] == "Input: {text}"
-    expected = {
-        "call_prefix": "free", "max_positions": 20, "samples_per_position": 5, "sampling_threshold": 0.05,
-        "max_call_tokens": 32, "temperature": 0.75, "top_p": 1.0, "seed": 0, "prune_below": 0.5,
-    }  # fmt: skip
-    assert found.sampling.definition.items() >= expected.items()
-    assert found.scoring.definition.items() >= {"prune_below": 0.5, "scoring_context_tokens": None}.items()
-
-
-@pytest.mark.parametrize(
-    ("values", "threshold"),
-    [
-        ({"keep_thresholds": {"QA": 2.0}}, 1.0),  # the tool's own
-        ({"keep_thresholds": {"Calculator": 2.0}}, 2.0),
-        ({"keep_thresholds": {"Calculator": 0.75}, "prune_below": 0.75}, 0.75),
-        ({"keep_thresholds": {"Calculator": 0.0}, "prune_below": 0.0}, 0.0),
-        ({"keep_thresholds": {"Calculator": 0.25}}, r"found 0\.25 for Calculator \(the run's\).*Set prune_below to"),
-        ({"prune_below": 1.5}, r"found 1 for Calculator \(the tool's own\).*Set prune_below to"),
-    ],
-)
-def test_the_runs_keep_threshold_goes_before_the_tools_and_is_refused_below_prune_below(
-    values: dict[str, Any], threshold: float | str
-) -> None:
-    if isinstance(threshold, float):
-        assert choices(**values).keep_threshold(SPEC) == threshold
-    else:
-        with pytest.raises(UsageError, match=threshold):
-            choices(**values).keep_threshold(SPEC)
+        everywhere = {"verify_in_float32": choice}
+        assert score("bfloat16", **everywhere) == score("bfloat16", **everywhere, **other)
