@@ -36,18 +36,22 @@ def test_a_number_of_documents_holds_each_kind_and_is_sixty_or_more_by_default()
             demo_document_count(count)
 
 
-def test_tools_may_be_named_in_any_way_and_default_to_all(settings: Settings, corpus: str) -> None:
+def test_tools_and_thresholds_may_be_written_in_any_way(settings: Settings, corpus: str) -> None:
     assert corpus_choices(settings, corpus).tools == PAPER_TOOLS
-    for typed in (["calculator,QA"], ["Calculator", "qa"], ["Calculator QA"], ["Calculator", "Calculator,QA"]):
+    for typed in (["calculator,QA"], ["Calculator QA"], ["Calculator", "Calculator,QA"]):
         assert corpus_choices(settings, corpus, typed).tools == ("Calculator", "QA")
+    for words in (["calculator=0.75,mt=2"], ["Calculator=0.75", "MT=2"]):
+        assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {"Calculator": 0.75, "MT": 2.0}
+    lower = corpus_choices(settings, corpus, limit=5, parameters='{"prune_below": 0.25}', thresholds=["MT=0.25"])
+    assert (lower.document_limit, lower.kept_from()["MT"]) == (5, 0.25)
 
 
-def test_a_relative_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
+def test_a_local_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
     settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(corpus).parent)
-    assert corpus_choices(settings, "posts.jsonl").corpus == corpus
-    assert corpus_choices(settings, f"file://{corpus}").corpus == corpus
+    for typed in ("posts.jsonl", f"file://{corpus}"):
+        assert corpus_choices(settings, typed).corpus == corpus
     assert corpus_choices(settings, "s3://bucket/posts.jsonl").corpus == "s3://bucket/posts.jsonl"
 
 
@@ -55,6 +59,7 @@ def test_a_relative_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
     ("wrong", "error", "message"),
     [
         ({"corpus": "no-such-file.jsonl"}, CorpusError, "expected a corpus"),
+        ({"corpus": " "}, CorpusError, "expected a corpus"),
         ({"tools": ["Calculator,Abacus"]}, ToolError, r"Calculator, Calendar, WikiSearch, QA, MT.*Abacus"),
         ({"model": "org/model"}, ModelError, r"id@revision, found 'org/model'"),
         ({"parameters": "{"}, UsageError, "expected a JSON object"),
@@ -77,12 +82,3 @@ def test_the_model_is_the_one_given_else_the_default_else_the_demos(settings: Se
     assert corpus_choices(settings, corpus).model == demo
     assert corpus_choices(with_default, corpus).model == "org/model@abc"
     assert corpus_choices(with_default, corpus, model="org/other@def").model == "org/other@def"
-
-
-def test_thresholds_may_be_written_in_any_way(settings: Settings, corpus: str) -> None:
-    for words in (["Calculator=0.75 MT=2"], ["calculator=0.75,mt=2"], ["Calculator=0.75", "MT=2"]):
-        assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {"Calculator": 0.75, "MT": 2.0}
-    lower = corpus_choices(
-        settings, corpus, limit=5, parameters='{"prune_below": 0.25}', thresholds=["Calculator=0.25"]
-    )
-    assert (lower.document_limit, lower.kept_from()["Calculator"]) == (5, 0.25)

@@ -3,7 +3,6 @@
 import io
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,32 +16,30 @@ from toolformer_ops.local.demo.driver import watch
 from toolformer_ops.local.demo.progress import Snapshot
 
 
-def said(value: Any) -> Any:
-    if isinstance(value, Exception):
-        raise value
-    return value
-
-
 class ScriptedAirflow:
     """Gives states and logs in turn; an error among them is raised."""
 
-    def __init__(
-        self, states: list[str | Exception], failed: list[TaskState] | None = None, running: str = "QA.annotate"
-    ) -> None:
+    def __init__(self, states: list[str | Exception], failed: list[TaskState] | None = None) -> None:
         self.states = states
         self.failed = failed or []
-        self.running = TaskState(running, 0 if running == "QA.annotate" else -1, "running", 1, "")
+        self.running = TaskState("QA.annotate", 0, "running", 1, "")
         self.logs: list[list[str] | Exception] = []
 
     def run_state(self, _dag_id: str, _run_id: str) -> str:
-        return said(self.states.pop(0))
+        state = self.states.pop(0)
+        if isinstance(state, Exception):
+            raise state
+        return state
 
     def tasks(self, _dag_id: str, _run_id: str, state: str) -> list[TaskState]:
         return self.failed if state == "failed" else [self.running]
 
     def log_tail(self, _dag_id: str, _run_id: str, task: TaskState, lines: int) -> list[str]:
         if self.logs:
-            return said(self.logs.pop(0))[-lines:]
+            log = self.logs.pop(0)
+            if isinstance(log, Exception):
+                raise log
+            return log[-lines:]
         return [f"{task.name} said something", "CorpusError: expected a file, found nothing"][-lines:]
 
     def task_url(self, dag_id: str, run_id: str, task: TaskState) -> str:
@@ -53,26 +50,22 @@ def failed(name: str, ended: str = "1", map_index: int = -1) -> TaskState:
     return TaskState(name, map_index, "failed", 3, ended)
 
 
-def test_it_looks_until_the_run_ends_and_shows_the_end_too() -> None:
+def test_it_looks_until_the_run_ends_and_after_a_long_look_waits_four_times_its_length() -> None:
     shown: list[Snapshot] = []
+    slept: list[float] = []
     looks = iter([Snapshot((), 1), Snapshot((), 2), Snapshot((), 3)])
+    clock = iter((0.0, 0.1, 10.0, 15.0, 40.0)).__next__  # looks of 0.1 s and 5 s, and the last
     airflow = ScriptedAirflow(["queued", "running", "failed"])
-    assert watch(airflow, "d", "r", looks.__next__, shown.append, sleep=lambda _: None) == "failed"
+    assert watch(airflow, "d", "r", looks.__next__, shown.append, sleep=slept.append, clock=clock) == "failed"
     assert [snapshot.calls for snapshot in shown] == [1, 2, 3]
     assert {snapshot.running for snapshot in shown} == {("QA.annotate [0]",)}
-
-
-def test_a_look_that_takes_long_is_followed_by_four_times_its_length() -> None:
-    slept: list[float] = []
-    airflow = ScriptedAirflow(["running", "running", "success"])
-    clock = iter((0.0, 0.1, 10.0, 15.0, 40.0)).__next__  # looks of 0.1 s and 5 s, and the last
-    watch(airflow, "d", "r", None, [].append, sleep=slept.append, clock=clock)
     assert slept == [3.0, 20.0]
 
 
 def test_a_training_shows_its_newest_step() -> None:
     shown: list[Snapshot] = []
-    airflow = ScriptedAirflow(["running", "running", "running", "success"], running="finetune")
+    airflow = ScriptedAirflow(["running", "running", "running", "success"])
+    airflow.running = TaskState("finetune", -1, "running", 1, "")
     started = ["Pre Execute", "01:56:05 INFO training m on release r: 12 sequences"]
     stepped = [*started, "01:56:40 INFO step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left", "uploading"]
     airflow.logs = [AirflowError("there is no log yet"), started, stepped]
