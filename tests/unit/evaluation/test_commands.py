@@ -62,34 +62,24 @@ def test_compare_prints_the_table_of_the_paper_with_paired_differences(loaded: L
     assert loaded == [("tuned", None), ("m", ()), ("plain", ())]
 
 
-def test_json_holds_every_field_of_a_score_and_out_every_input(loaded: Loaded, data: Path) -> None:
+def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, data: Path) -> None:
+    # qa may use WikiSearch, which is down; lama may not; mlqa has no data.
     out = data / "new" / "inputs.jsonl"
-    found = run(data, "lama:trex", "--k", "3,0", "--json", "--out", str(out))
-    assert found.exit_code == 0
-    outcome = json.loads(found.stdout)
-    assert {(score["variant"], score["call_start_rank"], score["inputs"]) for score in outcome["scores"]} == {
-        ("disabled", 0, 3), ("with_tools", 3, 3),
-    }  # fmt: skip
-    assert len(outcome["differences"]) == 1
-    lines = {(line["call_start_rank"], line["number"]): line for line in map(json.loads, out.open(encoding="utf-8"))}
-    assert sorted(lines) == [(0, 1), (0, 2), (0, 3), (3, 1), (3, 2), (3, 3)]
-    line = lines[3, 2]
-    assert line["prompt"].endswith("The capital of Norway is")
-    assert (line["answers"], line["written"], line["predicted"]) == (["Oslo"], " [QA(input) -> Oslo] Oslo", "Oslo")
-    assert (line["correct"], line["calls"][0]["tool"], line["date"]) == (True, "QA", "2023-02-09")
-    limited = json.loads(run(data, "lama:trex", "--limit", "2", "--json").stdout)
-    assert {score["inputs"] for score in limited["scores"]} == {2}
-
-
-def test_a_suite_that_fails_is_named_and_the_status_is_not_0(loaded: Loaded, data: Path) -> None:
-    # qa may use WikiSearch, which is down; lama may not.
-    found = run(data, "qa,lama,mlqa", "--json")
+    found = run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
     assert found.exit_code == 1
     outcome = json.loads(found.stdout)
-    assert {score["suite"] for score in outcome["scores"]} == {"lama"}
-    assert outcome["left_out"]["lama"]["trex"] == {"mask_not_last": 1, "repeated_fact": 1}
     assert "a tool is down: WikiSearch" in outcome["failures"]["qa"]
     assert "MLQA_V1.zip" in outcome["failures"]["mlqa"]
+    assert outcome["left_out"]["lama"]["trex"] == {"mask_not_last": 1, "repeated_fact": 1}
+    assert len([difference for difference in outcome["differences"] if difference["suite"] == "lama"]) == 1
+    scores = {(one["suite"], one["variant"], one["call_start_rank"], one["inputs"]) for one in outcome["scores"]}
+    assert scores >= {("lama", "disabled", 0, 2), ("lama", "with_tools", 3, 2)}
+    lines = [json.loads(line) for line in out.open(encoding="utf-8")]
+    line, _ = [one for one in lines if one["call_start_rank"] == 3]
+    assert line["prompt"].startswith("Please complete the following text")
+    assert (line["written"], line["predicted"]) == (" [QA(input) -> Oslo] Oslo", "Oslo")
+    assert line["correct"] == (line["answers"] == ["Oslo"])
+    assert (line["calls"][0]["tool"], line["date"]) == ("QA", "2023-02-09")
 
 
 @pytest.mark.parametrize(

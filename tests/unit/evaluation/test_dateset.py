@@ -96,11 +96,6 @@ def test_past_and_future_days_are_asked_equally_often_and_in_their_own_words(
     assert counts == {True: 200, False: 200}
 
 
-def test_today_is_the_current_date(dateset: list[DateQuestion]) -> None:
-    one = next(one for one in of(dateset, "around_today") if one.question == "What day of the month is it tomorrow?")
-    assert one.answers[0] == str((one.current_date + datetime.timedelta(days=1)).day)
-
-
 @pytest.mark.parametrize(
     ("today", "other", "unit", "count"),
     [
@@ -165,5 +160,4 @@ def test_holiday_questions_agree_with_their_holiday(dateset: list[DateQuestion])
 
 def test_a_day_of_the_month_may_be_written_as_a_number_or_an_ordinal(dateset: list[DateQuestion]) -> None:
     answers = {one.answers for one in dateset if "day of the month" in one.question}
-    ordinals = {"1": "1st", "2": "2nd", "3": "3rd", "11": "11th", "12": "12th", "13": "13th", "21": "21st"}
-    assert set(ordinals.items()) <= answers
+    assert {("2", "2nd"), ("3", "3rd"), ("11", "11th"), ("12", "12th"), ("13", "13th"), ("21", "21st")} <= answers

@@ -58,13 +58,6 @@ def test_the_difference_turns_round_with_its_order() -> None:
     assert back.detectable == forth.detectable == detectable_difference(40, 0.25)  # what 40 inputs could show
 
 
-def test_no_inputs_cannot_be_compared() -> None:
-    with pytest.raises(ValueError, match="found none"):
-        paired_difference([], [])
-    with pytest.raises(ValueError, match="shorter"):
-        paired_difference([True, False], [True])
-
-
 @pytest.mark.parametrize(
     ("only_first", "only_second", "p_value"),
     [
@@ -110,10 +103,5 @@ def test_so_many_inputs_show_so_large_a_difference() -> None:
 )
 def test_the_bootstrap_reaches_from_text_to_text(nats: list[float], tokens: list[int], low: float, high: float) -> None:
     found = bootstrap_perplexity(nats, tokens)
+    assert found == bootstrap_perplexity(nats, tokens)
     assert (found.low, found.high) == pytest.approx((low, high))
-
-
-def test_the_bootstrap_is_the_same_each_time() -> None:
-    nats, units = [1.0 + (7 * text % 11) for text in range(40)], [3 + (5 * text % 13) for text in range(40)]
-    assert bootstrap_perplexity(nats, units) == bootstrap_perplexity(nats, units)
-    assert bootstrap_perplexity(nats, units, seed=1) != bootstrap_perplexity(nats, units)

@@ -120,32 +120,11 @@ def test_mawps_is_read_in_both_forms_and_a_problem_of_two_files_is_asked_once(da
     assert found.left_out == {"answer_not_one_number": 1, "repeated_problem": 2}
 
 
-@pytest.mark.parametrize(
-    ("statement", "expected"),
-    [
-        ("It is [MASK].", "It is"),
-        ('He said "[MASK]".', 'He said "'),
-        ("It is [MASK] now.", None),
-        ("[MASK] and [MASK].", None),
-        ("[MASK].", None),
-    ],
-)
-def test_the_text_before_a_last_mask(statement: str, expected: str | None) -> None:
-    assert text_before_mask(statement) == expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "number"),
-    [
-        ("1,050 (km)", "1,050"),
-        ("3/4 (pizza)", "3/4"),
-        ("25% (of it)", "25"),
-        ("3:5", None),
-        ("5 (red); 3 (blue)", None),
-    ],
-)
-def test_an_answer_that_is_one_number(answer: str, number: str | None) -> None:
-    assert one_number(answer) == number
+def test_the_text_before_a_last_mask_and_an_answer_that_is_one_number() -> None:
+    statements = ("It is [MASK].", 'He said "[MASK]".', "It is [MASK] now.", "[MASK] and [MASK].", "[MASK].")
+    assert [text_before_mask(statement) for statement in statements] == ["It is", 'He said "', None, None, None]
+    answers = ("1,050 (km)", "3/4 (pizza)", "25% (of it)", "3:5", "5 (red); 3 (blue)")
+    assert [one_number(answer) for answer in answers] == ["1,050", "3/4", "25", None, None]
 
 
 def test_a_file_of_dateset_goes_before_questions_that_are_made(data: Path) -> None:
@@ -168,14 +147,10 @@ def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
         "= Du Fu = \n \n Du Fu was a poet .",
     ]
     assert documents == [" Some document.", "Another one."]  # as they are: white space is part of a text
-
-
-def test_a_line_of_a_formula_is_no_heading() -> None:
+    # A line of a formula is no heading.
     text = " = Sum = \n \n It is <formula> \n = 2 = \n and \n \n = x = \n so . \n \n = Du Fu = \n \n A poet . \n"
-    assert [article.strip().splitlines()[0] for article in articles(text.splitlines(keepends=True))] == [
-        "= Sum = ",
-        "= Du Fu = ",
-    ]
+    heads = [article.strip().splitlines()[0] for article in articles(text.splitlines(keepends=True))]
+    assert heads == ["= Sum = ", "= Du Fu = "]
 
 
 def test_packed_files_are_read_and_hashed_as_stored_and_damaged_ones_are_named(data: Path) -> None:
@@ -217,11 +192,8 @@ def test_a_sample_has_of_each_part_its_share_and_is_drawn_from_all_of_it(data: P
 
 def test_a_data_set_that_is_not_there_says_what_is_expected_and_where_to_get_it(data: Path) -> None:
     (data / "svamp" / "SVAMP.json").rename(data / "svamp" / "other.json")
-    svamp = "expected a JSON list with Body, Question and Answer.*found only other.json.*https://github.com/arkilpatel/SVAMP"
-    with pytest.raises(EvaluationDataError, match=svamp):
+    with pytest.raises(EvaluationDataError, match=r"found only other.json.*https://github.com/arkilpatel/SVAMP"):
         load(data, "math", "svamp")
-    with pytest.raises(EvaluationDataError, match=r"de: expected JSON as SQuAD's.*MLQA_V1.zip"):
-        load(data, "mlqa", "de")
     with pytest.raises(EvaluationDataError, match=r"expected a folder with a folder for each data set, found nothing"):
         load(data / "nowhere", "qa", "nq_open")
 
@@ -259,9 +231,7 @@ def test_questions_that_begin_alike_share_their_head(data: Path) -> None:
     assert {question.shared_head for question in load(data, "lama", "trex").questions} == {instruction}
     assert {question.shared_head for question in load(data, "math", "gsm8k").questions} == {""}  # one alone
     path = data / "mlqa" / "MLQA_V1" / "test" / "test-context-en-question-es.json"
-    squad = json.loads(path.read_text())
-    squad["data"][0]["paragraphs"][0]["qas"] *= 2
-    path.write_text(json.dumps(squad))
+    path.write_text(path.read_text().replace('"qas": [', '"qas": [{"question": "¿Qué?", "answers": [{"text": "a"}]}, '))
     (head,) = {question.shared_head for question in load(data, "mlqa", "es").questions}
     assert head.endswith("Oslo is the capital of Norway. Now answer the following question in English:")
 

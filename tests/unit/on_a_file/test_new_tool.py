@@ -84,20 +84,17 @@ def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp
     assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_a_tool_that_writes_needs_leave(settings: Settings) -> None:
+def test_a_tool_that_writes_needs_leave_and_nothing_is_written_over(settings: Settings) -> None:
     with pytest.raises(ToolError, match=r"marks write as one that writes.*--allow-writes"):
         made(settings, "write", "It is [Weather(a)] a.")
-    assert made(settings, "write", "It is [Weather(a)] a.", allow_writes=True).tool.file.allow_writes
-
-
-def test_nothing_is_written_over(settings: Settings) -> None:
-    made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
-    (settings.tools_folder / "echo.toml").unlink()
+    new = made(settings, "write", "It is [Weather(a)] a.", allow_writes=True)
+    assert new.tool.file.allow_writes
+    with pytest.raises(UsageError, match="weather, which is a tool already"):
+        made(settings, "echo", "It is [Weather(a)] a.", name="weather")
+    new.path.unlink()
     forget_tools()
-    with pytest.raises(UsageError, match=r"echo\.txt.*Remove it, or choose another"):
-        made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
-    with pytest.raises(UsageError, match="calculator, which is a tool already"):
-        made(settings, "echo", "It is [Calculator(a)] a.", name="calculator")
+    with pytest.raises(UsageError, match=r"weather\.txt.*Remove it, or choose another"):
+        made(settings, "echo", "It is [Weather(a)] a.")
 
 
 def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> None:

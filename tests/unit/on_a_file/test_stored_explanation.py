@@ -27,19 +27,15 @@ def test_a_stored_call_is_shown_in_its_text_with_its_tokens_numbered(capsys: pyt
     out = shown(capsys)
     assert "...2 and 3[Calculator(2 + 3)] make 5...." in out
     [token] = [line for line in out.splitlines() if "-7.500" in line]
-    assert [cell.strip() for cell in token.strip("│").split("│")] == ["1", "0.333", "-6.000", "-7.500", "-3.000"]
+    assert token.replace(" ", "") == "│1│0.333│-6.000│-7.500│-3.000│"
     assert "lowers the loss by 1.000 nats: kept at 0.5" in out
 
 
-def test_of_a_call_that_was_pruned_the_bound_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_not_computed_or_stored_is_left_open(capsys: pytest.CaptureFixture[str]) -> None:
     token = STORED["tokens"][0] | {"log_p_without_result": None}
     changes = {"loss_without_result": None, "loss_reduction": None, "reduction_bound": 0.25, "tokens": [token]}
     out = shown(capsys, reason="pruned_below", kept=False, **changes)
     assert "not scored to the end (pruned_below): it saves at most 0.250 nats" in out
-    [line] = [line for line in out.splitlines() if "-6.000" in line]
-    assert line.strip("│").split("│")[3].strip() == "-"
-
-
-def test_of_a_call_without_stored_terms_the_losses_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "│1│0.333│-6.000│-│-3.000│" in out.replace(" ", "")
     assert "2.500" in shown(capsys, tokens=[])
     assert "no result (divides_by_zero)" in shown(capsys, tokens=[], result=None, reason="divides_by_zero")

@@ -9,10 +9,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import (
     PRESETS,
-    FinetuningChoices,
     RunChoices,
-    SamplingChoices,
-    ScoringChoices,
     call_budget,
     values_for,
 )
@@ -29,7 +26,6 @@ def test_the_defaults_are_the_papers() -> None:
     assert (choices.finetune_learning_rate, choices.finetune_warmup) == (1e-5, 0.1)
     assert (choices.finetune_dev_documents, choices.finetune_eval_steps) == (1000, 500)
     assert (choices.max_examples_per_tool, choices.call_prefix) == (25_000, "free")
-    assert choices.scoring_context_tokens is None  # the whole text
     assert choices.prune_below == 0.5  # the lowest threshold of the paper
 
 
@@ -97,15 +93,6 @@ def test_a_preset_fills_what_is_empty_and_nothing_else(preset: str) -> None:
     assert not RunChoices.parse({**LEAST, "preset": "only_look", "finetune": True}).finetune  # a switch is never empty
 
 
-def test_a_choice_that_is_in_two_sets_is_the_same_in_both() -> None:
-    for first, second in ((SamplingChoices, ScoringChoices), (SamplingChoices, FinetuningChoices)):
-        shared = set(first.model_fields) & set(second.model_fields)
-        assert shared
-        for name in shared:
-            assert first.model_json_schema()["properties"][name] == second.model_json_schema()["properties"][name]
-            assert first.model_fields[name].default == second.model_fields[name].default
-
-
 def test_a_tools_number_fills_what_was_not_chosen() -> None:
     spec = replace(SPEC, sampling_threshold=0.25, max_positions=9, samples_per_position=8)
     chosen = RunChoices.parse({**LEAST, "max_positions": 2, "seed": 3}).for_tool(spec, "Output: [T(x)]")
@@ -131,11 +118,11 @@ def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes(p
     assert RunChoices.parse({**LEAST, "max_call_tokens": 9}).for_tool(SPEC, prompt).max_call_tokens == 9
 
 
-@pytest.mark.parametrize(("model", "preset"), [("small", "small_model"), ("large", "paper")])
-def test_the_default_preset_is_that_of_the_default_model(model: str, preset: str) -> None:
+def test_the_default_preset_is_that_of_the_default_model() -> None:
     settings = Settings(default_model="small", default_preset="small_model")
-    assert values_for(settings, model, '{"seed": 1}') == {"preset": preset, "seed": 1}
-    assert values_for(settings, model, '{"preset": "only_look"}') == {"preset": "only_look"}
+    assert values_for(settings, "small", '{"seed": 1}') == {"preset": "small_model", "seed": 1}
+    assert values_for(settings, "large", "{}") == {"preset": "paper"}
+    assert values_for(settings, "small", '{"preset": "only_look"}') == {"preset": "only_look"}
 
 
 def test_suites_that_read_files_need_their_folder_when_the_run_starts() -> None:

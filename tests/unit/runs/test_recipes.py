@@ -36,11 +36,6 @@ def recipes(**changes: Any) -> ToolRecipes:
     return tool_recipes(**(given | {"choices": choices()} | changes))
 
 
-def changed(other: ToolRecipes) -> list[str]:
-    pairs = zip(recipes().in_order(), other.in_order(), strict=True)
-    return [after.stage for before, after in pairs if before.recipe_id != after.recipe_id]
-
-
 @pytest.mark.parametrize(
     ("change", "reached"),
     [
@@ -57,7 +52,8 @@ def changed(other: ToolRecipes) -> list[str]:
     ],
 )
 def test_a_change_reaches_its_own_stage_and_those_after_it(change: dict[str, Any], reached: list[str]) -> None:
-    assert changed(recipes(**change)) == reached
+    pairs = zip(recipes().in_order(), recipes(**change).in_order(), strict=True)
+    assert [after.stage for before, after in pairs if before.recipe_id != after.recipe_id] == reached
 
 
 FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}

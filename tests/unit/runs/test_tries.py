@@ -44,7 +44,6 @@ def clean(*batches: list[int]) -> list[Planned]:
             [*clean([0, 1], [2], [4], [5, 6, 7], [8]), ([3], 0, "long")], id="full by tokens or by number, long ones last",
         ),
         pytest.param(range(6), [[0, 1]], 2, (), [*clean([2, 3], [4, 5]), ([0, 1], 1, "")], id="after a death last, as it was"),
-        pytest.param(range(6), [[0, 1]] * 2, 2, (), [*clean([2, 3], [4, 5]), ([0, 1], 2, "")], id="after two as well"),
         pytest.param(range(4), THRICE, 4, (), [([0, 1], 3, ""), ([2, 3], 3, "")], id="after three halved"),
         pytest.param([2, 3], [*THRICE, [2, 3]], 4, (), [([2], 4, ""), ([3], 4, "")], id="the first half done, the second killed"),
         pytest.param(
