@@ -64,15 +64,13 @@ def test_it_looks_until_the_run_ends_and_after_a_long_look_waits_four_times_its_
 
 def test_a_training_shows_its_newest_step() -> None:
     shown: list[Snapshot] = []
-    airflow = ScriptedAirflow(["running", "running", "running", "success"])
+    airflow = ScriptedAirflow(["running", "running", "success"])
     airflow.running = TaskState("finetune", -1, "running", 1, "")
-    started = ["Pre Execute", "01:56:05 INFO training m on release r: 12 sequences"]
-    stepped = [*started, "01:56:40 INFO step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left", "uploading"]
-    airflow.logs = [AirflowError("there is no log yet"), started, stepped]
+    airflow.logs = [AirflowError("there is no log yet"), ["x INFO step 1 of 12: loss 3.6, 6 min left", "uploading"]]
     watch(airflow, "d", "r", None, shown.append, sleep=lambda _: None)
-    assert [snapshot.line for snapshot in shown[:3]] == [
-        *["running: finetune (before the first step)"] * 2,
-        "running: finetune (step 1 of 12: loss 3.5958, 14 tokens/s, 6 min left)",
+    assert [snapshot.line for snapshot in shown[:2]] == [
+        "running: finetune (before the first step)",
+        "running: finetune (step 1 of 12: loss 3.6, 6 min left)",
     ]
 
 
@@ -88,9 +86,7 @@ QA, MT, FINISH = failed("QA.annotate", "1", 1), failed("MT.annotate", "2"), fail
         ),
         # Tasks that only stand behind a failure are named only if nothing else failed.
         ([MT, failed("gather_tools"), FINISH], ["Failed: MT.annotate\n"]),
-        ([FINISH], ["Failed: finish_run\n"]),
-        # The log is that of the first failure.
-        ([QA, MT], ["Failed: QA.annotate [1], MT.annotate", "QA.annotate [1] said something"]),
+        ([QA, MT], ["Failed: QA.annotate [1], MT.annotate", "QA.annotate [1] said something"]),  # the log of the first
         ([], ["none of its tasks did"]),
     ],
 )
@@ -100,7 +96,6 @@ def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log
     with pytest.raises(ToolformerError, match="annotate_corpus run-1 ended as failed"):
         run_dag(console, ScriptedAirflow(["failed"], tasks), "annotate_corpus")
     assert [part for part in said if part not in written(console)] == []
-    assert written(console).count("said something") <= 1
 
 
 @pytest.fixture

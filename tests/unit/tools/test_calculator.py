@@ -13,7 +13,6 @@ from toolformer_ops.records import Document
 from toolformer_ops.tools.calculator import (
     MAX_EXPRESSION_CHARS,
     MAX_NESTING,
-    NUMBER_IN_TEXT,
     TOOL,
     evaluate,
     judge,
@@ -28,9 +27,7 @@ OUTCOMES = {
         "658,893 / 11.4%": "5779763.16",  # 658893 / 0.114
     },
     "separators of thousands": {"12,345 + 1": "12346", "1,234,567.5 * 2": "2469135"},
-    "other signs for the operators": dict.fromkeys(
-        ("12 x 3", "12x3", "12 X 3", "12 × 3", "72 ÷ 2", "39 − 3", "39 – 3"), "36"  # noqa: RUF001
-    ),
+    "other signs for the operators": dict.fromkeys(("12x3", "12 X 3", "12 × 3", "72 ÷ 2", "39 − 3", "39 – 3"), "36"),  # noqa: RUF001
     "whole numbers have no decimals, others two": {
         "7 / 2": "3.50",
         "0.1 + 0.2": "0.30",  # exact: not 0.30000000000000004
@@ -118,12 +115,6 @@ def test_an_expression_is_what_python_makes_of_it_over_fractions(expression: str
         assert abs(Fraction(write_number(expected)) - expected) <= Fraction(1, 200)
 
 
-def test_numbers_in_running_text() -> None:
-    text = "In 2011, 658,893 people (11.4%) paid $12.50 or .5; 18+12x3, 1,2,3 and 17/4. MP3 3D v1.2 1.2.3 B2 10,000."
-    found = ["2011", "658,893", "11.4", "12.50", ".5", "18", "12", "3", "1", "2", "3", "17", "4", "10,000"]
-    assert NUMBER_IN_TEXT.findall(text) == found
-
-
 @pytest.mark.parametrize(
     ("expression", "before", "after", "only_after"),
     [
@@ -160,15 +151,8 @@ DECISIONS = {
     "numbers of more than fifteen digits are no evidence": {
         "100000000000000, then 7 more: 100000000000007": RESULT,
         "1000000000000000, then 7 more: 1000000000000007": CHANCE,
-        "0.123456, then 1 more: 1.123456": RESULT,
-        "0.1234567, then 1 more: 1.1234567": CHANCE,
     },
-    # Tokens: 48, 24, then the filler, then 72. With 97 words between, 48 and 72 are the ends of exactly 100 tokens.
-    "the window is a hundred tokens": {
-        "48 24 " + "word " * 97 + "72": RESULT,
-        "48 24 " + "word " * 98 + "72": CHANCE,
-    },
-    "a punctuation mark is a token, and so is a number": {
+    "the window is a hundred tokens, of which a punctuation mark is one, and a number": {
         "1,248.50 24 " + "a, " * 48 + "b 1,272.50": RESULT,  # 2 + 96 + 1 + 1
         "1,248.50 24 " + "a, " * 49 + "1,272.50": CHANCE,  # 2 + 98 + 1
     },

@@ -2,8 +2,6 @@
 
 import datetime
 
-import pytest
-
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision
 from toolformer_ops.tools.calendar import TOOL, date_in_url, write_day
@@ -60,21 +58,19 @@ def test_a_complete_date_is_found_and_what_is_missing_or_unclear_is_never_filled
 LEAP_DAY = "https://example.org/2020/02/29/a-title/"
 
 
-@pytest.mark.parametrize(
-    ("url", "document_date", "reason", "day"),
-    [
+def test_a_document_with_a_day_is_kept_and_its_calls_ask_for_that_day_and_no_other() -> None:
+    for url, document_date, reason, day in (
         (LEAP_DAY, JANUARY_30, "date_in_record", "2023-01-30"),  # the record goes before the address
         (LEAP_DAY, None, "date_in_url", "2020-02-29"),
         (None, None, "no_url", None),
         ("https://example.org/2023/01/", None, "date_incomplete_in_url", None),
-    ],
-)
-def test_a_document_with_a_day_is_kept_and_its_calls_ask_for_that_day(
-    url: str | None, document_date: datetime.date | None, reason: str, day: str | None
-) -> None:
-    document = Document.of("Some text.", url, document_date)
-    assert TOOL.filter(document) == [FilterDecision(day is not None, reason, end_char=10)]
-    assert TOOL.effective_input("", document) == day
+    ):
+        document = Document.of("Some text.", url, document_date)
+        assert TOOL.filter(document) == [FilterDecision(day is not None, reason, end_char=10)]
+        assert TOOL.effective_input("", document) == day
+    chosen = TOOL.effective_input("2020-01-01", Document.of("Some text.", document_date=JANUARY_30))
+    assert chosen is not None
+    assert TOOL.run([chosen])[0].reason == "takes_no_input"
 
 
 def test_weekdays_follow_one_another_through_a_leap_year() -> None:
@@ -94,12 +90,6 @@ class InGerman(datetime.date):
 def test_the_sentence_does_not_depend_on_the_locale() -> None:
     assert f"{InGerman(2023, 1, 30):%A}" == "Montag, 30. Januar"
     assert write_day(InGerman(2023, 1, 30)) == "Today is Monday, January 30, 2023."
-
-
-def test_a_call_cannot_choose_its_own_day() -> None:
-    chosen = TOOL.effective_input("2020-01-01", Document.of("Some text.", document_date=JANUARY_30))
-    assert chosen is not None
-    assert TOOL.run([chosen])[0].reason == "takes_no_input"
 
 
 def test_a_wrong_input_does_not_stop_the_others() -> None:

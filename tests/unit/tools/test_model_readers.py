@@ -68,22 +68,15 @@ class Generator:
 
 
 def test_passages_and_question_fill_the_slot_best_first() -> None:
-    passages = [FoundPassage("4", "Slot", "{text}", 3.0), *PASSAGES[1][1:], *PASSAGES[0]]
+    passages = [FoundPassage("4", "Slot", "{text}", 3.0), *PASSAGES[0]]
     assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", passages) == (
-        "Read.\nSlot: {text}\nTea: A drink.\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
+        "Read.\nSlot: {text}\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
     )
 
 
-@pytest.mark.parametrize(
-    ("written", "answer"),
-    [
-        (" Scranton\nQuestion: Who?", ("Scranton",)),
-        ("\n\n  Scranton,  Pennsylvania ", ("Scranton, Pennsylvania",)),
-        ("...", ()),
-    ],
-)
-def test_the_answer_is_the_first_line_that_says_something(written: str, answer: tuple[str, ...]) -> None:
-    assert answer_of(written) == answer
+def test_the_answer_is_the_first_line_that_says_something() -> None:
+    assert answer_of("\n\n  Scranton,  Pennsylvania \nQuestion: Who?") == ("Scranton, Pennsylvania",)
+    assert answer_of("...") == ()
 
 
 def test_a_short_window_gets_fewer_passages_and_the_other_questions_all_of_theirs() -> None:
@@ -170,15 +163,12 @@ HAMLET = [
 
 
 def test_the_spans_are_names_dates_and_numbers_that_the_question_does_not_hold() -> None:
-    assert spans_in("Who wrote Hamlet?", best_sentences("", HAMLET)) == {
-        "William Shakespeare": 0,
-        "1599": 0,
-        "1601": 0,
-        "Faust": 1,
-        "Johann Wolfgang von Goethe": 1,
-        "April 12, 1808": 1,
-        "36": 1,
-    }
+    first, second = (
+        ["William Shakespeare", "1599", "1601"],
+        ["Faust", "Johann Wolfgang von Goethe", "April 12, 1808", "36"],
+    )
+    spans = spans_in("Who wrote Hamlet?", [passage.text for passage in HAMLET])
+    assert spans == dict.fromkeys(first, 0) | dict.fromkeys(second, 1)
 
 
 def test_the_likeliest_span_is_the_answer_and_sentences_that_match_better_go_before() -> None:

@@ -31,19 +31,12 @@ class EchoReader:
         ]
 
 
-COKE = "Coke is a cold drink. The Owens company manufactures Coke bottles. It is sold in tins."
 LONG = "Coke " + "word other " * 60 + "end."
 
 
 @pytest.mark.parametrize(
     ("question", "passages", "answers"),
     [
-        pytest.param(
-            "Who manufactures Coke bottles?",
-            [("Coke", COKE)],
-            ("The Owens company manufactures Coke bottles.",),
-            id="most of the question's words first",
-        ),
         pytest.param(
             "Who manufactures Coke?",
             [("Drinks", "Who manufactures Coke? The Owens company makes Coke.")],
@@ -109,13 +102,9 @@ def test_the_version_names_index_and_reader(tmp_path: Path) -> None:
     assert len({version, *asked}) == 5
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "error", "said"),
-    [(None, ToolError, "TOOLFORMER_QA_READER_MODEL"), ("/no/such/folder", ModelError, "/no/such/folder")],
-)
-def test_a_model_reader_without_its_checkpoint_fails_before_anything_runs(
-    tmp_path: Path, checkpoint: str | None, error: type[Exception], said: str
-) -> None:
-    update = {"qa_reader": "sequence_to_sequence", "qa_reader_model": checkpoint}
-    with pytest.raises(error, match=said):
-        TOOL.version(settings_with_index(tmp_path).model_copy(update=update), "model")
+def test_a_model_reader_without_its_checkpoint_fails_before_anything_runs(tmp_path: Path) -> None:
+    reader = settings_with_index(tmp_path).model_copy(update={"qa_reader": "sequence_to_sequence"})
+    with pytest.raises(ToolError, match="TOOLFORMER_QA_READER_MODEL"):
+        TOOL.version(reader, "model")
+    with pytest.raises(ModelError, match="/no/such/folder"):
+        TOOL.version(reader.model_copy(update={"qa_reader_model": "/no/such/folder"}), "model")

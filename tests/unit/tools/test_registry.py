@@ -110,30 +110,24 @@ def test_a_broken_entry_point_says_what_to_do_and_the_others_work(
     ("prompt", "message"),
     [
         (None, "expected a prompt file in UTF-8, found none.*Ship the prompt file"),
-        (b"[Shout(a)] {text} {text}", "expected '{text}' once, found 2"),
-        (b"[shout(a)] {text}", r"expected examples with calls '\[Shout"),
+        ("[Shout(a)] {text} {text}", "expected '{text}' once, found 2"),
+        ("[shout(a)] {text}", r"expected examples with calls '\[Shout"),
     ],
 )
-def test_a_prompt_that_cannot_work_is_refused(install: Install, prompt: bytes | None, message: str) -> None:
+def test_a_prompt_that_cannot_work_is_refused(install: Install, prompt: str | None, message: str) -> None:
     path = install("Shout") / "prompt.txt"
     path.unlink()
     if prompt is not None:
-        path.write_bytes(prompt)
+        path.write_text(prompt)
     with pytest.raises(ToolError, match=f"tool Shout .*{message}"):
         get_tool("Shout")
 
 
-def test_a_name_of_the_paper_cannot_be_taken(install: Install) -> None:
-    install("calculator")
-    assert tool_names() == PAPER_TOOLS
-    assert get_tool("calculator").run(["1 + 1"])[0].results == ("2",)
-
-
-def test_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
-    install("Shout")
-    install("SHOUT")
-    install("Whisper")
+def test_a_name_of_the_paper_cannot_be_taken_and_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
+    for name in ("calculator", "Shout", "SHOUT", "Whisper"):
+        install(name)
     assert tool_names() == (*PAPER_TOOLS, "Whisper")
+    assert get_tool("calculator").run(["1 + 1"])[0].results == ("2",)
     with pytest.raises(ToolError, match=r"expected one entry point of that name, found .*tool_package_.*tool_package_"):
         get_tool("Shout")
 

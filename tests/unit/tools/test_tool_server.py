@@ -88,7 +88,7 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
             },
         ),
         (
-            {},  # a structured answer is one line
+            {"tool": "write", "keys": ["allow_writes = true"]},  # a structured answer is one line
             {
                 "structured": "sky: grey, wind: (from: W, speeds: 3, 5.5), wet: true",
                 '{"a": ' + "[" * 600 + "]" * 600 + "}": "result_too_long",
@@ -100,16 +100,11 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
         ),
         ({"keys": ['result = "{sky[9:]}"']}, {"structured": LACKING}),
         (
-            {"tables": "[limits]\nconcurrency = 1"},  # a server that ends is started anew
-            {"first": "first", "die once": "die once", "last": "last"},
+            {"tables": "[limits]\nseconds = 0.5\ntries = 2\nconcurrency = 1"},  # a server that ends is started anew
+            {"first": "first", "die once": "die once", "hang": "server_timed_out", "last": "last"},
         ),
-        (
-            {"tables": "[limits]\nseconds = 0.5\ntries = 1\nconcurrency = 1"},
-            {"hang": "server_timed_out", "last": "last"},
-        ),
-        ({"tool": "write", "keys": ["allow_writes = true"]}, {"kept": "kept"}),
     ],
-    ids=["hostile", "structured", "fields", "no such part", "ends once", "hangs", "may write"],
+    ids=["hostile", "structured", "fields", "no such part", "ends and hangs"],
 )
 def test_an_answer_is_a_result_or_has_a_reason(
     tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]
@@ -189,7 +184,7 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
     from fastmcp import FastMCP
     from fastmcp.server.dependencies import get_http_headers
 
-    monkeypatch.setenv("WEATHER_KEY", "a-secret")
+    monkeypatch.setenv("A_KEY", "a-secret")
     server: FastMCP = FastMCP("miles", version="3.1")
 
     @server.tool
@@ -197,12 +192,7 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         return {"value": round(amount * 1.609344, 1), "key": get_http_headers(include_all=True).get("x-key")}
 
     with served(server.http_app()) as address:
-        table = {
-            "command": [],
-            "url": f"{address}/mcp",
-            "secrets": ["WEATHER_KEY"],
-            "headers": {"X-Key": "{WEATHER_KEY}"},
-        }
+        table = {"command": [], "url": f"{address}/mcp", "secrets": ["A_KEY"], "headers": {"X-Key": "{A_KEY}"}}
         keys = ['result = "{value} {key}"']
         runner = opened(write_tool(tmp_path, "Convert", "convert", server=table, keys=keys, ask=True))
         assert ask(runner, "amount: 26.2", 'amount: "x"') == ["42.2 a-secret", "argument_not_of_the_schema"]

@@ -7,12 +7,11 @@ import pytest
 from tests.unit.tools.fake_passages import FakeIndex
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.records import Document
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, write_manifest
 from toolformer_ops.tools.retrieval.own_text import OwnText
 from toolformer_ops.tools.retrieval.sentences import count_tokens
-from toolformer_ops.tools.wiki_search import RESULT_TOKENS, RESULTS, TOOL, WikiSearchRunner
+from toolformer_ops.tools.wiki_search import RESULT_TOKENS, TOOL, WikiSearchRunner
 
 SENTENCE = "Spin fishing uses a reel with a fixed spool, and a rod of glass or of wood."  # 17 words and 2 marks
 
@@ -29,13 +28,6 @@ def test_a_result_is_cut_at_the_last_sentence_end_within_the_budget() -> None:
     assert count_tokens(SENTENCE) == 19
     assert result == "Fishing > " + " ".join([SENTENCE] * 3)  # 57 tokens; a fourth would make 76
     assert count_tokens(result.removeprefix("Fishing > ")) <= RESULT_TOKENS
-
-
-def test_up_to_five_results_are_ranked() -> None:
-    passages = [(f"Reel {number}", "reel " * number + "and more") for number in range(1, 8)]
-    outputs = WikiSearchRunner(FakeIndex(*passages, ("Best", "reel of spin fishing"))).run(["spin fishing reel"])
-    assert len(outputs[0].results) == RESULTS
-    assert outputs[0].results[0] == "Best > reel of spin fishing"
 
 
 def test_each_input_has_its_different_results_or_a_reason() -> None:
@@ -60,10 +52,6 @@ def test_a_document_from_the_index_gets_the_first_result_that_is_not_its_own() -
     assert TOOL.spec.pass_over_own_text
     document = OwnText(f"Some words before. {own} Some words after.")
     assert [document.repeated_by(result) for result in results] == [True, False]
-
-
-def test_white_space_makes_no_other_term() -> None:
-    assert TOOL.effective_input("  Ghana  flag\tmeaning ", Document.of("x")) == "Ghana flag meaning"
 
 
 def test_a_new_index_is_a_new_version_and_another_model_is_not(tmp_path: Path) -> None:
