@@ -65,7 +65,6 @@ def test_a_local_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
         ({"parameters": "{"}, UsageError, "expected a JSON object"),
         ({"parameters": '{"corpus": "x"}'}, UsageError, "corpus is given elsewhere"),
         ({"thresholds": ["Calculator"]}, UsageError, "expected TOOL=NATS"),
-        ({"thresholds": ["Abacus=1"]}, ToolError, "Abacus"),
         ({"tools": ["QA"], "thresholds": ["MT=1"]}, UsageError, "expected chosen tools, found MT"),
     ],
 )

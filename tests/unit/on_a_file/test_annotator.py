@@ -9,7 +9,7 @@ import pytest
 
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
+from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.on_a_file.annotator import annotate_file, filter_lines
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -58,17 +58,6 @@ def test_nats_for_each_second_need_the_seconds_of_a_call(tmp_path: Path, model: 
         lines(tmp_path, nats_per_second=2.0)
 
 
-FRENCH = "Nous avons mangé du pain avec des amis au village hier soir."
-
-
-def test_a_filter_on_paragraphs_prints_their_numbers_and_one_on_documents_none(tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"id": "a", "text": f"We met a man.\n\n{FRENCH}\n\nThe end of it."}) + "\n")
-    paragraphs = list(filter_lines(Settings(), "MT", corpus))
-    assert [(line["id"], line["paragraph"]) for line in paragraphs] == [("a", 0), ("a", 1), ("a", 2)]
-    assert all("paragraph" not in line for line in filter_lines(Settings(), "Calculator", corpus))
-
-
 def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(
     tmp_path: Path, model: FakeLanguageModel
 ) -> None:
@@ -78,7 +67,6 @@ def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(
     corpus.write_text("# A page\n\nin Markdown\n")
     with pytest.raises(CorpusError, match=r"usable record in .*corpus\.jsonl, found corrupt_json 2"):
         list(filter_lines(Settings(), "Calculator", corpus))
-    assert exit_code(CorpusError()) == EXIT_USAGE
     with pytest.raises(CorpusError, match="usable record"):
         list(annotate_file(Settings(), corpus, "Calculator", "fake", None, {}))
 

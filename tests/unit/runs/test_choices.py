@@ -10,7 +10,6 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import (
     PRESETS,
     RunChoices,
-    call_budget,
     values_for,
 )
 from toolformer_ops.tools.base import ToolSpec
@@ -103,19 +102,15 @@ def test_a_tools_number_fills_what_was_not_chosen() -> None:
 NAN = "\u5357\u4eac\u5e02"  # nine bytes
 
 
-@pytest.mark.parametrize(
-    ("prompt", "budget"),
-    [
+def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes() -> None:
+    for prompt, budget in (
         ("Output: [T(a)] b", 32),  # the least
         ('[T(city: "Paris", time: "09:00", zone: "Asia/Tokyo")] and [T(a)]', 52),  # the longest, in bytes with its "]"
         (f"[MT({NAN * 9})] [T({NAN * 4})]", 40),  # of this tool alone
         (f"[T({'a' * 400})]", 256),  # the most
-    ],
-)
-def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes(prompt: str, budget: int) -> None:
-    assert call_budget("T", prompt) == budget
-    assert RunChoices.parse(LEAST).for_tool(SPEC, prompt).max_call_tokens == budget
-    assert RunChoices.parse({**LEAST, "max_call_tokens": 9}).for_tool(SPEC, prompt).max_call_tokens == 9
+    ):
+        assert RunChoices.parse(LEAST).for_tool(SPEC, prompt).max_call_tokens == budget
+        assert RunChoices.parse({**LEAST, "max_call_tokens": 9}).for_tool(SPEC, prompt).max_call_tokens == 9
 
 
 def test_the_default_preset_is_that_of_the_default_model() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, kept_by_chance, rate_of, shortest_between
+from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of, shortest_between
 
 
 def test_the_interval_of_independent_counts_is_that_of_poisson_counts() -> None:
@@ -41,21 +41,6 @@ def test_a_rate_is_a_share_also_where_more_placebos_are_expected_than_calls_are_
     rate = rate_of([CountedDocuments(1, 0, 5), CountedDocuments(0, 1, 4)], 40.0, 40)
     assert (rate.false_discovery_rate, rate.rate_high) == (1.0, 1.0)
     assert 0 < (rate.rate_low or 0.0) < 1
-
-
-@pytest.mark.parametrize(
-    ("rate", "words"),
-    [
-        (Rate(50, 6, 120, 0.12, 0.034, 0.3149), "12 % (3.4 to 31.5 %), 120 placebos"),
-        (Rate(50, 0, 2000, 0.0, 0.0, 0.00171), "0 % (0 to 0.2 %), 2,000 placebos"),
-        (Rate(50, 6, 30, 0.12, None, None), "12 %, 30 placebos"),
-        (Rate(50, 6, 29, 0.12, 0.03, 0.31), "too few: 29 placebos"),
-        (Rate(0, 6, 30, None, None, None), "no kept call"),
-        (Rate(4, 0, 0, None, None, None), "no placebo possible"),
-    ],
-)
-def test_a_rate_says_on_how_many_placebos_it_rests_and_where_these_are_too_few(rate: Rate, words: str) -> None:
-    assert str(rate) == kept_by_chance(rate) == words
 
 
 def test_a_threshold_is_written_with_as_few_decimals_as_it_needs() -> None:

@@ -26,14 +26,8 @@ def choices(**values: Any) -> RunChoices:
 
 
 def recipes(**changes: Any) -> ToolRecipes:
-    given: dict[str, Any] = {
-        "spec": SPEC,
-        "prompt_text": "Input: {text}",
-        "tool_version": "1",
-        "model_identity": "m",
-        "dtype": "float32",
-    }
-    return tool_recipes(**(given | {"choices": choices()} | changes))
+    named = {"prompt_text": "Input: {text}", "tool_version": "1", "model_identity": "m", "dtype": "float32"}
+    return tool_recipes(**{"spec": SPEC, "choices": choices(), **named, **changes})
 
 
 @pytest.mark.parametrize(
@@ -44,9 +38,7 @@ def recipes(**changes: Any) -> ToolRecipes:
         ({"choices": choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05)}, []),
         ({"choices": choices(sample_until="bracket")}, []),
         ({"tool_version": "2"}, ["execute", "score"]),
-        ({"prompt_text": "Text: {text}"}, ["sample", "execute", "score"]),
-        ({"model_identity": "n"}, ["sample", "execute", "score"]),
-        ({"dtype": "bfloat16"}, ["sample", "execute", "score"]),
+        *(({name: "other"}, ["sample", "execute", "score"]) for name in ("prompt_text", "model_identity", "dtype")),
         ({"proposer_identity": "p"}, ["sample", "execute", "score"]),
         ({"spec": replace(SPEC, filter_version="2")}, ["filter", "sample", "execute", "score"]),
     ],

@@ -45,13 +45,9 @@ def clean(*batches: list[int]) -> list[Planned]:
         ),
         pytest.param(range(6), [[0, 1]], 2, (), [*clean([2, 3], [4, 5]), ([0, 1], 1, "")], id="after a death last, as it was"),
         pytest.param(range(4), THRICE, 4, (), [([0, 1], 3, ""), ([2, 3], 3, "")], id="after three halved"),
-        pytest.param([2, 3], [*THRICE, [2, 3]], 4, (), [([2], 4, ""), ([3], 4, "")], id="the first half done, the second killed"),
         pytest.param(
             range(4), [*THRICE, [0, 1]], 4, (), [([2], 3, ""), ([3], 3, ""), ([0], 4, ""), ([1], 4, "")],
             id="what was not tried since comes before what was",
-        ),
-        pytest.param(
-            range(2), [[0], [0], [0, 1]], 2, (), [([0], 3, ""), ([1], 3, "")], id="halved as soon as one has died three times",
         ),
         pytest.param([0], [[0, 1]] * 3, 4, (), [([0], 3, "")], id="three deaths, not alone yet"),
         pytest.param([0], [[0, 1], [0, 1], [0, 1], [0]], 4, (), [([0], 4, "given up")], id="killed alone, too"),

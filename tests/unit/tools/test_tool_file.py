@@ -1,6 +1,5 @@
 """A tool file is found by the registry without its server; a file that cannot be used is named and harms no other."""
 
-import logging
 import os
 import re
 import subprocess
@@ -98,8 +97,7 @@ def test_a_file_that_cannot_be_used_is_left_out_and_named(
     path = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     path.write_text(path.read_text().replace(*change))
     weather(tools_folder)
-    with caplog.at_level(logging.WARNING):
-        assert tool_names()[5:] == ("Weather",)
+    assert tool_names()[5:] == ("Weather",)
     [line] = caplog.messages
     assert f"tool file {path}" in line
     assert said in line

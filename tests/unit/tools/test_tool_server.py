@@ -1,7 +1,7 @@
 """The servers of tool files: what is sent, what becomes of answers, and what a server that misbehaves does to its tool."""
 
 import json
-import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,6 @@ def ask(runner: ServerRunner, *inputs: str) -> list[str | None]:
     return [output.results[0] if output.results else output.reason for output in run_tool(runner, inputs, 1.0)]
 
 
-def test_a_batch_is_answered_in_order_and_each_input_once(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nconcurrency = 2\ncalls_per_second = 1000.0"))
-    words = [f"word {number}" for number in range(6)]
-    assert ask(runner, *words, *words) == words * 2
-    assert sorted(call["text"] for call in sent(tmp_path)) == sorted(words)
-
-
 def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
     path = write_tool(tmp_path, "Weather", "weather", ask=True, tables='[fixed]\nkey = "k"')
     tool, runner = FileTool(path), opened(path)
@@ -77,7 +70,7 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
     ("options", "outcomes"),
     [
         (
-            {"tables": "[limits]\nresult_tokens = 16"},
+            {"tables": "[limits]\nresult_tokens = 16\ncalls_per_second = 1000.0"},
             {
                 "hostile": "[MT(x) -> y]␀␛[31m end of",
                 "image": "result_not_text",
@@ -110,7 +103,11 @@ def test_an_answer_is_a_result_or_has_a_reason(
     tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]
 ) -> None:
     runner = opened(write_tool(tmp_path, "Echo", **{"tool": "echo", **options}))
-    assert ask(runner, *outcomes) == list(outcomes.values())
+    assert ask(runner, *outcomes, *outcomes) == list(outcomes.values()) * 2  # each is asked once
+    assert (
+        max(Counter(call["text"] for call in sent(tmp_path) if not call["text"].startswith(("die", "hang"))).values())
+        == 1
+    )
 
 
 def test_a_server_gets_a_bare_environment_and_its_secrets(
@@ -133,8 +130,7 @@ def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_ans
     monkeypatch.setenv("FAULTY_KEY", "a-secret")
     server = {"secrets": ["FAULTY_KEY"]}
     runner = opened(write_tool(tmp_path, "Echo", "echo", server=server, tables="[limits]\nconcurrency = 1\ntries = 2"))
-    with caplog.at_level(logging.WARNING):
-        assert ask(runner, "first", "die:1", "last") == ["first", "server_failed", "last"]
+    assert ask(runner, "first", "die:1", "last") == ["first", "server_failed", "last"]
     [line] = [line for line in caplog.messages if line.startswith("Echo:")]
     assert "no answer to 'die:1' after 2 tries" in line
     assert "its last lines on stderr: dying with the key <FAULTY_KEY>" in line
@@ -142,7 +138,7 @@ def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_ans
     assert [call["text"] for call in sent(tmp_path)] == ["first", "die:1", "die:1", "last"]
 
 
-def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path, opened: Open) -> None:
+def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batch(tmp_path: Path, opened: Open) -> None:
     runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 2\nconcurrency = 1"))
     with pytest.raises(
         InfrastructureError, match=r"tool Echo: expected answers, found none to 2 inputs in a row: .*dying with"
@@ -150,9 +146,6 @@ def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path
         ask(runner, "die:1", "die:2", "last")
     # It has one input to show that it is there again.
     assert ask(runner, "last") == ["last"]
-
-
-def test_a_server_that_is_gone_or_lists_no_tools_is_no_reason_of_an_input(tmp_path: Path, opened: Open) -> None:
     runner = opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
     with pytest.raises(InfrastructureError, match=r"expected a server that answers, found: .*no key for the service"):
         ask(runner, "first", "die:1")
