@@ -27,6 +27,17 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.Ca
     explanation_table(found)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in shown
+    # A stored call has the text around it and no words for its tokens; one that was pruned has a bound and no losses.
+    token = {"text": None, "weight": 1 / 3, "log_p_without_call": -6.0, "log_p_without_result": None}
+    stored = {"run_id": "r", "document_id": "d", "call_id": "c", "text_before": "2 and 3", "text_after": " make 5."}
+    pruned = {"reason": "pruned_below", "loss_without_result": None, "reduction_bound": 0.25}
+    explanation_table({**found, **stored, **pruned, "tokens": [{**token, "log_p_with_result": -3.0}]})
+    shown = capsys.readouterr().out
+    assert "...2 and 3[Calculator(2 + 3)] make 5...." in shown
+    assert "│1│0.333│-6.000│-│-3.000│" in shown.replace(" ", "")
+    assert "not scored to the end (pruned_below): it saves at most 0.250 nats" in shown
+    explanation_table({**found, "tokens": [], "result": None, "reason": "divides_by_zero"})
+    assert "no result (divides_by_zero)" in capsys.readouterr().out
 
 
 def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from toolformer_ops.runs.feeding import FeedingTimes, feed
+from toolformer_ops.runs.feeding import feed
 
 THE_END = 30.0
 """Seconds after which a thread stops waiting."""
@@ -91,9 +91,3 @@ def test_an_error_in_any_step_ends_it_as_it_is_and_leaves_whole_batches_in_order
     assert [given for name, given in done if name == "write"] == [0, 1]  # nothing is written past the gap
     assert max(given for _, given in done) <= 4
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(("reading", "writing"))]
-
-
-def test_waiting_is_told_apart_from_reading_and_writing_during_the_work() -> None:
-    times = FeedingTimes(computing=97.0, reading=5.0, writing=6.0, waiting_for_reading=1.0, waiting_for_writing=2.0)
-    assert "waited 1.00 s for reading and 2.00 s for writing, 3.0% of the time" in str(times)  # 3 of 100
-    assert FeedingTimes().share_waited == 0.0

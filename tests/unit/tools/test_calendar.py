@@ -80,18 +80,6 @@ def test_weekdays_follow_one_another_through_a_leap_year() -> None:
     assert TOOL.run(["2017-03-09"])[0].results == ("Today is Thursday, March 9, 2017.",)  # of the paper
 
 
-class InGerman(datetime.date):
-    """A day whose names are asked for under a German locale."""
-
-    def strftime(self, _: str) -> str:
-        return "Montag, 30. Januar"
-
-
-def test_the_sentence_does_not_depend_on_the_locale() -> None:
-    assert f"{InGerman(2023, 1, 30):%A}" == "Montag, 30. Januar"
-    assert write_day(InGerman(2023, 1, 30)) == "Today is Monday, January 30, 2023."
-
-
 def test_a_wrong_input_does_not_stop_the_others() -> None:
     outputs = TOOL.run(["2023-02-30", "2023-01-30", "soon", "", "20230130"])
     assert [output.reason for output in outputs] == ["not_a_date", None, "not_a_date", "not_a_date", "not_a_date"]

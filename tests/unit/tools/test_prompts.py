@@ -6,7 +6,6 @@ import pytest
 
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.tools import model_readers, translators
-from toolformer_ops.tools.base import load_prompt
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
 DEMONSTRATIONS = {"Calculator": 5, "Calendar": 5, "WikiSearch": 3, "QA": 2, "MT": 3}
@@ -35,12 +34,6 @@ def test_every_demonstration_is_its_input_with_calls_of_the_tool(name: str) -> N
         # Two demonstrations of the paper change their text: one sentence of the matches, and a Chinese name.
         if "252 qualifying matches" not in text and not text.startswith("南京"):
             assert CALL.sub("", output) == text
-
-
-def test_the_translation_prompt_shows_pairs_and_asks_for_one_more() -> None:
-    prompt = load_prompt(translators.PROMPT)
-    assert prompt.endswith("\n\nText: {text}\nEnglish:")
-    assert prompt.count("\nEnglish: ") == 4
 
 
 def test_every_prompt_file_belongs_to_a_tool_or_a_model() -> None:

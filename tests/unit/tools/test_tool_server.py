@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.tool_files import served, write_tool
-from toolformer_ops.errors import InfrastructureError, ToolError
+from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
 from toolformer_ops.tools.servers import file_tool
+from toolformer_ops.tools.servers.call_texts import check_arguments, read_arguments, write_arguments
 from toolformer_ops.tools.servers.file_tool import FileTool, ServerRunner
 
 Open = Callable[[Path], ServerRunner]
@@ -64,6 +65,50 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
     inputs = [tool.effective_input(call, Document.of("")) or "" for call in outcomes]
     assert ask(runner, *inputs) == list(outcomes.values())
     assert sent(tmp_path) == [{"city": "Paris", "date": "2023-01-01", "key": "k"}]
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "date": {"type": "string"},
+        "where": {"$ref": "https://example.org/place.json"},
+    },
+    "required": ["city"],
+}
+
+
+def test_arguments_are_read_as_json_values() -> None:
+    for text, found in {
+        ' date:"2023-01-01" ,city :  "Par, \\"is\\": é" ': {"date": "2023-01-01", "city": 'Par, "is": é'},
+        "days: 3, share: -0.5e1, wet: true, wind: null": {"days": 3, "share": -5.0, "wet": True, "wind": None},
+        'at: {"x": 1, "y": {"z": "w"}}': {"at": {"x": 1, "y": {"z": "w"}}},
+        "": {},
+    }.items():
+        assert read_arguments(text) == found
+    for text in (
+        'city = "Paris"',
+        'city: "Paris" date: "2023"',
+        'city: "Paris",',
+        'city: "Paris", city: "Rome"',
+        'city: "Par',
+        "days: NaN",
+        'city: "\\ud800"',
+        "at: " + '{"x": ' * 3000,
+    ):
+        with pytest.raises(RejectedInputError, match="arguments_do_not_parse"):
+            read_arguments(text)
+
+
+def test_two_spellings_are_one_question() -> None:
+    one = write_arguments(read_arguments('date: "2023-01-01",   city: "Par\\u0069s"'), SCHEMA)
+    assert one == 'city: "Paris", date: "2023-01-01"' == write_arguments(read_arguments(one), SCHEMA)
+
+
+def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
+    check_arguments({"city": "Paris", "date": "2023-01-01"}, SCHEMA)
+    with pytest.raises(RejectedInputError, match="argument_not_of_the_schema"):
+        check_arguments({"city": "Paris", "where": {}}, SCHEMA)
 
 
 @pytest.mark.parametrize(
