@@ -54,22 +54,8 @@ def test_the_command_writes_the_same_questions_each_time(dateset: list[DateQuest
     ]
 
 
-UNIT = "(day of the week|day of the month|month|year)"
-PATTERNS = {
-    "days_between": r"How many days (ago was|are there until) [A-Z][a-z]+ \d{1,2}, \d{4}\?",
-    "was_ago": rf"What {UNIT} was it (1 (day|week|month|year)|([2-9]|\d\d+) (day|week|month|year)s) ago\?",
-    "will_be_in": rf"What {UNIT} will it be in (1 day|([2-9]|\d\d+) days)\?",
-    "day_of_date": r"What day of the week (is|was) it on [A-Z][a-z]+ \d{1,2}, \d{4}\?",
-    "around_today": (
-        rf"What {UNIT} (was it (the day before yesterday|yesterday)|is it (today|tomorrow|the day after tomorrow))\?"
-    ),
-    "holiday_date": r"What (day of the week|day of the month|month) (is|was) [A-Z].+ this year\?",
-    "holiday_from": r"How many (days|weeks|months|years) (ago was|are there until) [A-Z].+ this year\?",
-}
-
-
-def test_every_question_reads_as_its_template(dateset: list[DateQuestion]) -> None:
-    assert [one.question for one in dateset if not re.fullmatch(PATTERNS[one.template], one.question)] == []
+def test_a_singular_unit_has_no_s(dateset: list[DateQuestion]) -> None:
+    assert not [one for one in dateset if re.search(r"\b1 (days|weeks|months|years)\b|\b0 \w+ ago", one.question)]
 
 
 def test_past_and_future_days_are_asked_equally_often_and_in_their_own_words(dateset: list[DateQuestion]) -> None:
@@ -89,9 +75,8 @@ def test_past_and_future_days_are_asked_equally_often_and_in_their_own_words(dat
     assert len(counts) == 4
 
 
-@pytest.mark.parametrize(
-    ("today", "other", "unit", "count"),
-    [
+def test_whole_units_are_counted_from_today_as_calendars_do() -> None:
+    for today, other, unit, count in (
         ("2020-11-22", "2020-08-14", "days", 100),  # 17 + 30 + 31 + 22
         ("2020-03-01", "2020-02-28", "days", 2),  # a leap year
         ("2020-03-01", "2020-02-17", "weeks", 1),  # 13 days
@@ -101,10 +86,8 @@ def test_past_and_future_days_are_asked_equally_often_and_in_their_own_words(dat
         ("2021-01-31", "2021-02-27", "months", 0),
         ("2021-02-28", "2020-02-29", "years", 0),  # a year before is February 28, 2020, which lies further back
         ("2020-11-21", "2016-11-22", "months", 47),
-    ],
-)
-def test_whole_units_are_counted_from_today_as_calendars_do(today: str, other: str, unit: str, count: int) -> None:
-    assert whole_units(day(today), day(other), unit) == count
+    ):
+        assert whole_units(day(today), day(other), unit) == count
 
 
 def test_a_date_some_units_before() -> None:

@@ -3,14 +3,11 @@
 
 from fractions import Fraction
 
-import pytest
-
 from toolformer_ops.evaluation.numbers import first_number, first_number_is_right
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_the_number_that_a_text_predicts() -> None:
+    for text, expected in (
         (" 9.", 9),
         ("−5 degrees", -5),
         ("$1,461.50", Fraction(292300, 200)),
@@ -34,15 +31,12 @@ from toolformer_ops.evaluation.numbers import first_number, first_number_is_righ
         ("7, since a = b", 7),  # no number after the sign
         ("x <= 5 and 3 >= 2", 5),
         ("6 != 5", 6),
-    ],
-)
-def test_the_number_that_a_text_predicts(text: str, expected: Fraction | int | None) -> None:
-    assert first_number(text) == expected
+    ):
+        assert first_number(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "answers", "is_right"),
-    [
+def test_the_first_number_decides() -> None:
+    for text, answers, is_right in (
         (" 43 seashells", ("43.0",), True),
         (" 0.33", ("0.3333333",), True),  # within half a hundredth: what the calculator rounds to
         (" 3/4", ("0.75",), True),
@@ -53,10 +47,8 @@ def test_the_number_that_a_text_predicts(text: str, expected: Fraction | int | N
         (" 5", ("-5",), False),
         (" 9", ("nine",), False),
         (" 5 + 3 = 9", ("5",), False),
-    ],
-)
-def test_the_first_number_decides(text: str, answers: tuple[str, ...], is_right: bool) -> None:
-    assert first_number_is_right(text, answers) is is_right
+    ):
+        assert first_number_is_right(text, answers) is is_right
 
 
 def test_a_number_of_thousands_of_digits_is_read_without_failing() -> None:

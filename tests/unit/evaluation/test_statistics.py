@@ -14,18 +14,16 @@ from toolformer_ops.evaluation.statistics import (
 )
 
 
-@pytest.mark.parametrize(
-    ("successes", "trials", "low", "high"),
-    [  # the examples of Newcombe, Statistics in Medicine 17 (1998), Table I, method 3
+def test_wilson_agrees_with_published_examples() -> None:
+    # Newcombe, Statistics in Medicine 17 (1998), Table I, method 3
+    for successes, trials, low, high in (
         (81, 263, 0.2553, 0.3662),
         (0, 20, 0.0, 0.1611),
         (29, 29, 0.8830, 1.0),  # (n - z * 0) / (n + z * z) of 29, z = 1.96: 29 / 32.84
         (0, 0, 0.0, 1.0),
-    ],
-)
-def test_wilson_agrees_with_published_examples(successes: int, trials: int, low: float, high: float) -> None:
-    found = wilson_interval(successes, trials)
-    assert (round(found.low, 4), round(found.high, 4)) == (low, high)
+    ):
+        found = wilson_interval(successes, trials)
+        assert (round(found.low, 4), round(found.high, 4)) == (low, high)
 
 
 def outcomes(both: int, only_first: int, only_second: int, neither: int) -> tuple[list[bool], list[bool]]:

@@ -18,16 +18,6 @@ LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
 SPEC = ToolSpec(name="T", purpose="p", prompt_file="f")
 
 
-def test_the_defaults_are_the_papers() -> None:
-    choices = RunChoices.parse(LEAST)
-    assert choices.tools == ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
-    assert (choices.finetune_steps, choices.finetune_batch, choices.finetune_length) == (2000, 128, 1024)
-    assert (choices.finetune_learning_rate, choices.finetune_warmup) == (1e-5, 0.1)
-    assert (choices.finetune_dev_documents, choices.finetune_eval_steps) == (1000, 500)
-    assert (choices.max_examples_per_tool, choices.call_prefix) == (25_000, "free")
-    assert choices.prune_below == 0.5  # the lowest threshold of the paper
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -115,19 +115,14 @@ def test_an_expression_is_what_python_makes_of_it_over_fractions(expression: str
         assert abs(Fraction(write_number(expected)) - expected) <= Fraction(1, 200)
 
 
-@pytest.mark.parametrize(
-    ("expression", "before", "after", "only_after"),
-    [
+def test_an_input_is_only_after_if_one_of_its_numbers_is() -> None:
+    for expression, before, after, only_after in (
         ("18 + 12", "There are 18 apples and", " 12 pears, in all 30.", True),
         ("18 + 12", "There are 18 apples and 12 pears, in all", " 30.", False),
         ("1400 / 2.50", "Of 1,400 and 2.5 we get", " 560.", False),  # compared by value
         ("18 / 100", "Of 18", " of them", False),  # 100 stands nowhere in the text: common knowledge
-    ],
-)
-def test_an_input_is_only_after_if_one_of_its_numbers_is(
-    expression: str, before: str, after: str, only_after: bool
-) -> None:
-    assert TOOL.input_only_after(expression, before, after) is only_after
+    ):
+        assert TOOL.input_only_after(expression, before, after) is only_after
 
 
 # The filter

@@ -1,7 +1,5 @@
 """fastText tells languages apart offline, and each of its labels has an NLLB code or is named as lacking."""
 
-import pytest
-
 from toolformer_ops.tools.languages import ENGLISH_CODE, NLLB_CODE, candidates, identify
 
 NOT_IN_NLLB = frozenset(
@@ -15,21 +13,18 @@ NOT_IN_NLLB = frozenset(
 """fastText's labels for languages that NLLB-200 lacks. `als` is Alemannic here; NLLB's `als_Latn` is Tosk Albanian."""
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
+def test_the_likeliest_language_of_a_text_with_letters() -> None:
+    for text, label in (
         ("sûreté nucléaire", "fr"),
         ("南京高淳县住房和城乡建设局 城市新区设计", "zh"),
         ("DER KLASSISCHE JÜDISCHE MANN UND SEINE FRAU", "de"),  # in upper case
         ("Où est\nla bibliothèque\r\nde la ville ?", "fr"),  # over several lines
         ("", None),
         ("12, 34 % ☃", None),
-    ],
-)
-def test_the_likeliest_language_of_a_text_with_letters(text: str, label: str | None) -> None:
-    found = identify(text)
-    assert (found.label if found else None) == label
-    assert found is None or 0.5 < found.confidence <= 1.0
+    ):
+        found = identify(text)
+        assert (found.label if found else None) == label
+        assert found is None or 0.5 < found.confidence <= 1.0
 
 
 def test_odd_texts_do_no_harm() -> None:

@@ -60,21 +60,16 @@ def test_each_paragraph_is_judged_alone_and_found_again_by_its_offsets() -> None
 BEFORE, AFTER = "He has published one book:", " O homem suprimido (1935), and no other."
 
 
-@pytest.mark.parametrize(
-    ("call_input", "before", "after", "only_after"),
-    [
+def test_an_input_is_only_after_if_its_words_stand_there_and_not_before() -> None:
+    for call_input, before, after, only_after in (
         ("O homem suprimido", BEFORE, AFTER, True),
         ("O homem suprimido", f"{BEFORE} O homem suprimido", " (1935)", False),
         ("O homem suprimido", f"{BEFORE} O homem", " suprimido (1935)", True),  # cut in two by the call
         ("o  HOMEM", "It is O\nhomem", " O homem", False),  # in other letters and spaces
         ("homem", "homemade", " homem", True),  # as a word
         ("城市", "南京高淳县城市新区", "城市", False),  # no spaces between Chinese words
-    ],
-)
-def test_an_input_is_only_after_if_its_words_stand_there_and_not_before(
-    call_input: str, before: str, after: str, only_after: bool
-) -> None:
-    assert TOOL.input_only_after(call_input, before, after) is only_after
+    ):
+        assert TOOL.input_only_after(call_input, before, after) is only_after
 
 
 # Translating with the run's own model

@@ -60,15 +60,6 @@ def test_an_unknown_tool_is_an_error_that_lists_those_there_are() -> None:
         get_tool("Abacus")
 
 
-def test_the_numbers_of_the_papers_tools_are_the_papers() -> None:
-    few, many = (0.05, 5, 5, 1.0), (0.0, 20, 10, 0.5)  # section 4.1 and appendix A
-    specs = [get_tool(name).spec for name in PAPER_TOOLS]
-    assert {
-        spec.name: (spec.sampling_threshold, spec.max_positions, spec.samples_per_position, spec.keep_threshold)
-        for spec in specs
-    } == {"Calculator": many, "Calendar": few, "WikiSearch": few, "QA": few, "MT": many}
-
-
 def test_a_tool_of_an_installed_package_with_a_spec_and_run_has_all_the_rest(install: Install) -> None:
     prompt = (install("Shout") / "prompt.txt").read_text()
     assert tool_names() == (*PAPER_TOOLS, "Shout")

@@ -123,20 +123,15 @@ def test_the_best_sentences_are_the_answers_and_one_that_only_repeats_the_questi
     assert read("Coke", ("Drinks", long)) == (" ".join(long.split()[:64]),)
 
 
-@pytest.mark.parametrize(
-    ("question", "start", "fitting", "other"),
-    [
+def test_of_two_equal_matches_the_kind_that_is_asked_for_wins() -> None:
+    for question, start, asked_for, another in (
         ("When was Coke sold first?", "Coke was sold first", "during May 1886.", "as a tonic syrup."),
         ("How many bottles of Coke exist?", "Bottles of Coke exist", ": nine types.", "for every taste."),
         ("Who invented Coke?", "Coke was invented by the", "chemist Pemberton.", "thirsty chemists."),
-    ],
-)
-def test_of_two_equal_matches_the_kind_that_is_asked_for_wins(
-    question: str, start: str, fitting: str, other: str
-) -> None:
-    fitting, other = f"{start} {fitting}", f"{start} {other}"
-    assert read(question, ("Coke", f"{other} {fitting}"))[0] == fitting
-    assert read(question, ("Coke", f"{fitting} {other}"))[0] == fitting
+    ):
+        fitting, other = f"{start} {asked_for}", f"{start} {another}"
+        assert read(question, ("Coke", f"{other} {fitting}"))[0] == fitting
+        assert read(question, ("Coke", f"{fitting} {other}"))[0] == fitting
 
 
 def test_each_question_has_its_answers_or_a_reason_and_no_other_changes_them() -> None:
@@ -146,7 +141,7 @@ def test_each_question_has_its_answers_or_a_reason_and_no_other_changes_them() -
         "What tastes sweet?": "Coke tastes sweet all day.",
         "the": "empty_query",
         "golf": "no_match",
-        "Tea tastes bitter in China.": "no_answer",
+        "Tea bitter in China?": "no_answer",
         "Where is tea bitter?": "Tea tastes bitter in China.",
     }
     outputs = runner.run(list(answers))
