@@ -76,8 +76,8 @@ def test_what_cannot_be_is_named(
 
 
 def test_the_model_is_the_one_given_else_the_default_else_the_demos(settings: Settings, corpus: str) -> None:
-    demo = str(demo_model_path(settings.state_dir))
     with_default = settings.model_copy(update={"default_model": "org/model@abc"})
-    assert corpus_choices(settings, corpus).model == demo
+    assert corpus_choices(settings, corpus).model == str(demo_model_path(settings.state_dir))
     assert corpus_choices(with_default, corpus).model == "org/model@abc"
     assert corpus_choices(with_default, corpus, model="org/other@def").model == "org/other@def"
+    assert corpus_choices(with_default, corpus, model=str(Path(corpus).parent)).model == str(Path(corpus).parent)

@@ -85,7 +85,6 @@ def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, 
     ("arguments", "error", "message"),
     [
         (["--base", "m"], UsageError, "expected --compare"),
-        (["--compare"], UsageError, "as --base"),
         (["--k", "-1"], UsageError, "--k: expected whole numbers"),
         (["--suite", "sums"], UsageError, "--suite: expected names"),
         (["--out", "/"], UsageError, "--out: expected a file that can be written"),

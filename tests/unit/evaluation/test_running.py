@@ -73,12 +73,8 @@ def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
     assert (score.score, score.low, score.high, score.inputs) == (0.5, interval.low, interval.high, 4)
     assert score.call_shares == {"Calculator": 0.5, "Calendar": 0.25}
     assert (score.inputs_with_call, score.score_with_call, score.score_without_call) == (2, 0.5, 0.5)
-    assert [(one.predicted, one.correct) for one in found.inputs] == [
-        ("1", True),
-        ("9", False),
-        ("3", True),
-        ("", False),
-    ]
+    assert [one.predicted for one in found.inputs] == ["1", "9", "3", ""]
+    assert [one.correct for one in found.inputs] == [True, False, True, False]
     assert [one.has_call for one in found.inputs] == [True, True, False, False]
     assert found.inputs[0].written == " [Calculator(input) -> 1] 1."
     none = evaluated(says(" 1"), questions("1", "2"), "base", 0).score
@@ -101,7 +97,7 @@ def test_each_variant_is_asked_with_its_k_and_one_call_an_input_always_on_the_sa
 
 def test_barred_tools_cannot_be_called_and_need_not_be_up(tmp_path: Path) -> None:
     model = says(" Patois", down=["QA"])  # suites of questions bar the tool that answers them
-    data = published.write(tmp_path, "webquestions", "templama")
+    data = published.write(tmp_path, "webquestions")
     outcome = outcome_of(data, "qa:webquestions", model, ("with_tools", 10))
     assert {setting.barred_tools for setting in model.settings} == {("QA",)}
     assert (outcome.failures, outcome.scores[0].score) == ({}, 1.0)
@@ -110,14 +106,14 @@ def test_barred_tools_cannot_be_called_and_need_not_be_up(tmp_path: Path) -> Non
 def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "QUESTIONS_AT_ONCE", 2)
     heads = (("B", "B two"), ("A", "A one"), ("B", "B one"), ("A", "A two"))
-    asked = tuple(
-        Question("gsm8k", number, prompt, (str(number),), None, head)
-        for number, (head, prompt) in enumerate(heads, start=1)
-    )
+    today = datetime.date(2010, 7, 1)
     texts = {prompt: str(number) for number, (_, prompt) in enumerate(heads, start=1)}
+    asked = tuple(
+        Question("gsm8k", int(texts[prompt]), prompt, (texts[prompt],), today, head) for head, prompt in heads
+    )
     model = FakeWritingModel(lambda prompt, _: (texts[prompt.text], ()))
     found = evaluated(model, LoadedDataSet(MATH.data_sets[3], asked, "0" * 64))
-    assert [(one.shared_head, one.text) for one in model.asked] == sorted(heads)
+    assert [(one.shared_head, one.text, one.date) for one in model.asked] == [(*one, today) for one in sorted(heads)]
     assert [one.number for one in found.inputs] == [1, 2, 3, 4]  # and given back in the order of the data
     assert found.score.score == 1.0
 
@@ -179,12 +175,7 @@ def test_the_model_with_tools_is_compared_with_each_other_on_the_same_inputs() -
     same = questions("1", "2", "3", "4")
     good = FakeWritingModel(lambda prompt, _: (f" {min(3, number_of(prompt))}", ()))  # right on 1, 2, 3
     bad = says(" 4")  # right on 4
-    (found,) = compare(
-        [
-            evaluated(good, same),
-            evaluated(bad, same, "base", 0),
-            evaluated(bad, questions("1"), "disabled", 0),  # other inputs: not compared
-        ]
-    )
+    on_other_inputs = evaluated(bad, questions("1"), "disabled", 0)
+    (found,) = compare([evaluated(good, same), evaluated(bad, same, "base", 0), on_other_inputs])
     assert (found.subset, found.call_start_rank, found.other, found.inputs) == ("gsm8k", 10, "M", 4)
     assert (found.found.only_first, found.found.only_second, found.found.difference) == (3, 1, 0.5)

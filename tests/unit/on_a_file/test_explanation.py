@@ -84,7 +84,10 @@ def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
         token_at((0,), "There", 0)
 
 
-def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded() -> None:
+def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolformer_ops.on_a_file.explanation.load_scoring_model", lambda *_: pytest.fail("loaded"))
     for at in (999, -1, 0):
         with pytest.raises(UsageError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
-            explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, "/no/such/model")
+            explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))

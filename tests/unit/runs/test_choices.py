@@ -7,11 +7,7 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.runs.choices import (
-    PRESETS,
-    RunChoices,
-    values_for,
-)
+from toolformer_ops.runs.choices import PRESETS, RunChoices, values_for
 from toolformer_ops.tools.base import ToolSpec
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
@@ -37,13 +33,6 @@ def test_a_wrong_value_is_refused_by_name(change: dict[str, object], named: str)
         RunChoices.parse({**LEAST, **change})
 
 
-def test_tools_are_taken_in_any_capitals_and_kept_by_their_registered_names() -> None:
-    choices = RunChoices.parse({**LEAST, "tools": ["calculator", "qa"], "keep_thresholds": {"CALCULATOR": 0.5}})
-    assert choices.tools == ("Calculator", "QA")
-    assert choices.keep_thresholds == {"Calculator": 0.5}
-    assert RunChoices.parse({**LEAST, "tools": ["Abacus"]}).tools == ("Abacus",)  # looked up when the run starts
-
-
 @pytest.mark.parametrize(
     ("text", "named"), [("{", "a JSON object, found '{'"), ("[1]", "found list"), ('{"seed": -1}', "seed")]
 )
@@ -52,11 +41,11 @@ def test_what_is_no_json_object_of_choices_is_refused(text: str, named: str) -> 
         RunChoices.parse_json(text)
 
 
-def test_a_keep_threshold_may_come_in_a_field_of_its_own() -> None:
-    chosen = RunChoices.parse({**LEAST, "keep_threshold_Calculator": 0.75, "keep_threshold_QA": None})
-    assert chosen.keep_thresholds == {"Calculator": 0.75}
-    both = RunChoices.parse({**LEAST, "keep_threshold_calculator": 0.75, "keep_thresholds": {"MT": 2}})
-    assert both.keep_thresholds == {"Calculator": 0.75, "MT": 2.0}
+def test_tools_are_taken_in_any_capitals_and_a_keep_threshold_in_a_separate_field() -> None:
+    given = {"tools": ["calculator", "mt"], "keep_threshold_calculator": 0.75, "keep_thresholds": {"mt": 2}}
+    chosen = RunChoices.parse({**LEAST, **given, "keep_threshold_QA": None})
+    assert (chosen.tools, chosen.keep_thresholds) == (("Calculator", "MT"), {"Calculator": 0.75, "MT": 2.0})
+    assert RunChoices.parse({**LEAST, "tools": ["Abacus"]}).tools == ("Abacus",)  # looked up when the run starts
 
 
 def test_the_thresholds_of_a_run_are_of_its_tools_and_not_below_what_is_pruned() -> None:

@@ -157,22 +157,15 @@ def test_a_checkpoint_translates_what_it_was_taught_in_any_batch_and_says_what_i
     assert nllb.run(phrases * 10) == outputs * 10  # more than one batch
 
 
-def test_source_and_target_language_are_given_to_the_checkpoint(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_and_target_language_are_given_and_a_translation_without_an_end_is_no_result(
+    nllb: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokenizer = nllb._translator._model, nllb._translator._tokenizer
-    seen: dict[str, Any] = {}
-
-    def generate(**arguments: Any) -> Any:
-        seen.update(arguments)
-        return arguments["input_ids"]
-
+    generate = Mock(wraps=model.generate)
     monkeypatch.setattr(model, "generate", generate)
     nllb.run(["sûreté nucléaire"])
-    assert tokenizer.convert_ids_to_tokens(seen["input_ids"][0][0].item()) == "fra_Latn"
-    assert tokenizer.convert_ids_to_tokens(seen["input_ids"][0][-1].item()) == "</s>"
-    assert tokenizer.convert_ids_to_tokens(seen["forced_bos_token_id"]) == "eng_Latn"
-
-
-def test_a_translation_without_an_end_is_no_result(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, target = generate.call_args.kwargs["input_ids"][0].tolist(), generate.call_args.kwargs["forced_bos_token_id"]
+    assert tokenizer.convert_ids_to_tokens([ids[0], ids[-1], target]) == ["fra_Latn", "</s>", "eng_Latn"]
     monkeypatch.setattr("toolformer_ops.tools.translators.MAX_NEW_TOKENS", 5)
     assert nllb.run(["sûreté nucléaire"])[0].reason == "translation_unfinished"
 

@@ -4,6 +4,8 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,20 +53,19 @@ def t5_reader(tiny_t5: Path) -> SequenceToSequenceReader:
     return SequenceToSequenceReader.load(str(tiny_t5), None, Settings())
 
 
-class Generator:
-    """Notes its prompts; refuses those longer than `window` characters, as a model with a short window does."""
+def generator(window: int = 10_000) -> Any:
+    """Answers its prompts; refuses those longer than `window` characters, as a model with a short window does."""
+    model = Mock(prompts=[])
 
-    def __init__(self, window: int = 10_000) -> None:
-        self._window = window
-        self.prompts: list[str] = []
-
-    def generate_texts(self, prompts: Sequence[str], *, max_new_tokens: int, stop: str) -> list[str]:
+    def generate_texts(prompts: Sequence[str], *, max_new_tokens: int, stop: str) -> list[str]:
         assert (max_new_tokens, stop) == (32, "\n")
-        if any(len(prompt) > self._window for prompt in prompts):
+        if any(len(prompt) > window for prompt in prompts):
             raise ModelError("too long")
-        first = len(self.prompts) + 1
-        self.prompts.extend(prompts)
-        return [f" answer {number}" for number in range(first, first + len(prompts))]
+        model.prompts += prompts
+        return [f" about {prompt.rpartition('Question: ')[2].split()[0]}" for prompt in prompts]
+
+    model.generate_texts = generate_texts
+    return model
 
 
 def test_passages_and_question_fill_the_slot_best_first() -> None:
@@ -80,15 +81,15 @@ def test_the_answer_is_the_first_line_that_says_something() -> None:
 
 
 def test_a_short_window_gets_fewer_passages_and_the_other_questions_all_of_theirs() -> None:
-    whole = Generator()
-    own = model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: whole)  # type: ignore[arg-type, return-value]
-    assert CausalReader(own).read(QUESTIONS, PASSAGES) == [("answer 1",), ("answer 2",)]
-    short = Generator(window=max(map(len, whole.prompts)) - 1)
-    assert CausalReader(short).read(QUESTIONS, PASSAGES) == [("answer 1",), ("answer 2",)]
+    whole, answers = generator(), [("about Where",), ("about Who",)]
+    own = model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: whole)
+    assert CausalReader(own).read(QUESTIONS, PASSAGES) == answers
+    short = generator(window=max(map(len, whole.prompts)) - 1)
+    assert CausalReader(short).read(QUESTIONS, PASSAGES) == answers
     assert "He was born in Scranton." in short.prompts[0]
     assert "Coke: The Coca-Cola Company" in short.prompts[1]
     assert "Tea: A drink." not in short.prompts[1]
-    assert CausalReader(Generator(window=10)).read(QUESTIONS, PASSAGES) == [(), ()]
+    assert CausalReader(generator(window=10)).read(QUESTIONS, PASSAGES) == [(), ()]
 
 
 def test_an_encoder_decoder_reads_the_same_from_s3_and_in_any_company(
@@ -139,17 +140,11 @@ def test_what_is_no_encoder_decoder_in_safetensors_is_refused_and_its_code_not_r
     assert not (tmp_path / "was_run").exists()
 
 
-class Scorer:
-    """Finds each continuation as likely as it is told to, in nats; notes its prompts."""
-
-    def __init__(self, likely: dict[str, float]) -> None:
-        self._likely = likely
-        self.prompts: list[str] = []
-
-    def continuation_log_probabilities(self, prompt: str, continuations: Sequence[str]) -> list[float]:
-        self.prompts.append(prompt)
-        assert all(text[0] == " " and text[-1] == "\n" for text in continuations)
-        return [self._likely.get(text.strip(), -9.0) for text in continuations]
+def scorer(likely: dict[str, float]) -> Any:
+    """Finds each continuation as likely as it is told to, in nats."""
+    model = Mock()
+    model.continuation_log_probabilities.side_effect = lambda _, texts: [likely.get(text, -9.0) for text in texts]
+    return model
 
 
 def best_sentences(_: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
@@ -172,13 +167,15 @@ def test_the_spans_are_names_dates_and_numbers_that_the_question_does_not_hold()
 
 
 def test_the_likeliest_span_is_the_answer_and_sentences_that_match_better_go_before() -> None:
-    scorer = Scorer({"William Shakespeare": -4.0, "1601": -5.0, "Johann Wolfgang von Goethe": -2.5, "Faust": -1.5})
-    [answers] = SpanReader(scorer, best_sentences).read(["Who wrote Hamlet?"], [HAMLET])
+    likely = {"William Shakespeare": -4.0, "1601": -5.0, "Johann Wolfgang von Goethe": -2.5, "Faust": -1.5}
+    model = scorer({f" {span}\n": nats for span, nats in likely.items()})
+    [answers] = SpanReader(model, best_sentences).read(["Who wrote Hamlet?"], [HAMLET])
     # a span of the second sentence must be 2 nats likelier than one of the first: Faust -3.5, Goethe -4.5
     assert answers == ("Faust", "William Shakespeare", "Johann Wolfgang von Goethe", "1601", "1599")
-    assert scorer.prompts[0].endswith(f"{HAMLET[0].text}\n{HAMLET[1].text}\nQuestion: Who wrote Hamlet?\nAnswer:")
+    prompt = model.continuation_log_probabilities.call_args.args[0]
+    assert prompt.endswith(f"{HAMLET[0].text}\n{HAMLET[1].text}\nQuestion: Who wrote Hamlet?\nAnswer:")
     tea = [FoundPassage("3", "Tea", "a drink", 1.0)]
-    assert SpanReader(Scorer({}), best_sentences).read(["Tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
+    assert SpanReader(scorer({}), best_sentences).read(["Tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
 
 
 def test_a_window_too_short_for_the_sentences_gives_the_sentences(tiny_model_dir: Path) -> None:

@@ -102,9 +102,7 @@ def test_a_broken_entry_point_says_what_to_do_and_the_others_work(
 )
 def test_a_prompt_that_cannot_work_is_refused(install: Install, prompt: str | None, message: str) -> None:
     path = install("Shout") / "prompt.txt"
-    path.unlink()
-    if prompt is not None:
-        path.write_text(prompt)
+    path.unlink() if prompt is None else path.write_text(prompt)
     with pytest.raises(ToolError, match=f"tool Shout .*{message}"):
         get_tool("Shout")
 

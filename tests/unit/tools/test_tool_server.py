@@ -191,7 +191,7 @@ def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batc
         ask(runner, "die:1", "die:2", "last")
     # It has one input to show that it is there again.
     assert ask(runner, "last") == ["last"]
-    runner = opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
+    runner = opened(write_tool(tmp_path / "gone", "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
     with pytest.raises(InfrastructureError, match=r"expected a server that answers, found: .*no key for the service"):
         ask(runner, "first", "die:1")
     with pytest.raises(InfrastructureError, match=r"expected its list of tools, found: Method not found"):
@@ -277,12 +277,10 @@ GROWING = ["a0: &a0 [x]", *(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]
 """Ten aliases of ten aliases, and so on: 500 bytes that would be a billion values."""
 
 
-@pytest.mark.parametrize(("document", "found"), [("\n".join(GROWING), "written out"), ("a: &a [*a]", "RecursionError")])
-def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(
-    tmp_path: Path, document: str, found: str
-) -> None:
-    head = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\npaths: {}\n"
-    (tmp_path / "service.yaml").write_text(head + document)
+def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(tmp_path: Path) -> None:
     table = {"command": [], "url": "http://127.0.0.1:1/v1", "openapi": "service.yaml"}
-    with pytest.raises(ToolError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
-        write_tool(tmp_path, "Capital", "capital", server=table, ask=True)
+    for document, found in (("\n".join(GROWING), "written out"), ("a: &a [*a]", "RecursionError")):
+        head = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\npaths: {}\n"
+        (tmp_path / "service.yaml").write_text(head + document)
+        with pytest.raises(ToolError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
+            write_tool(tmp_path, "Capital", "capital", server=table, ask=True)
