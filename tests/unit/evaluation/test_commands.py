@@ -62,6 +62,7 @@ def test_compare_prints_the_table_of_the_paper_with_paired_differences(loaded: L
 
 
 def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, data: Path) -> None:
+    assert (run(data, "mlqa").exit_code, loaded) == (1, [])  # no model is loaded if no suite has data
     # qa may use WikiSearch, which is down; lama may not; mlqa has no data.
     out = data / "new" / "inputs.jsonl"
     found = run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
@@ -85,6 +86,7 @@ def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, 
     ("arguments", "error", "message"),
     [
         (["--base", "m"], UsageError, "expected --compare"),
+        (["--k", "ten"], UsageError, "--k: expected whole numbers"),
         (["--k", "-1"], UsageError, "--k: expected whole numbers"),
         (["--suite", "sums"], UsageError, "--suite: expected names"),
         (["--out", "/"], UsageError, "--out: expected a file that can be written"),

@@ -47,6 +47,8 @@ def test_the_difference_turns_round_with_its_order() -> None:
     assert back.difference == -forth.difference
     assert (back.interval.low, back.interval.high) == pytest.approx((-forth.interval.high, -forth.interval.low))
     assert back.p_value == forth.p_value
+    with pytest.raises(ValueError, match="found none"):
+        paired_difference([], [])
     assert back.detectable == forth.detectable == detectable_difference(40, 0.25)  # what 40 inputs could show
 
 

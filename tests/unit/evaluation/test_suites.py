@@ -196,11 +196,15 @@ def test_a_file_of_another_format_says_what_was_found(data: Path) -> None:
     bomb = ENTITIES + published.ASDIV.split("?>", 1)[1].strip()
     for name, file, content, found in (
         ("qa:nq_open", nq, '{"question": "who"}\n', "nothing as field 'answer' (fields: question)"),
+        ("qa:nq_open", nq, '["who"]\n', "as line 1"),
         ("qa:nq_open", nq, "", "no input that can be asked"),
         ("qa:nq_open", nq, "[" * 100_000, "found no JSON in line 1"),
         ("qa:triviaqa", trivia, "[]", "no JSON object with a list Data"),
         ("math:svamp", "svamp/SVAMP.json", '[{"Body": "a", "Question": "b"}]', "no number as field 'Answer'"),
         ("math:gsm8k", "gsm8k/test.jsonl", '{"question": "a", "answer": "5"}', "an answer without '#### number'"),
+        ("math:mawps", "mawps/AddSub.json", '{"a": 1}', "in place of a list of records"),
+        ("lama:squad", "lama/data/Squad/test.jsonl", '{"masked_sentences": "a"}', "as field 'masked_sentences'"),
+        ("mlqa:es", "mlqa/MLQA_V1/test/test-context-en-question-es.json", "{}", "nothing as field 'data'"),
         ("math:asdiv", "asdiv/dataset/ASDiv.xml", bomb, "no XML that may be read"),
         ("temporal:templama", "templama/test.json", '{"query": "a _X_", "answer": [], "date": "MMX"}', "date: 'MMX'"),
     ):

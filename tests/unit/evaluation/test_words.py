@@ -19,6 +19,7 @@ def test_the_pieces_of_a_text() -> None:
     for text, expected in (
         ("Beyoncé", ("beyonce",)),
         ("STRASSE Straße", ("strasse", "strasse")),
+        ("3.14.", ("3.14",)),
         ("1,461 days, not 1461.", ("1461", "days", "not", "1461")),
         ("-5 degrees; 1914-1918; −3", ("-5", "degrees", "1914", "1918", "-3")),
         ("50% or 50 percent", ("50", "percent", "or", "50", "percent")),
