@@ -1,7 +1,6 @@
 """What a user types is checked before anything starts."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -55,9 +54,8 @@ def test_a_local_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
     assert corpus_choices(settings, "s3://bucket/posts.jsonl").corpus == "s3://bucket/posts.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
+def test_what_cannot_be_is_named(settings: Settings, corpus: str) -> None:
+    for wrong, error, message in (
         ({"corpus": "no-such-file.jsonl"}, CorpusError, "expected a corpus"),
         ({"corpus": " "}, CorpusError, "expected a corpus"),
         ({"tools": ["Calculator,Abacus"]}, ToolError, r"Calculator, Calendar, WikiSearch, QA, MT.*Abacus"),
@@ -66,13 +64,9 @@ def test_a_local_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
         ({"parameters": '{"corpus": "x"}'}, UsageError, "corpus is given elsewhere"),
         ({"thresholds": ["Calculator"]}, UsageError, "expected TOOL=NATS"),
         ({"tools": ["QA"], "thresholds": ["MT=1"]}, UsageError, "expected chosen tools, found MT"),
-    ],
-)
-def test_what_cannot_be_is_named(
-    settings: Settings, corpus: str, wrong: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        corpus_choices(settings, **{"corpus": corpus, **wrong})
+    ):
+        with pytest.raises(error, match=message):
+            corpus_choices(settings, **{"corpus": corpus, **wrong})
 
 
 def test_the_model_is_the_one_given_else_the_default_else_the_demos(settings: Settings, corpus: str) -> None:

@@ -5,20 +5,10 @@ import json
 from pathlib import Path
 
 ASDIV = """<?xml version="1.0" encoding="UTF-8" ?>
-<Machine-Reading-Corpus-File>
-  <ProblemSet>
-    <Problem ID="nluds-0001" Grade="1" Source="http://www.k5learning.com">
-      <Body>Seven red apples are in the basket.</Body>
-      <Question>How many apples?</Question>
-      <Answer>9 (apples)</Answer>
-    </Problem>
-    <Problem ID="nluds-0002" Grade="2" Source="http://example.org">
-      <Body>Ann has 5 pens and Bo has 3.</Body>
-      <Question>Does Ann have more?</Question>
-      <Answer>Yes</Answer>
-    </Problem>
-  </ProblemSet>
-</Machine-Reading-Corpus-File>
+<Machine-Reading-Corpus-File><ProblemSet>
+<Problem ID="1"><Body>Seven red apples are in the basket.</Body><Question>How many apples?</Question><Answer>9 (apples)</Answer></Problem>
+<Problem ID="2"><Body>Ann has 5 pens and Bo has 3.</Body><Question>Does Ann have more?</Question><Answer>Yes</Answer></Problem>
+</ProblemSet></Machine-Reading-Corpus-File>
 """
 
 

@@ -1,7 +1,7 @@
 """What is a word, and when a right answer stands among the first of them; every case worked by hand."""
 # ruff: noqa: RUF001 - characters that look alike are what is tested
 
-from toolformer_ops.evaluation.words import first_words, pieces, stands_among_first_words
+from toolformer_ops.evaluation.words import first_words, stands_among_first_words
 
 
 def test_the_first_words() -> None:
@@ -15,22 +15,10 @@ def test_the_first_words() -> None:
         assert first_words(text, count) == expected
 
 
-def test_the_pieces_of_a_text() -> None:
-    for text, expected in (
-        ("Beyoncé", ("beyonce",)),
-        ("STRASSE Straße", ("strasse", "strasse")),
-        ("3.14.", ("3.14",)),
-        ("1,461 days, not 1461.", ("1461", "days", "not", "1461")),
-        ("-5 degrees; 1914-1918; −3", ("-5", "degrees", "1914", "1918", "-3")),
-        ("50% or 50 percent", ("50", "percent", "or", "50", "percent")),
-        ("U.S. Navy's don’t", ("us", "navy", "s", "dont")),
-        ("北京2008", ("北", "京", "2008")),
-    ):
-        assert pieces(text) == expected
-
-
 def test_an_answer_is_right_if_it_stands_among_the_first_five_words() -> None:
     for text, answers, is_right in (
+        ("It is 3.14.", ("3.14",), True),
+        ("VIỆT Straße ﬁsh", ("Viet strasse fish",), True),
         ("the city of New York City", ("New York",), True),  # words 4 and 5
         ("Beatles", ("The Beatles",), True),  # the article of an answer need not be written
         ("It was Muhammad Ali", ("Cassius Clay", "Muhammad Ali"), True),  # any alias

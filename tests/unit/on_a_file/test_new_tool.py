@@ -58,21 +58,16 @@ def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) ->
     assert get_tool("Weather").spec.keep_threshold == 1.0
 
 
-@pytest.mark.parametrize(
-    ("examples", "said"),
-    [
+def test_an_example_that_could_not_be_sent_is_named_and_nothing_is_left(settings: Settings) -> None:
+    for examples, said in (
         ("", r"expected a text with a call \[Weather\(city: \.\.\."),
         ("It is mild.", r"line 1: expected a call .* found none"),
         ('It is [Weather("Paris")] mild.', r"line 1: .*arguments_do_not_parse"),
         ('It is [Weather(city: "Paris", date: "1 May")] mild.', "argument_not_of_the_schema"),
-    ],
-)
-def test_an_example_that_could_not_be_sent_is_named_and_nothing_is_left(
-    settings: Settings, examples: str, said: str
-) -> None:
-    with pytest.raises(UsageError, match=said):
-        made(settings, "weather", examples)
-    assert list(settings.tools_folder.iterdir()) == []
+    ):
+        with pytest.raises(UsageError, match=said):
+            made(settings, "weather", examples)
+        assert list(settings.tools_folder.iterdir()) == []
 
 
 def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
 SPEC = ToolSpec(name="T", purpose="p", prompt_file="f")
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
+def test_a_wrong_value_is_refused_by_name() -> None:
+    for change, named in (
         ({"corpus": ""}, "corpus"),
         ({"keep_thresholds": {"QA": -1}}, "keep_thresholds.QA"),
         ({"sampling_threshold": 1.0}, "sampling_threshold"),
@@ -26,11 +25,9 @@ SPEC = ToolSpec(name="T", purpose="p", prompt_file="f")
         ({"keep_threshold_MT": 0.75, "keep_thresholds": {"mt": 2}}, "both give a threshold; leave one out"),
         ({"keep_threshold_MT": 21}, r"keep_thresholds\.MT: .* less than or equal to 20"),
         ({"preset": "large_model"}, "preset"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_name(change: dict[str, object], named: str) -> None:
-    with pytest.raises(UsageError, match=named):
-        RunChoices.parse({**LEAST, **change})
+    ):
+        with pytest.raises(UsageError, match=named):
+            RunChoices.parse({**LEAST, **change})
 
 
 @pytest.mark.parametrize(

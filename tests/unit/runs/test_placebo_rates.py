@@ -43,6 +43,11 @@ def test_a_rate_is_a_share_also_where_more_placebos_are_expected_than_calls_are_
     assert 0 < (rate.rate_low or 0.0) < 1
 
 
+def test_a_rate_that_is_not_known_says_why() -> None:
+    assert str(Rate(0, 6, 30, None, None, None)) == "no kept call"
+    assert str(Rate(4, 0, 0, None, None, None)) == "no placebo possible"
+
+
 def test_a_threshold_is_written_with_as_few_decimals_as_it_needs() -> None:
     assert shortest_between(0.5, 0.9, is_open=False) == 0.5
     assert shortest_between(0.5, 0.9, is_open=True) == 0.6
