@@ -30,9 +30,8 @@ def recipes(**changes: Any) -> ToolRecipes:
     return tool_recipes(**{"spec": SPEC, "choices": choices(), **named, **changes})
 
 
-@pytest.mark.parametrize(
-    ("change", "reached"),
-    [
+def test_a_change_reaches_its_own_stage_and_those_after_it() -> None:
+    for change, reached in (
         ({}, []),
         # A number that is the tool's is the same choice as none.
         ({"choices": choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05)}, []),
@@ -41,11 +40,9 @@ def recipes(**changes: Any) -> ToolRecipes:
         *(({name: "other"}, ["sample", "execute", "score"]) for name in ("prompt_text", "model_identity", "dtype")),
         ({"proposer_identity": "p"}, ["sample", "execute", "score"]),
         ({"spec": replace(SPEC, filter_version="2")}, ["filter", "sample", "execute", "score"]),
-    ],
-)
-def test_a_change_reaches_its_own_stage_and_those_after_it(change: dict[str, Any], reached: list[str]) -> None:
-    pairs = zip(recipes().in_order(), recipes(**change).in_order(), strict=True)
-    assert [after.stage for before, after in pairs if before.recipe_id != after.recipe_id] == reached
+    ):
+        pairs = zip(recipes().in_order(), recipes(**change).in_order(), strict=True)
+        assert [after.stage for before, after in pairs if before.recipe_id != after.recipe_id] == reached
 
 
 FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}

@@ -153,21 +153,16 @@ def version(path: Path) -> str:
     return FileTool(path).version(Settings(), "model")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_another_answer_is_another_version_and_another_prompt_is_not(tools_folder: Path) -> None:
+    for changes in (
         {"tables": '[fixed]\nkey = "l"'},
         {"recorded": RecordedPart(server="faulty", version="1.1", input_schema='{"properties": {"key": {}}}')},
         {"server": {"command": ["/another/server"]}},
         {"keys": ['result = "{sky}"']},
         {"keys": ['revision = "2"']},
-    ],
-)
-def test_another_answer_is_another_version_and_another_prompt_is_not(
-    tools_folder: Path, changes: dict[str, Any]
-) -> None:
-    path = weather(tools_folder)
-    first = version(path)
-    path.with_suffix(".txt").write_text(PROMPT.format(name="Weather") + "More.\n")
-    assert version(path) == first
-    assert version(weather(tools_folder, **changes)) != first
+    ):
+        path = weather(tools_folder)
+        first = version(path)
+        path.with_suffix(".txt").write_text(PROMPT.format(name="Weather") + "More.\n")
+        assert version(path) == first
+        assert version(weather(tools_folder, **changes)) != first
