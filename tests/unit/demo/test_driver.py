@@ -80,7 +80,7 @@ def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log
     console: Console, tasks: list[TaskState], said: list[str]
 ) -> None:
     with pytest.raises(ToolformerError, match="annotate_corpus run-1 ended as failed"):
-        run_dag(console, scripted_airflow(["failed"], tasks), "annotate_corpus")
+        run_dag(console, scripted_airflow(["failed"], tasks))
     assert [part for part in said if part not in written(console)] == []
 
 
@@ -99,27 +99,27 @@ def written(console: Console) -> str:
     return console.file.getvalue()
 
 
-def run_dag(console: Console, airflow: Any, dag_id: str) -> bool:
+def run_dag(console: Console, airflow: Any) -> bool:
     """Whether the run of a DAG succeeded."""
-    return driver._watch(console, airflow, Settings(), dag_id, "run-1", {})
+    return driver._watch(console, airflow, Settings(), "annotate_corpus", "run-1", {})
 
 
 def test_a_run_whose_release_alone_failed_has_ended_where_no_call_was_kept(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run_dag(console, scripted_airflow(["success"]), "annotate_corpus")
+    assert run_dag(console, scripted_airflow(["success"]))
     with pytest.raises(ToolformerError):
-        run_dag(console, scripted_airflow(["failed"], [failed("release"), FINISH]), "annotate_corpus")
+        run_dag(console, scripted_airflow(["failed"], [failed("release"), FINISH]))
     monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(kept_nothing=True)])
-    assert not run_dag(console, scripted_airflow(["failed"], [failed("release"), FINISH]), "annotate_corpus")
+    assert not run_dag(console, scripted_airflow(["failed"], [failed("release"), FINISH]))
     with pytest.raises(ToolformerError):
-        run_dag(console, scripted_airflow(["failed"], [failed("release"), QA]), "annotate_corpus")
+        run_dag(console, scripted_airflow(["failed"], [failed("release"), QA]))
 
 
 def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_not_answer(console: Console) -> None:
     attach = "toolformer-ops run --attach run-1"
     with pytest.raises(AirflowNotReadyError):
-        run_dag(console, scripted_airflow([AirflowNotReadyError("no answer")]), "annotate_corpus")
+        run_dag(console, scripted_airflow([AirflowNotReadyError("no answer")]))
     assert f"To watch it again: {attach}" in written(console)
     assert f"or watch it again: {attach}" in written(console)
 

@@ -15,7 +15,6 @@ from toolformer_ops.on_a_file.estimation import (
     KeptTexts,
     ProbedText,
     count_kept,
-    distinct_documents,
     extrapolate,
     probe_tool,
     total,
@@ -34,12 +33,6 @@ def settings() -> Settings:
     return load_settings()
 
 
-def corpus_of(folder: Path, texts: list[str]) -> Path:
-    path = folder / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return path
-
-
 def parameters(**values: object) -> RunChoices:
     given = {"corpus": "c", "model": "m", "tools": ["Calculator"], "max_positions": 3, "samples_per_position": 3}
     return RunChoices.model_validate(given | values)
@@ -53,12 +46,6 @@ def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> 
         assert (found.texts, found.decisions, kept["Calendar"].texts) == (12, 13, 1)
         chosen = [paragraph.document.document_id for paragraph in found.probe]
         assert chosen == sorted(document.document_id for document in documents[:12])[:3]
-
-
-def test_a_text_is_counted_once_and_the_limit_counts_documents(settings: Settings, tmp_path: Path) -> None:
-    path = corpus_of(tmp_path, [SUMS[0], SUMS[0], SUMS[1], SUMS[2]])
-    assert [item.text for item in distinct_documents(settings, str(path), None)] == SUMS[:3]
-    assert [item.text for item in distinct_documents(settings, str(path), 2)] == SUMS[:2]
 
 
 def test_a_probed_text_has_the_rows_that_the_stages_would_write(settings: Settings) -> None:
@@ -124,7 +111,8 @@ def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimation, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))
-    path = corpus_of(tmp_path, [*SUMS, NO_SUM])
+    path = tmp_path / "corpus.jsonl"  # in which one text is there twice
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in [SUMS[0], *SUMS, NO_SUM]))
     chosen = ["--parameters", '{"max_positions": 3, "samples_per_position": 3, "prune_below": 0}']
     words = ["estimate", str(path), "--tool", "Calculator", "--model", "fake", "--limit", "10", *chosen]
     printed = CliRunner().invoke(app, [*words, "--json"])

@@ -139,14 +139,6 @@ def demonstrations(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", PAPER_TOOLS)
-def test_a_prompt_shows_its_tool_and_asks_for_one_more_output(name: str) -> None:
-    prompt = get_tool(name).prompt
-    assert f"[{name}(" in prompt.partition("Input:")[0]
-    assert prompt.endswith("\n\nInput: {text}\nOutput:")
-    assert not re.search("[\u2018-\u201f]", prompt)  # quotation marks are straight
-
-
-@pytest.mark.parametrize("name", PAPER_TOOLS)
 def test_every_demonstration_is_its_input_with_calls_of_the_tool(name: str) -> None:
     pairs = demonstrations(name)
     assert len(pairs) == DEMONSTRATIONS[name]
