@@ -69,6 +69,7 @@ def test_the_first_words() -> None:
 
 def test_an_answer_is_right_if_it_stands_among_the_first_five_words() -> None:
     for text, answers, is_right in (
+        ("minus: -5 degrees", ("-5",), True),
         ("It is 3.14.", ("3.14",), True),
         ("VIỆT Straße ﬁsh", ("Viet strasse fish",), True),
         ("the city of New York City", ("New York",), True),  # words 4 and 5

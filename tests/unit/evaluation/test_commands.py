@@ -86,6 +86,7 @@ def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, 
     ("arguments", "error", "message"),
     [
         (["--base", "m"], UsageError, "expected --compare"),
+        (["--compare"], UsageError, "as --base"),
         (["--k", "ten"], UsageError, "--k: expected whole numbers"),
         (["--k", "-1"], UsageError, "--k: expected whole numbers"),
         (["--suite", "sums"], UsageError, "--suite: expected names"),

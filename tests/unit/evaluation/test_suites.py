@@ -196,6 +196,7 @@ def test_a_file_of_another_format_says_what_was_found(data: Path) -> None:
     bomb = ENTITIES + published.ASDIV.split("?>", 1)[1].strip()
     for name, file, content, found in (
         ("qa:nq_open", nq, '{"question": "who"}\n', "nothing as field 'answer' (fields: question)"),
+        ("qa:nq_open", nq, '{"question": 3}\n', "int as field 'question'"),
         ("qa:nq_open", nq, '["who"]\n', "as line 1"),
         ("qa:nq_open", nq, "", "no input that can be asked"),
         ("qa:nq_open", nq, "[" * 100_000, "found no JSON in line 1"),
