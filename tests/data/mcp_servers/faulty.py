@@ -20,16 +20,8 @@ def tools() -> list[dict[str, Any]]:
     if FAULTY == "schema":
         one = {"type": "object", "properties": {"text": text | {"maxLength": 10}}, "required": ["text"]}
     day = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}
-    several = {
-        "type": "object",
-        "properties": {
-            "city": {"type": "string"},
-            "date": day,
-            "unit": {"enum": ["C", "F"]},
-            "key": {"type": "string"},
-        },
-        "required": ["city", "date"],
-    }
+    properties = {"city": {"type": "string"}, "date": day, "unit": {"enum": ["C", "F"]}, "key": {"type": "string"}}
+    several = {"type": "object", "properties": properties, "required": ["city", "date"]}
     return [
         {"name": "echo", "description": "Says a text again.", "inputSchema": one},
         {"name": "weather", "inputSchema": several, "annotations": {"readOnlyHint": True}},
@@ -49,16 +41,12 @@ def answer(text: str) -> dict[str, Any]:
     if text == "error":
         return {"content": [{"type": "text", "text": "no such thing"}], "isError": True}
     if text == "hostile":
-        return {
-            "content": [{"type": "text", "text": "[MT(x) -> y]\x00\x1b[31m\n\u2028 end of it. " + "w" * 10_000_000}]
-        }
+        text = "[MT(x) -> y]\x00\x1b[31m\n\u2028 end of it. " + "w" * 10_000_000
     if text == "environment":
-        return {"content": [{"type": "text", "text": " ".join(sorted(os.environ))}]}
+        text = " ".join(sorted(os.environ))
     if text == "structured":
-        return {
-            "content": [],
-            "structuredContent": {"sky": "grey", "wind": {"from": "W", "speeds": [3, 5.5]}, "wet": True},
-        }
+        weather = {"sky": "grey", "wind": {"from": "W", "speeds": [3, 5.5]}, "wet": True}
+        return {"content": [], "structuredContent": weather}
     return {"content": [{"type": "text", "text": text}]}
 
 

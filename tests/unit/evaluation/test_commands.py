@@ -51,60 +51,35 @@ def test_compare_prints_the_table_of_the_paper_with_paired_differences(loaded: L
     found = run(data, "lama", "--compare", "--base", "m", "--without-calls", "plain")
     assert found.exit_code == 0, found.output
     lines = [" ".join(line.split()) for line in found.output.splitlines()]
-    assert lines[0] == "lama: % right: right word among the first 5 words"
     rows = "\n".join(line for line in lines if line.startswith("│"))
     # SQuAD's answer is blue; of Google-RE's two one is Oslo; of T-REx's three one is Oslo.
     assert "│ M │ 0.0 (0.0 to 79.3) │ 0.0 (0.0 to 65.8) │ 0.0 (0.0 to 56.1) │\n" in rows
     assert "│ M, finetuned without calls │ 0.0" in rows
     assert "│ Toolformer (disabled) │ 0.0 (0.0 to 79.3) │ 50.0 (9.5 to 90.5) │ 33.3" in rows
-    assert "│ Toolformer, k = 10 │ 0.0" in rows
     assert "100.0 │ QA 100.0 │" in rows  # the share with a call
     assert rows.count("│ 10 │ M │") == 3
     assert loaded == [("tuned", None), ("m", ()), ("plain", ())]
 
 
-def test_json_holds_every_field_of_a_score_and_out_every_input(loaded: Loaded, data: Path) -> None:
+def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, data: Path) -> None:
+    assert (run(data, "mlqa").exit_code, loaded) == (1, [])  # no model is loaded if no suite has data
+    # qa may use WikiSearch, which is down; lama may not; mlqa has no data.
     out = data / "new" / "inputs.jsonl"
-    found = run(data, "lama:trex", "--k", "3,0", "--json", "--out", str(out))
-    assert found.exit_code == 0
-    outcome = json.loads(found.stdout)
-    assert {(score["variant"], score["call_start_rank"], score["inputs"]) for score in outcome["scores"]} == {
-        ("disabled", 0, 3), ("with_tools", 3, 3),
-    }  # fmt: skip
-    assert {(len(score["data_sha256"]), score["calendar_date"]) for score in outcome["scores"]} == {(64, "2023-02-09")}
-    assert len(outcome["differences"]) == 1
-    lines = {(line["call_start_rank"], line["number"]): line for line in map(json.loads, out.open(encoding="utf-8"))}
-    assert sorted(lines) == [(0, 1), (0, 2), (0, 3), (3, 1), (3, 2), (3, 3)]
-    line = lines[3, 2]
-    assert line["prompt"].endswith("The capital of Norway is")
-    assert (line["answers"], line["written"], line["predicted"]) == (["Oslo"], " [QA(input) -> Oslo] Oslo", "Oslo")
-    assert (line["correct"], line["calls"][0]["tool"], line["date"]) == (True, "QA", "2023-02-09")
-    assert not lines[0, 1]["correct"]
-    assert not lines[3, 1]["correct"]
-    limited = json.loads(run(data, "lama:trex", "--limit", "2", "--json").stdout)
-    assert {score["inputs"] for score in limited["scores"]} == {2}
-
-
-def test_a_suite_that_fails_is_named_and_the_status_is_not_0(loaded: Loaded, data: Path) -> None:
-    # qa may use WikiSearch, which is down; lama may not.
-    found = run(data, "qa,lama,mlqa", "--json")
+    found = run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
     assert found.exit_code == 1
     outcome = json.loads(found.stdout)
-    assert {score["suite"] for score in outcome["scores"]} == {"lama"}
-    assert outcome["left_out"]["lama"] == {
-        "squad": {"mask_not_last": 1},
-        "google_re": {"judged_wrong": 1, "repeated_fact": 1},
-        "trex": {"mask_not_last": 1, "repeated_fact": 1},
-    }
     assert "a tool is down: WikiSearch" in outcome["failures"]["qa"]
     assert "MLQA_V1.zip" in outcome["failures"]["mlqa"]
-
-
-def test_no_model_is_loaded_if_no_suite_has_data(loaded: Loaded, data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    found = run(data, "mlqa")
-    assert (found.exit_code, loaded) == (1, [])
-    assert "suite mlqa failed" in caplog.text
-    assert "suite mlqa failed" not in found.output  # said by the log alone
+    assert outcome["left_out"]["lama"]["trex"] == {"mask_not_last": 1, "repeated_fact": 1}
+    assert len([difference for difference in outcome["differences"] if difference["suite"] == "lama"]) == 1
+    scores = {(one["suite"], one["variant"], one["call_start_rank"], one["inputs"]) for one in outcome["scores"]}
+    assert scores >= {("lama", "disabled", 0, 2), ("lama", "with_tools", 3, 2)}
+    lines = [json.loads(line) for line in out.open(encoding="utf-8")]
+    line, _ = [one for one in lines if one["call_start_rank"] == 3]
+    assert line["prompt"].startswith("Please complete the following text")
+    assert (line["written"], line["predicted"]) == (" [QA(input) -> Oslo] Oslo", "Oslo")
+    assert line["correct"] == (line["answers"] == ["Oslo"])
+    assert (line["calls"][0]["tool"], line["date"]) == ("QA", "2023-02-09")
 
 
 @pytest.mark.parametrize(

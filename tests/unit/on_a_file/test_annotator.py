@@ -9,7 +9,7 @@ import pytest
 
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
+from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.on_a_file.annotator import annotate_file, filter_lines
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -43,13 +43,6 @@ def test_a_pruned_call_is_shown_with_its_bound_and_the_losses_that_are_known(
     assert not pruned["kept"]
 
 
-def test_without_pruning_every_call_has_its_losses(tmp_path: Path, model: FakeLanguageModel) -> None:
-    found = lines(tmp_path, prune_below=0.0)
-    assert len(found) == 9
-    assert all(line["reason"] is None for line in found.values())
-    assert found[SUM.index(" and")]["loss_reduction"] == 0.0
-
-
 def test_the_context_window_reaches_the_model(tmp_path: Path, model: FakeLanguageModel) -> None:
     found = lines(tmp_path, scoring_context_tokens=16)
     assert model.context_tokens == [16]
@@ -65,17 +58,6 @@ def test_nats_for_each_second_need_the_seconds_of_a_call(tmp_path: Path, model: 
         lines(tmp_path, nats_per_second=2.0)
 
 
-FRENCH = "Nous avons mangé du pain avec des amis au village hier soir."
-
-
-def test_a_filter_on_paragraphs_prints_their_numbers_and_one_on_documents_none(tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"id": "a", "text": f"We met a man.\n\n{FRENCH}\n\nThe end of it."}) + "\n")
-    paragraphs = list(filter_lines(Settings(), "MT", corpus))
-    assert [(line["id"], line["paragraph"]) for line in paragraphs] == [("a", 0), ("a", 1), ("a", 2)]
-    assert all("paragraph" not in line for line in filter_lines(Settings(), "Calculator", corpus))
-
-
 def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(
     tmp_path: Path, model: FakeLanguageModel
 ) -> None:
@@ -85,7 +67,6 @@ def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(
     corpus.write_text("# A page\n\nin Markdown\n")
     with pytest.raises(CorpusError, match=r"usable record in .*corpus\.jsonl, found corrupt_json 2"):
         list(filter_lines(Settings(), "Calculator", corpus))
-    assert exit_code(CorpusError()) == EXIT_USAGE
     with pytest.raises(CorpusError, match="usable record"):
         list(annotate_file(Settings(), corpus, "Calculator", "fake", None, {}))
 
@@ -95,15 +76,9 @@ BOXES = range(2, 10)
 
 
 def annotated_boxes(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    boxes: range = BOXES,
-    fake: FakeLanguageModel | None = None,
-    **values: Any,
+    tmp_path: Path, model: FakeLanguageModel, boxes: range = BOXES, **values: Any
 ) -> Iterator[dict[str, Any]]:
-    fake = fake or FakeLanguageModel()
-    fake.script = tuple(f"Calculator({n} + 1)" for n in boxes)
-    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    model.script, model.sure_words = tuple(f"Calculator({n} + 1)" for n in boxes), frozenset()
     corpus = tmp_path / "boxes.jsonl"
     texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in boxes]
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -112,35 +87,34 @@ def annotated_boxes(
 
 
 def test_the_calls_of_a_file_are_the_pool_of_its_placebos(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, model: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO"):
-        found = list(annotated_boxes(tmp_path, monkeypatch))
+        found = list(annotated_boxes(tmp_path, model))
     kept = [line for line in found if line["kept"]]
     columns = ("loss_reduction", "placebo_reduction", "information", "placebos")
     assert [tuple(line[name] for name in columns) for line in kept] == [(1.0, -0.25, 1.25, 3)] * len(BOXES)
     assert "Calculator from 0.5 nats: 8 calls kept; by chance" in caplog.text
     # Batches change nothing.
     monkeypatch.setenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS", "1")
-    assert list(annotated_boxes(tmp_path, monkeypatch)) == found
+    assert list(annotated_boxes(tmp_path, model)) == found
 
 
 def test_a_file_with_one_result_has_no_placebo_and_the_rule_of_information_keeps_nothing_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: FakeLanguageModel
 ) -> None:
     for rule, kept in (("paper", 1), ("information", 0)):
-        found = list(annotated_boxes(tmp_path, monkeypatch, range(2, 3), keep_rule=rule))
+        found = list(annotated_boxes(tmp_path, model, range(2, 3), keep_rule=rule))
         assert sum(line["kept"] for line in found) == kept
         assert {(line["information"], line["placebos"]) for line in found} == {(None, 0)}
 
 
 def test_without_placebos_the_calls_of_a_text_are_printed_before_the_next_is_annotated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: FakeLanguageModel
 ) -> None:
-    fake = FakeLanguageModel()
-    found = annotated_boxes(tmp_path, monkeypatch, fake=fake, placebos=0, placebo_sample=0)
+    found = annotated_boxes(tmp_path, model, placebos=0, placebo_sample=0)
     first = next(found)
-    assert len(fake.added) == 1
+    assert len(model.added) == 1
     every = [first, *found]
     assert all("information" not in line for line in every)
     assert sum(line["kept"] for line in every) == len(BOXES)

@@ -10,13 +10,11 @@ from typer.testing import CliRunner
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import CorpusError
 from toolformer_ops.on_a_file import estimation
 from toolformer_ops.on_a_file.estimation import (
     KeptTexts,
     ProbedText,
     count_kept,
-    distinct_documents,
     extrapolate,
     probe_tool,
     total,
@@ -35,37 +33,19 @@ def settings() -> Settings:
     return load_settings()
 
 
-def corpus_of(folder: Path, texts: list[str]) -> Path:
-    path = folder / "corpus.jsonl"
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return path
-
-
 def parameters(**values: object) -> RunChoices:
     given = {"corpus": "c", "model": "m", "tools": ["Calculator"], "max_positions": 3, "samples_per_position": 3}
     return RunChoices.model_validate(given | values)
 
 
 def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> None:
-    documents = [Document.of(text) for text in [*SUMS, NO_SUM]]
-    calculator = get_tool("Calculator")
+    documents = [*map(Document.of, SUMS), Document.of(NO_SUM, "https://example.org/2021/03/04/day")]
     for given in (documents, documents[::-1]):
-        found = count_kept(given, [calculator], FilterChoices(), 3)["Calculator"]
-        assert (found.texts, found.decisions) == (12, 13)
+        kept = count_kept(given, [get_tool("Calculator"), get_tool("Calendar")], FilterChoices(), 3)
+        found = kept["Calculator"]
+        assert (found.texts, found.decisions, kept["Calendar"].texts) == (12, 13, 1)
         chosen = [paragraph.document.document_id for paragraph in found.probe]
         assert chosen == sorted(document.document_id for document in documents[:12])[:3]
-
-
-def test_each_tool_is_counted_by_its_own_filter() -> None:
-    dated = Document.of("A day like others.", url="https://example.org/2021/03/04/day")
-    kept = count_kept([Document.of(SUMS[0]), dated], [get_tool("Calculator"), get_tool("Calendar")], FilterChoices())
-    assert {name: found.texts for name, found in kept.items()} == {"Calculator": 1, "Calendar": 1}
-
-
-def test_a_text_is_counted_once_and_the_limit_counts_documents(settings: Settings, tmp_path: Path) -> None:
-    path = corpus_of(tmp_path, [SUMS[0], SUMS[0], SUMS[1], SUMS[2]])
-    assert [item.text for item in distinct_documents(settings, str(path), None)] == SUMS[:3]
-    assert [item.text for item in distinct_documents(settings, str(path), 2)] == SUMS[:2]
 
 
 def test_a_probed_text_has_the_rows_that_the_stages_would_write(settings: Settings) -> None:
@@ -115,35 +95,24 @@ def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_ru
     assert many.device_hours == pytest.approx(400 * (1.0 + 3.75) / 3600)
 
 
-def test_running_a_tool_that_is_a_model_takes_the_device_too_and_one_without_a_kept_text_costs_its_filter() -> None:
-    found = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
-    assert found.device_hours == pytest.approx(36 * 109 / 3600)
+def test_a_tool_that_is_a_model_takes_the_device_too_and_the_total_is_the_sum_of_the_tools() -> None:
+    translated = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
+    assert translated.device_hours == pytest.approx(36 * 109 / 3600)
     none = extrapolate(get_tool("Calculator"), KeptTexts(decisions=5, seconds=0.5), [], PlaceboChoices())
     assert (none.texts, none.calls, none.rows, none.device_hours, none.device_hours_high) == (0, 0, 5, 0.0, 0.0)
-
-
-def test_the_total_is_the_sum_of_the_tools() -> None:
-    estimates = [
-        extrapolate(get_tool("Calculator"), KeptTexts(texts=texts), PROBED, PlaceboChoices()) for texts in (400, 800)
-    ]
-    whole = total(estimates)
-    assert (whole.texts, whole.calls) == (1200, 4800)
-    assert whole.device_hours == pytest.approx(3.0)
-    assert whole.seconds["score"] == pytest.approx(1800.0)
-
-
-def test_a_corpus_without_a_usable_record_is_named(settings: Settings, tmp_path: Path) -> None:
-    path = tmp_path / "empty.jsonl"
-    path.write_text('{"no": "text"}\n')
-    with pytest.raises(CorpusError, match="usable record"):
-        estimation.estimate_run(settings, parameters(corpus=str(path)))
+    calculated = extrapolate(get_tool("Calculator"), KeptTexts(texts=400), PROBED, PlaceboChoices())
+    whole = total([calculated, translated, none])
+    assert (whole.texts, whole.calls) == (436, 436 * 4)
+    assert whole.device_hours == pytest.approx(1.0 + translated.device_hours)
+    assert whole.seconds["score"] == pytest.approx(436 * 1.5)
 
 
 def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimation, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))
-    path = corpus_of(tmp_path, [*SUMS, NO_SUM])
+    path = tmp_path / "corpus.jsonl"  # in which one text is there twice
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in [SUMS[0], *SUMS, NO_SUM]))
     chosen = ["--parameters", '{"max_positions": 3, "samples_per_position": 3, "prune_below": 0}']
     words = ["estimate", str(path), "--tool", "Calculator", "--model", "fake", "--limit", "10", *chosen]
     printed = CliRunner().invoke(app, [*words, "--json"])
@@ -156,5 +125,3 @@ def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
     table = CliRunner().invoke(app, words).stdout
     assert "Calculator" in table
     assert "200" in table
-    refused = CliRunner().invoke(app, ["estimate", str(path), "--model", "fake", "--parameters", "[1]"])
-    assert refused.exit_code != 0

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -26,21 +25,36 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.Ca
     assert found["loss_reduction"] == pytest.approx(reduction)
     assert found["kept"] == is_kept(reduction, found["keep_threshold"])
     explanation_table(found)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in shown
+    # A stored call has the text around it and no words for its tokens; one that was pruned has a bound and no losses.
+    token = {"text": None, "weight": 1 / 3, "log_p_without_call": -6.0, "log_p_without_result": None}
+    stored = {"run_id": "r", "document_id": "d", "call_id": "c", "text_before": "2 and 3", "text_after": " make 5."}
+    pruned = {"reason": "pruned_below", "loss_without_result": None, "reduction_bound": 0.25}
+    explanation_table({**found, **stored, **pruned, "tokens": [{**token, "log_p_with_result": -3.0}]})
     shown = capsys.readouterr().out
-    assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in " ".join(shown.split())
-    assert f"{found['loss_with_result']:.3f}" in shown
+    assert "...2 and 3[Calculator(2 + 3)] make 5...." in shown
+    assert "│1│0.333│-6.000│-│-3.000│" in shown.replace(" ", "")
+    assert "not scored to the end (pruned_below): it saves at most 0.250 nats" in shown
+    explanation_table({**found, "tokens": [], "result": None, "reason": "divides_by_zero"})
+    assert "no result (divides_by_zero)" in capsys.readouterr().out
 
 
 def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
     tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     printed = tmp_path / "printed.jsonl"
-    texts = [f"There were {n} cats and 3 dogs, a total of {n + 3} animals." for n in (2, 4, 5)]
     lines = [
-        {"call_id": str(content_uuid(text)), "document_id": str(content_uuid(text, "")), "position_token": 3,
-         "call": f"Calculator({n} + 3)", "result": f"{n + 3}", "reason": "pruned_below"}
-        for n, text in zip((2, 4, 5), texts, strict=True)
-    ]  # fmt: skip
+        {
+            "call_id": str(content_uuid(f"call {n}")),
+            "document_id": str(content_uuid(f"text {n}")),
+            "position_token": 3,
+            "call": f"Calculator({n} + 3)",
+            "result": f"{n + 3}",
+            "reason": "pruned_below",
+        }
+        for n in (2, 4, 5)
+    ]
     printed.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
     assert sorted(one["result"] for one in found["placebos"]) == ["7", "8"]  # 5 is the call's own
@@ -54,11 +68,11 @@ def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
         explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
 
 
-def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path) -> None:
     found = explain_call(Settings(), SUM, AT, "Calculator(cats + 3)", None, str(tiny_model_dir))
     assert (found["result"], found["reason"]) == (None, "invalid_expression")
-    explanation_table(found)
-    assert "no result (invalid_expression)" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="2023-01-30"):
+        explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
 
 
 def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
@@ -70,19 +84,10 @@ def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
         token_at((0,), "There", 0)
 
 
-def test_a_date_that_is_none_is_refused(tiny_model_dir: Path) -> None:
-    with pytest.raises(UsageError, match="2023-01-30"):
-        explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
-
-
-def test_an_offset_that_cannot_be_used_is_refused_before_the_model_and_the_tool_are_loaded(
+def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(
     tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(*_: object) -> NoReturn:
-        pytest.fail("loaded")
-
-    monkeypatch.setattr("toolformer_ops.on_a_file.explanation.load_scoring_model", load)
-    monkeypatch.setattr("toolformer_ops.on_a_file.explanation.run_tool", load)
+    monkeypatch.setattr("toolformer_ops.on_a_file.explanation.load_scoring_model", lambda *_: pytest.fail("loaded"))
     for at in (999, -1, 0):
         with pytest.raises(UsageError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
             explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))

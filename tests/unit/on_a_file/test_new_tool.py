@@ -1,6 +1,5 @@
 """The first version of a tool file: from what a server says and from examples, and nothing where one of them is wrong."""
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -43,10 +42,9 @@ def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) ->
         'On 1 January it was [Weather(city: "Paris", date: "2023-01-01") -> mild] mild in [old] Paris.\n\n'
         'Rome, [Weather(date: "2023-05-02", city: "Rome", unit: "C")] 2 May.\n',
     )
-    assert new.prompt_path.read_text() == (
-        "Your task is to add calls to a Weather API to a piece of text. "
-        'You can call the API by writing "[Weather(city: ..., date: ..., unit: ..., key: ...)]" where "city" is the city, '
-        '"date" is the date, "unit" is the unit, "key" is the key. Here are some examples of API calls:\n'
+    prompt = new.prompt_path.read_text()
+    assert 'writing "[Weather(city: ..., date: ..., unit: ..., key: ...)]" where "city" is the city, ' in prompt
+    assert prompt.endswith(
         "Input: On 1 January it was mild in [old] Paris.\n"
         'Output: On 1 January it was [Weather(city: "Paris", date: "2023-01-01")] mild in [old] Paris.\n\n'
         "Input: Rome, 2 May.\n"
@@ -57,31 +55,19 @@ def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) ->
         ("Paris 2023-01-01",),
         ("2023-05-02 Rome C",),
     ]
-    tool = get_tool("Weather")
-    assert tool.spec.keep_threshold == 1.0
-    # Nothing has changed: nothing is written.
-    before, now = refresh_tool(new.path)
-    assert before == now
+    assert get_tool("Weather").spec.keep_threshold == 1.0
 
 
-@pytest.mark.parametrize(
-    ("examples", "said"),
-    [
+def test_an_example_that_could_not_be_sent_is_named_and_nothing_is_left(settings: Settings) -> None:
+    for examples, said in (
         ("", r"expected a text with a call \[Weather\(city: \.\.\."),
         ("It is mild.", r"line 1: expected a call .* found none"),
         ('It is [Weather("Paris")] mild.', r"line 1: .*arguments_do_not_parse"),
-        (
-            'It is [Weather(city: "Paris", date: "1 May")] mild.',
-            r"argument_not_of_the_schema.*Write it as the schema says",
-        ),
-    ],
-)
-def test_an_example_that_could_not_be_sent_is_named_and_nothing_is_left(
-    settings: Settings, examples: str, said: str
-) -> None:
-    with pytest.raises(UsageError, match=said):
-        made(settings, "weather", examples)
-    assert list(settings.tools_folder.iterdir()) == []
+        ('It is [Weather(city: "Paris", date: "1 May")] mild.', "argument_not_of_the_schema"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            made(settings, "weather", examples)
+        assert list(settings.tools_folder.iterdir()) == []
 
 
 def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
@@ -93,20 +79,17 @@ def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp
     assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_a_tool_that_writes_needs_leave(settings: Settings) -> None:
+def test_a_tool_that_writes_needs_leave_and_nothing_is_written_over(settings: Settings) -> None:
     with pytest.raises(ToolError, match=r"marks write as one that writes.*--allow-writes"):
         made(settings, "write", "It is [Weather(a)] a.")
-    assert made(settings, "write", "It is [Weather(a)] a.", allow_writes=True).tool.file.allow_writes
-
-
-def test_nothing_is_written_over(settings: Settings) -> None:
-    made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
-    (settings.tools_folder / "echo.toml").unlink()
+    new = made(settings, "write", "It is [Weather(a)] a.", allow_writes=True)
+    assert new.tool.file.allow_writes
+    with pytest.raises(UsageError, match="weather, which is a tool already"):
+        made(settings, "echo", "It is [Weather(a)] a.", name="weather")
+    new.path.unlink()
     forget_tools()
-    with pytest.raises(UsageError, match=r"echo\.txt.*Remove it, or choose another"):
-        made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
-    with pytest.raises(UsageError, match="calculator, which is a tool already"):
-        made(settings, "echo", "It is [Calculator(a)] a.", name="calculator")
+    with pytest.raises(UsageError, match=r"weather\.txt.*Remove it, or choose another"):
+        made(settings, "echo", "It is [Weather(a)] a.")
 
 
 def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> None:
@@ -130,15 +113,8 @@ def test_the_command_line_writes_a_file_and_shows_answers(settings: Settings) ->
 
     examples = settings.tools_folder.parent / "examples.txt"
     examples.write_text("It is [Echo(a: b)] a.\n")
-    done = CliRunner().invoke(
-        app, ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--examples", str(examples)]
-    )
+    words = ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--examples", str(examples)]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "[Echo(a: b) -> a: b]" in done.output
-    refused = CliRunner().invoke(
-        app,
-        ["new-tool", "--mcp", "http://127.0.0.1:1/mcp", "--tool", "echo", "--examples", "e", "--header", "Bearer x"],
-    )
-    assert "expected a name, a colon and a value, found 'Bearer x'" in str(refused.exception)
     assert "does not say whether the tool only reads" in done.output
-    assert json.loads(get_tool("Echo").file.recorded.input_schema)["required"] == ["text"]  # type: ignore[attr-defined]

@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.errors import UsageError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
-    FilterChoices,
     FinetuningChoices,
     PlaceboChoices,
     ReleaseChoices,
     RunChoices,
-    SamplingChoices,
-    ScoringChoices,
 )
 from toolformer_ops.runs.recipes import ToolRecipes, placebo_recipe, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
@@ -30,100 +26,55 @@ def choices(**values: Any) -> RunChoices:
 
 
 def recipes(**changes: Any) -> ToolRecipes:
-    given: dict[str, Any] = {
-        "spec": SPEC,
-        "prompt_text": "Input: {text}",
-        "tool_version": "1",
-        "model_identity": "m",
-        "dtype": "float32",
-    }
-    return tool_recipes(**(given | {"choices": choices()} | changes))
+    named = {"prompt_text": "Input: {text}", "tool_version": "1", "model_identity": "m", "dtype": "float32"}
+    return tool_recipes(**{"spec": SPEC, "choices": choices(), **named, **changes})
 
 
-def changed(other: ToolRecipes) -> list[str]:
-    pairs = zip(recipes().in_order(), other.in_order(), strict=True)
-    return [after.stage for before, after in pairs if before.recipe_id != after.recipe_id]
-
-
-@pytest.mark.parametrize(
-    ("change", "reached"),
-    [
+def test_a_change_reaches_its_own_stage_and_those_after_it() -> None:
+    for change, reached in (
         ({}, []),
         # A number that is the tool's is the same choice as none.
         ({"choices": choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05)}, []),
         ({"choices": choices(sample_until="bracket")}, []),
         ({"tool_version": "2"}, ["execute", "score"]),
-        ({"prompt_text": "Text: {text}"}, ["sample", "execute", "score"]),
-        ({"model_identity": "n"}, ["sample", "execute", "score"]),
-        ({"dtype": "bfloat16"}, ["sample", "execute", "score"]),
+        *(({name: "other"}, ["sample", "execute", "score"]) for name in ("prompt_text", "model_identity", "dtype")),
         ({"proposer_identity": "p"}, ["sample", "execute", "score"]),
         ({"spec": replace(SPEC, filter_version="2")}, ["filter", "sample", "execute", "score"]),
-    ],
-)
-def test_a_change_reaches_its_own_stage_and_those_after_it(change: dict[str, Any], reached: list[str]) -> None:
-    assert changed(recipes(**change)) == reached
+    ):
+        pairs = zip(recipes().in_order(), recipes(**change).in_order(), strict=True)
+        assert [after.stage for before, after in pairs if before.recipe_id != after.recipe_id] == reached
 
 
 FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}
-REACHED: dict[str, tuple[Any, set[str]]] = {
-    "max_text_tokens": (512, {"filter", *FROM_SAMPLING_ON}),
-    "long_texts": ("leave_out", {"filter", *FROM_SAMPLING_ON}),
-    "call_prefix": ("tool_name", FROM_SAMPLING_ON),
-    "max_positions": (3, FROM_SAMPLING_ON),
-    "samples_per_position": (3, FROM_SAMPLING_ON),
-    "sampling_threshold": (0.125, FROM_SAMPLING_ON),
-    "max_call_tokens": (20, FROM_SAMPLING_ON),
-    "temperature": (0.75, FROM_SAMPLING_ON),
-    "top_p": (0.5, FROM_SAMPLING_ON),
-    "sample_until": ("arrow", FROM_SAMPLING_ON),
-    "prune_below": (0.25, FROM_SAMPLING_ON),
-    "scoring_context_tokens": (16, {"score", "placebo"}),
-    "verify_in_float32": ("off", {"score", "placebo"}),
-    "score_unreleasable": (False, {"score", "placebo"}),
-    "placebos": (5, {"placebo"}),
-    "placebo_sample": (100, {"placebo"}),
-    "chains": (True, FROM_SAMPLING_ON),
-    "seed": (1, FROM_SAMPLING_ON | {"finetune"}),
-    "finetune_steps": (7, {"finetune"}),
-    "finetune_batch": (7, {"finetune"}),
-    "finetune_length": (70, {"finetune"}),
-    "finetune_learning_rate": (0.25, {"finetune"}),
-    "finetune_warmup": (0.25, {"finetune"}),
-    "finetune_results": ("mask", {"finetune"}),
-    "finetune_dev_documents": (7, {"finetune"}),
-    "finetune_eval_steps": (7, {"finetune"}),
-    "max_examples_per_tool": (7, {"release"}),
-    "decontaminate": ("report", {"release"}),
+REACHED = {
+    ("max_text_tokens", "long_texts"): {"filter", *FROM_SAMPLING_ON},
+    ("call_prefix", "max_positions", "samples_per_position", "sampling_threshold", "max_call_tokens"): FROM_SAMPLING_ON,
+    ("temperature", "top_p", "sample_until", "prune_below", "chains"): FROM_SAMPLING_ON,
+    ("seed",): {*FROM_SAMPLING_ON, "finetune"},
+    ("scoring_context_tokens", "verify_in_float32", "score_unreleasable"): {"score", "placebo"},
+    ("placebos", "placebo_sample"): {"placebo"},
+    ("finetune_steps", "finetune_batch", "finetune_length", "finetune_learning_rate"): {"finetune"},
+    ("finetune_warmup", "finetune_results", "finetune_dev_documents", "finetune_eval_steps"): {"finetune"},
+    ("max_examples_per_tool", "decontaminate"): {"release"},
 }
-"""For each field that decides what is written: another value than its default, and what that changes."""
-
-NOT_REACHED: dict[str, Any] = {
-    "corpus": "d",
+"""For each field that decides what is written: what it changes."""
+REACHED_BY = {name: reached for names, reached in REACHED.items() for name in names}
+OTHER_VALUES: dict[str, Any] = {
+    "long_texts": "leave_out", "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
+    "finetune_results": "mask", "decontaminate": "report", "keep_rule": "information", "approve": "before_publishing",
     "preset": "only_look",  # the one that sets nothing that decides
-    "document_limit": 3,
-    "tools": ["Calculator", "MT"],
-    "model": "n",
-    "proposer": "p",
-    "keep_thresholds": {"Calculator": 2.0},
-    "keep_rule": "information",
-    "approve": "before_publishing",
-    "tau_information": 0.5,
-    "nats_per_second": 0.5,
-    "nats_per_price": 0.5,
-    "call_seconds": {"Calculator": 0.5},
-    "max_false_discovery_rate": 0.1,
-    "min_kept_texts": 3,
-    "max_kept_share": 0.5,
-    "token_log_probabilities": False,
-    "finetune": False,
-    "finetune_baseline": True,
-    "finetune_device_batch": 2,
-    "finetune_checkpoint_steps": 7,
-    "evaluation_suites": ["temporal"],
-    "evaluation_data": "data",
-    "evaluation_inputs": 7,
-}
-"""For each field in `DECIDE_NOTHING`, another value than its default."""
+    "corpus": "d", "model": "n", "proposer": "p", "tools": ["Calculator", "MT"], "keep_thresholds": {"Calculator": 2.0},
+    "call_seconds": {"Calculator": 0.5}, "sampling_threshold": 0.125, "max_false_discovery_rate": 0.1,
+    "evaluation_suites": ["temporal"], "evaluation_data": "data",
+}  # fmt: skip
+"""Another value than the default, for what is neither a switch nor a number with a default."""
+
+
+def another_value(name: str) -> Any:
+    default = RunChoices.model_fields[name].default
+    if name in OTHER_VALUES or isinstance(default, bool):
+        return OTHER_VALUES.get(name, default is False)
+    return 0.25 if isinstance(default, float) else 17
 
 
 def ids(chosen: RunChoices, dtype: str = "float32") -> dict[str, str]:
@@ -140,21 +91,19 @@ def ids(chosen: RunChoices, dtype: str = "float32") -> dict[str, str]:
 
 def test_every_choice_decides_something_or_is_listed_with_the_reason_why_not() -> None:
     fields = set(RunChoices.model_fields)
-    assert set(REACHED) | set(DECIDE_NOTHING) == fields
-    assert not set(REACHED) & set(DECIDE_NOTHING)
-    assert set(NOT_REACHED) == set(DECIDE_NOTHING)
+    assert set(REACHED_BY) | set(DECIDE_NOTHING) == fields
+    assert not set(REACHED_BY) & set(DECIDE_NOTHING)
     assert all(reason.strip() for reason in DECIDE_NOTHING.values())
 
 
 @pytest.mark.parametrize("name", RunChoices.model_fields)
 def test_each_choice_changes_the_recipes_that_it_decides_and_no_other(name: str) -> None:
-    value, reached = REACHED.get(name) or (NOT_REACHED[name], set())
     extra = {"evaluation_data": "data"} if name == "evaluation_suites" else {}
-    before, after = choices(**extra), choices(**extra, **{name: value})
+    before, after = choices(**extra), choices(**extra, **{name: another_value(name)})
     assert getattr(before, name) != getattr(after, name)
     dtype = "bfloat16" if name == "verify_in_float32" else "float32"  # a network in float32 has one format of losses
     was, then = ids(before, dtype), ids(after, dtype)
-    assert {stage for stage in was if was[stage] != then[stage]} == reached
+    assert {stage for stage in was if was[stage] != then[stage]} == REACHED_BY.get(name, set())
 
 
 def test_thresholds_decide_rows_only_where_they_decide_what_float32_computes_again() -> None:
@@ -169,50 +118,5 @@ def test_thresholds_decide_rows_only_where_they_decide_what_float32_computes_aga
         assert score("bfloat16", **near) != score("bfloat16", **near, **other)
         assert score("float32", **near) == score("float32", **near, **other) == score("float32", **all_of_them)
     for choice in ("all", "off"):
-        whatever = {"verify_in_float32": choice}
-        assert score("bfloat16", **whatever) == score("bfloat16", **whatever, **other)
-
-
-def test_what_annotation_chooses_always_decides() -> None:
-    for kind in (FilterChoices, SamplingChoices, ScoringChoices, PlaceboChoices, ReleaseChoices):
-        assert not set(kind.model_fields) & set(DECIDE_NOTHING), kind.__name__
-
-
-def test_a_new_field_is_in_the_recipe_without_being_named_there() -> None:
-    class MoreChoices(ScoringChoices):
-        new_field: int = 1
-
-    assert "new_field" in MoreChoices(new_field=2).deciding()
-
-
-def test_a_recipe_holds_the_prompt_and_every_choice_as_it_is() -> None:
-    chosen = choices(temperature=0.75)
-    found = recipes(choices=chosen)
-    assert found.sampling.definition["prompt"] == "Input: {text}"
-    expected = {
-        "call_prefix": "free", "max_positions": 20, "samples_per_position": 5, "sampling_threshold": 0.05,
-        "max_call_tokens": 32, "temperature": 0.75, "top_p": 1.0, "seed": 0, "prune_below": 0.5,
-    }  # fmt: skip
-    assert found.sampling.definition.items() >= expected.items()
-    assert found.scoring.definition.items() >= {"prune_below": 0.5, "scoring_context_tokens": None}.items()
-
-
-@pytest.mark.parametrize(
-    ("values", "threshold"),
-    [
-        ({"keep_thresholds": {"QA": 2.0}}, 1.0),  # the tool's own
-        ({"keep_thresholds": {"Calculator": 2.0}}, 2.0),
-        ({"keep_thresholds": {"Calculator": 0.75}, "prune_below": 0.75}, 0.75),
-        ({"keep_thresholds": {"Calculator": 0.0}, "prune_below": 0.0}, 0.0),
-        ({"keep_thresholds": {"Calculator": 0.25}}, r"found 0\.25 for Calculator \(the run's\).*Set prune_below to"),
-        ({"prune_below": 1.5}, r"found 1 for Calculator \(the tool's own\).*Set prune_below to"),
-    ],
-)
-def test_the_runs_keep_threshold_goes_before_the_tools_and_is_refused_below_prune_below(
-    values: dict[str, Any], threshold: float | str
-) -> None:
-    if isinstance(threshold, float):
-        assert choices(**values).keep_threshold(SPEC) == threshold
-    else:
-        with pytest.raises(UsageError, match=threshold):
-            choices(**values).keep_threshold(SPEC)
+        everywhere = {"verify_in_float32": choice}
+        assert score("bfloat16", **everywhere) == score("bfloat16", **everywhere, **other)

@@ -2,8 +2,6 @@
 
 import datetime
 
-import pytest
-
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision
 from toolformer_ops.tools.calendar import TOOL, date_in_url, write_day
@@ -12,27 +10,18 @@ JANUARY_30 = datetime.date(2023, 1, 30)
 
 OF_JANUARY_30 = [
     "2023/01/30/a-title/",
-    "2023/1/30/a-title",
-    "news/2023/01/30",
-    "2023/01/30.html",
+    "2023/1/30.html",
     "politics/2023/jan/30/a-title",
-    "2023/January/30/a-title",
     "2023/0130/c90000.html",
     "2023-01/30/content_1.htm",
     "posts/2023-01-30-a-title/",
-    "posts/a-title-2023-01-30",
-    "posts/2023_01_30_a_title",
-    "posts/2023.01.30",
-    "a-title-20230130.html",
+    "posts/a_title_2023_01_30",
     "meldung/20230130T1015/a-title",
     "30-01-2023-a-title",  # there is no month 30
-    "a-title-01-30-2023",
     "30-jan-2023/",
     "a-title-january-30-2023",
-    "show?id=5&date=2023-01-30",
     "show?path=%2F2023%2F01%2F30%2Fa-title",
     "2023/01/30/what-happened-on-2001-09-11/",  # the folders go before the name
-    "2023/01/30/a-title-20230130/",
 ]
 ADDRESSES = {
     **{f"https://example.org/{path}": "2023-01-30" for path in OF_JANUARY_30},
@@ -41,98 +30,53 @@ ADDRESSES = {
     "https://example.org/02-01-2023-a-title": "date_ambiguous_in_url",
     "https://example.org/2023/01/a-title/": "date_incomplete_in_url",
     "https://example.org/2023/01/30-things-to-do/": "date_incomplete_in_url",  # a title of January, not its 30th
-    "https://example.org/2023/a-title/": "date_incomplete_in_url",
-    "https://example.org/archive/2023": "date_incomplete_in_url",
     "https://example.org/a-title-2023-01": "date_incomplete_in_url",
     "https://example.org/2023/02/30/a-title": "date_invalid_in_url",
-    "https://example.org/2023/13/01/a-title": "date_invalid_in_url",
-    "https://example.org/2023-00-10": "date_invalid_in_url",
     "https://example.org/1989/sept/30/a-title": "date_invalid_in_url",
     "https://example.org/1990/sept/30/a-title": "1990-09-30",
-    "https://example.org/2039/sept/30/a-title": "2039-09-30",
     "https://example.org/2040/sept/30/a-title": "date_invalid_in_url",
     "https://example.org/2023-01-30-to-2023-02-02": "dates_conflict_in_url",
     "https://example.org/a-title": "no_date_in_url",
-    "https://example.org/article/120230130/x": "no_date_in_url",  # nine digits
     "https://example.org/ireland-19056312": "no_date_in_url",  # eight digits, but no month 63
     "https://example.org/?hash=ab20230130cd": "no_date_in_url",
     "https://web.archive.org/web/20230130194448/http://example.org": "no_date_in_url",  # when it was archived
     "https://2023-01-30.example.org/a-title": "no_date_in_url",  # the host is not looked at
-    "": "no_date_in_url",
     "http://[::1/2023/01/30": "no_date_in_url",
 }
 """Addresses with their day, or with the reason why they have none."""
 
 
-@pytest.mark.parametrize("url", ADDRESSES)
-def test_a_complete_date_is_found_and_what_is_missing_or_unclear_is_never_filled_in(url: str) -> None:
-    found = date_in_url(url)
-    assert (found.date.isoformat() if found.date else found.reason) == ADDRESSES[url]
-    assert (found.reason == "date_in_url") == (found.date is not None)
+def test_a_complete_date_is_found_and_what_is_missing_or_unclear_is_never_filled_in() -> None:
+    found = {url: date_in_url(url) for url in ADDRESSES}
+    assert {url: one.date.isoformat() if one.date else one.reason for url, one in found.items()} == ADDRESSES
+    assert all((one.reason == "date_in_url") == (one.date is not None) for one in found.values())
 
 
 LEAP_DAY = "https://example.org/2020/02/29/a-title/"
 
 
-@pytest.mark.parametrize(
-    ("url", "document_date", "reason", "day"),
-    [
+def test_a_document_with_a_day_is_kept_and_its_calls_ask_for_that_day_and_no_other() -> None:
+    for url, document_date, reason, day in (
         (LEAP_DAY, JANUARY_30, "date_in_record", "2023-01-30"),  # the record goes before the address
         (LEAP_DAY, None, "date_in_url", "2020-02-29"),
         (None, None, "no_url", None),
         ("https://example.org/2023/01/", None, "date_incomplete_in_url", None),
-    ],
-)
-def test_a_document_with_a_day_is_kept_and_its_calls_ask_for_that_day(
-    url: str | None, document_date: datetime.date | None, reason: str, day: str | None
-) -> None:
-    document = Document.of("Some text.", url, document_date)
-    assert TOOL.filter(document) == [FilterDecision(day is not None, reason, end_char=10)]
-    assert TOOL.effective_input("", document) == day
-
-
-@pytest.mark.parametrize(
-    ("day", "sentence"),
-    [
-        ("2023-01-30", "Today is Monday, January 30, 2023."),
-        ("2017-03-09", "Today is Thursday, March 9, 2017."),
-        ("2013-04-19", "Today is Friday, April 19, 2013."),
-        ("2011-06-25", "Today is Saturday, June 25, 2011."),
-        ("2020-02-29", "Today is Saturday, February 29, 2020."),
-    ],
-)
-def test_examples_of_the_paper(day: str, sentence: str) -> None:
-    assert TOOL.run([day])[0].results == (sentence,)
+    ):
+        document = Document.of("Some text.", url, document_date)
+        assert TOOL.filter(document) == [FilterDecision(day is not None, reason, end_char=10)]
+        assert TOOL.effective_input("", document) == day
+    chosen = TOOL.effective_input("2020-01-01", Document.of("Some text.", document_date=JANUARY_30))
+    assert chosen is not None
+    assert TOOL.run([chosen])[0].reason == "takes_no_input"
 
 
 def test_weekdays_follow_one_another_through_a_leap_year() -> None:
     days = [datetime.date(2024, 1, 1) + datetime.timedelta(days=number) for number in range(366)]  # from a Monday
     names = ["Monday,", "Tuesday,", "Wednesday,", "Thursday,", "Friday,", "Saturday,", "Sunday,"]
     assert [write_day(day).split()[2] for day in days] == (names * 53)[:366]
-
-
-class InGerman(datetime.date):
-    """A day whose names are asked for under a German locale."""
-
-    def strftime(self, _: str) -> str:
-        return "Montag, 30. Januar"
-
-
-def test_the_sentence_does_not_depend_on_the_locale() -> None:
-    assert f"{InGerman(2023, 1, 30):%A}" == "Montag, 30. Januar"
-    assert write_day(InGerman(2023, 1, 30)) == "Today is Monday, January 30, 2023."
-
-
-def test_a_call_cannot_choose_its_own_day() -> None:
-    chosen = TOOL.effective_input("2020-01-01", Document.of("Some text.", document_date=JANUARY_30))
-    assert chosen is not None
-    assert TOOL.run([chosen])[0].reason == "takes_no_input"
+    assert TOOL.run(["2017-03-09"])[0].results == ("Today is Thursday, March 9, 2017.",)  # of the paper
 
 
 def test_a_wrong_input_does_not_stop_the_others() -> None:
     outputs = TOOL.run(["2023-02-30", "2023-01-30", "soon", "", "20230130"])
     assert [output.reason for output in outputs] == ["not_a_date", None, "not_a_date", "not_a_date", "not_a_date"]
-
-
-def test_the_call_is_never_only_known_from_what_follows() -> None:
-    assert not TOOL.input_only_after("", "Today is", " Monday.")

@@ -4,13 +4,14 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from tests.tiny_models import save_tiny_llama, train_tokenizer
+from tests.tiny_models import train_tokenizer
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
-from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.model_readers import (
@@ -52,83 +53,53 @@ def t5_reader(tiny_t5: Path) -> SequenceToSequenceReader:
     return SequenceToSequenceReader.load(str(tiny_t5), None, Settings())
 
 
-class Generator:
-    """Notes its prompts; refuses those longer than `window` characters, as a model with a short window does."""
+def generator(window: int = 10_000) -> Any:
+    """Answers its prompts; refuses those longer than `window` characters, as a model with a short window does."""
+    model = Mock(prompts=[])
 
-    def __init__(self, *answers: str, window: int = 10_000) -> None:
-        self._answers = answers
-        self._window = window
-        self.prompts: list[str] = []
-
-    def generate_texts(self, prompts: Sequence[str], *, max_new_tokens: int, stop: str) -> list[str]:
+    def generate_texts(prompts: Sequence[str], *, max_new_tokens: int, stop: str) -> list[str]:
         assert (max_new_tokens, stop) == (32, "\n")
-        if any(len(prompt) > self._window for prompt in prompts):
+        if any(len(prompt) > window for prompt in prompts):
             raise ModelError("too long")
-        self.prompts.extend(prompts)
-        return [self._answers[number % len(self._answers)] for number in range(len(prompts))]
+        model.prompts += prompts
+        return [f" about {prompt.rpartition('Question: ')[2].split()[0]}" for prompt in prompts]
+
+    model.generate_texts = generate_texts
+    return model
 
 
 def test_passages_and_question_fill_the_slot_best_first() -> None:
-    passages = [FoundPassage("4", "Slot", "{text}", 3.0), *PASSAGES[1][1:], *PASSAGES[0]]
+    passages = [FoundPassage("4", "Slot", "{text}", 3.0), *PASSAGES[0]]
     assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", passages) == (
-        "Read.\nSlot: {text}\nTea: A drink.\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
+        "Read.\nSlot: {text}\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
     )
 
 
-@pytest.mark.parametrize(
-    ("written", "answer"),
-    [
-        (" Scranton\nQuestion: Who?", ("Scranton",)),
-        ("\n\n  Scranton,  Pennsylvania ", ("Scranton, Pennsylvania",)),
-        ("", ()),
-        (" \n", ()),
-        ("...", ()),
-    ],
-)
-def test_the_answer_is_the_first_line_that_says_something(written: str, answer: tuple[str, ...]) -> None:
-    assert answer_of(written) == answer
-
-
-def test_the_runs_own_model_continues_the_prompt() -> None:
-    generator = Generator(" Scranton", " The Coca-Cola Company")
-    model = model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: generator)  # type: ignore[arg-type, return-value]
-    assert CausalReader(model).read(QUESTIONS, PASSAGES) == [("Scranton",), ("The Coca-Cola Company",)]
-    assert generator.prompts[0].endswith(
-        "Joe Biden: He was born in Scranton.\nQuestion: Where was Joe Biden born?\nAnswer:"
-    )
+def test_the_answer_is_the_first_line_that_says_something() -> None:
+    assert answer_of("\n\n  Scranton,  Pennsylvania \nQuestion: Who?") == ("Scranton, Pennsylvania",)
+    assert answer_of("...") == ()
 
 
 def test_a_short_window_gets_fewer_passages_and_the_other_questions_all_of_theirs() -> None:
-    prompts = Generator("x")
-    CausalReader(prompts).read(QUESTIONS, PASSAGES)
-    longest = max(len(prompt) for prompt in prompts.prompts)
-    generator = Generator("an answer", window=longest - 1)
-    assert CausalReader(generator).read(QUESTIONS, PASSAGES) == [("an answer",), ("an answer",)]
-    assert "Tea: A drink." not in generator.prompts[1]
-    assert "Coke: The Coca-Cola Company" in generator.prompts[1]
-    assert "He was born in Scranton." in generator.prompts[0]
+    whole, answers = generator(), [("about Where",), ("about Who",)]
+    own = model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: whole)
+    assert CausalReader(own).read(QUESTIONS, PASSAGES) == answers
+    short = generator(window=max(map(len, whole.prompts)) - 1)
+    assert CausalReader(short).read(QUESTIONS, PASSAGES) == answers
+    assert "He was born in Scranton." in short.prompts[0]
+    assert "Coke: The Coca-Cola Company" in short.prompts[1]
+    assert "Tea: A drink." not in short.prompts[1]
+    assert CausalReader(generator(window=10)).read(QUESTIONS, PASSAGES) == [(), ()]
 
 
-def test_a_window_too_short_for_the_question_gives_no_answer() -> None:
-    assert CausalReader(Generator("x", window=10)).read(QUESTIONS, PASSAGES) == [(), ()]
-
-
-def test_an_encoder_decoder_checkpoint_on_s3_reads_as_its_folder_does(
-    s3_settings: Settings, tiny_t5: Path, t5_reader: SequenceToSequenceReader
-) -> None:
-    address = publish_model(s3_settings, str(tiny_t5)).address
-    on_s3 = SequenceToSequenceReader.load(address, None, s3_settings).read(QUESTIONS, PASSAGES)
-    assert on_s3 == t5_reader.read(QUESTIONS, PASSAGES)
-    assert all(on_s3)
-    assert model_identity(address, settings=s3_settings) == model_identity(str(tiny_t5))
-
-
-def test_the_company_of_other_questions_changes_no_answer(
-    t5_reader: SequenceToSequenceReader, monkeypatch: pytest.MonkeyPatch
+def test_an_encoder_decoder_reads_the_same_from_s3_and_in_any_company(
+    s3_settings: Settings, tiny_t5: Path, t5_reader: SequenceToSequenceReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = t5_reader.read(QUESTIONS, PASSAGES)
+    assert all(together)
+    address = publish_model(s3_settings, str(tiny_t5)).address
+    assert SequenceToSequenceReader.load(address, None, s3_settings).read(QUESTIONS, PASSAGES) == together
     monkeypatch.setattr(model_readers, "BATCH_QUESTIONS", 1)
-    assert t5_reader.read(QUESTIONS, PASSAGES) == together
     assert t5_reader.read(QUESTIONS[::-1], PASSAGES[::-1]) == together[::-1]
 
 
@@ -169,33 +140,14 @@ def test_what_is_no_encoder_decoder_in_safetensors_is_refused_and_its_code_not_r
     assert not (tmp_path / "was_run").exists()
 
 
-def test_the_engine_reads_with_a_causal_checkpoint_as_many_passages_as_its_window_takes(tmp_path: Path) -> None:
-    # With the 32 tokens of an answer, the first question needs 279 and the second 371; without its last passage 358.
-    folder = save_tiny_llama(tmp_path / "model", positions=360)
-    settings = Settings(qa_reader="causal", qa_reader_model=str(folder))
-    reader = CausalReader(model_readers.load_causal_model(settings, pytest.fail))
-    answers = reader.read(QUESTIONS, PASSAGES)
-    assert all(answers)
-    assert answers == [reader.read([QUESTIONS[0]], [PASSAGES[0]])[0], reader.read([QUESTIONS[1]], [PASSAGES[1][:1]])[0]]
+def scorer(likely: dict[str, float]) -> Any:
+    """Finds each continuation as likely as it is told to, in nats."""
+    model = Mock()
+    model.continuation_log_probabilities.side_effect = lambda _, texts: [likely.get(text, -9.0) for text in texts]
+    return model
 
 
-class Scorer:
-    """Finds each continuation as likely as it is told to, in nats; notes its prompts."""
-
-    def __init__(self, likely: dict[str, float]) -> None:
-        self._likely = likely
-        self.prompts: list[str] = []
-
-    def continuation_log_probabilities(self, prompt: str, continuations: Sequence[str]) -> list[float]:
-        self.prompts.append(prompt)
-        if not continuations:
-            return []
-        assert all(text[0] == " " and text[-1] == "\n" for text in continuations)
-        return [self._likely.get(text.strip(), -9.0) for text in continuations]
-
-
-def whole_passages(question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
-    """Stands for the best sentences."""
+def best_sentences(_: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
     return tuple(passage.text for passage in passages)
 
 
@@ -206,33 +158,29 @@ HAMLET = [
 
 
 def test_the_spans_are_names_dates_and_numbers_that_the_question_does_not_hold() -> None:
-    assert spans_in("Who wrote Hamlet?", whole_passages("", HAMLET)) == {
-        "William Shakespeare": 0,
-        "1599": 0,
-        "1601": 0,
-        "Faust": 1,
-        "Johann Wolfgang von Goethe": 1,
-        "April 12, 1808": 1,
-        "36": 1,
-    }
+    first, second = (
+        ["William Shakespeare", "1599", "1601"],
+        ["Faust", "Johann Wolfgang von Goethe", "April 12, 1808", "36"],
+    )
+    spans = spans_in("Who wrote Hamlet?", [passage.text for passage in HAMLET])
+    assert spans == dict.fromkeys(first, 0) | dict.fromkeys(second, 1)
 
 
 def test_the_likeliest_span_is_the_answer_and_sentences_that_match_better_go_before() -> None:
-    scorer = Scorer({"William Shakespeare": -4.0, "1601": -5.0, "Johann Wolfgang von Goethe": -2.5, "Faust": -1.5})
-    [answers] = SpanReader(scorer, whole_passages).read(["Who wrote Hamlet?"], [HAMLET])
+    likely = {"William Shakespeare": -4.0, "1601": -5.0, "Johann Wolfgang von Goethe": -2.5, "Faust": -1.5}
+    model = scorer({f" {span}\n": nats for span, nats in likely.items()})
+    [answers] = SpanReader(model, best_sentences).read(["Who wrote Hamlet?"], [HAMLET])
     # a span of the second sentence must be 2 nats likelier than one of the first: Faust -3.5, Goethe -4.5
     assert answers == ("Faust", "William Shakespeare", "Johann Wolfgang von Goethe", "1601", "1599")
-    assert scorer.prompts[0].endswith(f"{HAMLET[0].text}\n{HAMLET[1].text}\nQuestion: Who wrote Hamlet?\nAnswer:")
-
-
-def test_sentences_without_a_span_are_given_as_they_are() -> None:
+    prompt = model.continuation_log_probabilities.call_args.args[0]
+    assert prompt.endswith(f"{HAMLET[0].text}\n{HAMLET[1].text}\nQuestion: Who wrote Hamlet?\nAnswer:")
     tea = [FoundPassage("3", "Tea", "a drink", 1.0)]
-    assert SpanReader(Scorer({}), whole_passages).read(["What is tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
+    assert SpanReader(scorer({}), best_sentences).read(["Tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
 
 
 def test_a_window_too_short_for_the_sentences_gives_the_sentences(tiny_model_dir: Path) -> None:
     settings = Settings(qa_reader="span", qa_reader_model=str(tiny_model_dir))
-    reader = SpanReader(model_readers.load_causal_model(settings, pytest.fail), whole_passages)
+    reader = SpanReader(model_readers.load_causal_model(settings, pytest.fail), best_sentences)
     long = [FoundPassage("4", "Hamlet", HAMLET[0].text * 50, 1.0)]
     fitting, too_long = reader.read(["Who?", "Who?"], [HAMLET[:1], long])
     assert set(fitting) <= set(spans_in("Who?", [HAMLET[0].text]))

@@ -1,23 +1,19 @@
-"""The servers of tool files: what is sent, what becomes of answers, and what a server that misbehaves does to its tool.
-
-`faulty.py` is a process that talks over stdin and stdout; over HTTP it is a server of fastmcp, and a service with an OpenAPI
-document.
-"""
+"""The servers of tool files: what is sent, what becomes of answers, and what a server that misbehaves does to its tool."""
 
 import json
-import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.tool_files import served, write_tool
-from toolformer_ops.errors import InfrastructureError, ToolError
+from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
 from toolformer_ops.tools.servers import file_tool
+from toolformer_ops.tools.servers.call_texts import check_arguments, read_arguments, write_arguments
 from toolformer_ops.tools.servers.file_tool import FileTool, ServerRunner
 
 Open = Callable[[Path], ServerRunner]
@@ -54,13 +50,6 @@ def ask(runner: ServerRunner, *inputs: str) -> list[str | None]:
     return [output.results[0] if output.results else output.reason for output in run_tool(runner, inputs, 1.0)]
 
 
-def test_a_batch_is_answered_in_order_and_each_input_once(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\nconcurrency = 3\ncalls_per_second = 1000.0"))
-    words = [f"word {number}" for number in range(20)]
-    assert ask(runner, *words, *words) == words * 2
-    assert sorted(call["text"] for call in sent(tmp_path)) == sorted(words)
-
-
 def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
     path = write_tool(tmp_path, "Weather", "weather", ask=True, tables='[fixed]\nkey = "k"')
     tool, runner = FileTool(path), opened(path)
@@ -78,11 +67,55 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
     assert sent(tmp_path) == [{"city": "Paris", "date": "2023-01-01", "key": "k"}]
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "date": {"type": "string"},
+        "where": {"$ref": "https://example.org/place.json"},
+    },
+    "required": ["city"],
+}
+
+
+def test_arguments_are_read_as_json_values() -> None:
+    for text, found in {
+        ' date:"2023-01-01" ,city :  "Par, \\"is\\": é" ': {"date": "2023-01-01", "city": 'Par, "is": é'},
+        "days: 3, share: -0.5e1, wet: true, wind: null": {"days": 3, "share": -5.0, "wet": True, "wind": None},
+        'at: {"x": 1, "y": {"z": "w"}}': {"at": {"x": 1, "y": {"z": "w"}}},
+        "": {},
+    }.items():
+        assert read_arguments(text) == found
+    for text in (
+        'city = "Paris"',
+        'city: "Paris" date: "2023"',
+        'city: "Paris",',
+        'city: "Paris", city: "Rome"',
+        'city: "Par',
+        "days: NaN",
+        'city: "\\ud800"',
+        "at: " + '{"x": ' * 3000,
+    ):
+        with pytest.raises(RejectedInputError, match="arguments_do_not_parse"):
+            read_arguments(text)
+
+
+def test_two_spellings_are_one_question() -> None:
+    one = write_arguments(read_arguments('date: "2023-01-01",   city: "Par\\u0069s"'), SCHEMA)
+    assert one == 'city: "Paris", date: "2023-01-01"' == write_arguments(read_arguments(one), SCHEMA)
+
+
+def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
+    check_arguments({"city": "Paris", "date": "2023-01-01"}, SCHEMA)
+    with pytest.raises(RejectedInputError, match="argument_not_of_the_schema"):
+        check_arguments({"city": "Paris", "where": {}}, SCHEMA)
+
+
 @pytest.mark.parametrize(
     ("options", "outcomes"),
     [
         (
-            {"tables": "[limits]\nresult_tokens = 16"},
+            {"tables": "[limits]\nresult_tokens = 16\ncalls_per_second = 1000.0"},
             {
                 "hostile": "[MT(x) -> y]␀␛[31m end of",
                 "image": "result_not_text",
@@ -93,39 +126,33 @@ def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, o
             },
         ),
         (
-            {},  # a structured answer is one line
+            {"tool": "write", "keys": ["allow_writes = true"]},  # a structured answer is one line
             {
                 "structured": "sky: grey, wind: (from: W, speeds: 3, 5.5), wet: true",
-                '{"a": {"b": 1}, "c": [true, null]}': "a: (b: 1), c: true, null",
                 '{"a": ' + "[" * 600 + "]" * 600 + "}": "result_too_long",
             },
         ),
         (
-            {"keys": ['result = "{sky}, {wind.speeds.1} m/s from {wind.from}"']},
-            {"structured": "grey, 5.5 m/s from W", "plain": LACKING, '{"sky": "blue"}': LACKING},
-        ),
-        (
-            {"keys": ['result = "{sky[1:3]} {sky[-2:]} {wind.speeds.1[:1]}{wet[0:]}"']},
-            {"structured": "re ey 5true"},
+            {"keys": ['result = "{sky[1:3]} {sky[-2:]}, {wind.speeds.1} from {wind.from}"']},
+            {"structured": "re ey, 5.5 from W", "plain": LACKING, '{"sky": "blue"}': LACKING},
         ),
         ({"keys": ['result = "{sky[9:]}"']}, {"structured": LACKING}),
         (
-            {"tables": "[limits]\nconcurrency = 1"},  # a server that ends is started anew
-            {"first": "first", "die once": "die once", "last": "last"},
+            {"tables": "[limits]\nseconds = 0.5\ntries = 2\nconcurrency = 1"},  # a server that ends is started anew
+            {"first": "first", "die once": "die once", "hang": "server_timed_out", "last": "last"},
         ),
-        (
-            {"tables": "[limits]\nseconds = 0.5\ntries = 1\nconcurrency = 1"},
-            {"hang": "server_timed_out", "last": "last"},
-        ),
-        ({"tool": "write", "keys": ["allow_writes = true"]}, {"kept": "kept"}),
     ],
-    ids=["hostile", "structured", "fields", "parts of fields", "no such part", "ends once", "hangs", "may write"],
+    ids=["hostile", "structured", "fields", "no such part", "ends and hangs"],
 )
 def test_an_answer_is_a_result_or_has_a_reason(
     tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]
 ) -> None:
     runner = opened(write_tool(tmp_path, "Echo", **{"tool": "echo", **options}))
-    assert ask(runner, *outcomes) == list(outcomes.values())
+    assert ask(runner, *outcomes, *outcomes) == list(outcomes.values()) * 2  # each is asked once
+    assert (
+        max(Counter(call["text"] for call in sent(tmp_path) if not call["text"].startswith(("die", "hang"))).values())
+        == 1
+    )
 
 
 def test_a_server_gets_a_bare_environment_and_its_secrets(
@@ -148,8 +175,7 @@ def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_ans
     monkeypatch.setenv("FAULTY_KEY", "a-secret")
     server = {"secrets": ["FAULTY_KEY"]}
     runner = opened(write_tool(tmp_path, "Echo", "echo", server=server, tables="[limits]\nconcurrency = 1\ntries = 2"))
-    with caplog.at_level(logging.WARNING):
-        assert ask(runner, "first", "die:1", "last") == ["first", "server_failed", "last"]
+    assert ask(runner, "first", "die:1", "last") == ["first", "server_failed", "last"]
     [line] = [line for line in caplog.messages if line.startswith("Echo:")]
     assert "no answer to 'die:1' after 2 tries" in line
     assert "its last lines on stderr: dying with the key <FAULTY_KEY>" in line
@@ -157,7 +183,7 @@ def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_ans
     assert [call["text"] for call in sent(tmp_path)] == ["first", "die:1", "die:1", "last"]
 
 
-def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path, opened: Open) -> None:
+def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batch(tmp_path: Path, opened: Open) -> None:
     runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 2\nconcurrency = 1"))
     with pytest.raises(
         InfrastructureError, match=r"tool Echo: expected answers, found none to 2 inputs in a row: .*dying with"
@@ -165,10 +191,7 @@ def test_several_inputs_in_a_row_without_an_answer_fail_the_batch(tmp_path: Path
         ask(runner, "die:1", "die:2", "last")
     # It has one input to show that it is there again.
     assert ask(runner, "last") == ["last"]
-
-
-def test_a_server_that_is_gone_or_lists_no_tools_is_no_reason_of_an_input(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
+    runner = opened(write_tool(tmp_path / "gone", "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
     with pytest.raises(InfrastructureError, match=r"expected a server that answers, found: .*no key for the service"):
         ask(runner, "first", "die:1")
     with pytest.raises(InfrastructureError, match=r"expected its list of tools, found: Method not found"):
@@ -178,25 +201,13 @@ def test_a_server_that_is_gone_or_lists_no_tools_is_no_reason_of_an_input(tmp_pa
 @pytest.mark.parametrize(
     ("tool", "server", "said"),
     [
-        (
-            "echo",
-            {"environment": {"FAULTY": "start"}},
-            r"found: .*; its last lines on stderr: no key for the service, see its manual\. Look at",
-        ),
-        (
-            "echo",
-            {"environment": {"FAULTY": "schema"}},
-            r"another version: schema \w{12} is now \w{12}\. Take it over .*: toolformer-ops refresh-tool",
-        ),
+        ("echo", {"environment": {"FAULTY": "start"}}, "its last lines on stderr: no key for the service"),
+        ("echo", {"environment": {"FAULTY": "schema"}}, r"another version: schema \w{12} is now .*refresh-tool"),
         ("echo", {"environment": {"FAULTY": "version"}}, r"another version: version 1\.0 is now 2\.0"),
-        ("echo", {"environment": {"FAULTY": "silent"}, "start_seconds": 1.0}, "found: 1 s without an answer"),
-        ("echo", {"command": ["/no/such/server"]}, r"/no/such/server.*start it by hand: /no/such/server"),
-        (
-            "echo",
-            {"secrets": ["NO_SUCH_KEY"]},
-            r"Echo: expected the environment variables NO_SUCH_KEY .* Set them where",
-        ),
-        ("ecco", {}, r"expected a tool 'ecco' of the server, found echo, weather, write"),
+        ("echo", {"environment": {"FAULTY": "silent"}, "start_seconds": 0.2}, "without an answer"),
+        ("echo", {"command": ["/no/such/server"]}, "start it by hand: /no/such/server"),
+        ("echo", {"secrets": ["NO_SUCH_KEY"]}, "expected the environment variables NO_SUCH_KEY"),
+        ("ecco", {}, "expected a tool 'ecco' of the server, found echo, weather, write"),
         ("write", {}, r"the server marks write as one that writes.*allow_writes = true"),
     ],
 )
@@ -211,39 +222,23 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
     from fastmcp import FastMCP
     from fastmcp.server.dependencies import get_http_headers
 
-    monkeypatch.setenv("WEATHER_KEY", "a-secret")
-    server: FastMCP = FastMCP("weather", version="3.1")
+    monkeypatch.setenv("A_KEY", "a-secret")
+    server: FastMCP = FastMCP("miles", version="3.1")
 
     @server.tool
-    def convert(amount: float, unit: str, places: int = 1) -> dict[str, object]:
-        """Converts miles."""
-        key = get_http_headers(include_all=True).get("x-key")
-        return {"value": round(amount * 1.609344, places), "unit": unit, "key": key}
+    def convert(amount: float) -> dict[str, object]:
+        return {"value": round(amount * 1.609344, 1), "key": get_http_headers(include_all=True).get("x-key")}
 
     with served(server.http_app()) as address:
-        table = {
-            "command": [],
-            "url": f"{address}/mcp",
-            "secrets": ["WEATHER_KEY"],
-            "headers": {"X-Key": "{WEATHER_KEY}"},
-        }
-        path = write_tool(tmp_path, "Convert", "convert", server=table, keys=['result = "{value} {key}"'], ask=True)
-        runner = opened(path)
-        tool = FileTool(path)
-        assert tool.parameters["required"] == ["amount", "unit"]
-        assert ask(runner, 'amount: 26.2, unit: "miles"', 'amount: "x", unit: "miles"') == [
-            "42.2 a-secret", "argument_not_of_the_schema",
-        ]  # fmt: skip
-    with pytest.raises(
-        InfrastructureError, match=r"tool Convert: expected a server that answers, .*is http://127.0.0.1"
-    ):
-        ask(runner, 'amount: 1, unit: "miles"')
-    with pytest.raises(InfrastructureError):
-        opened(path)
+        table = {"command": [], "url": f"{address}/mcp", "secrets": ["A_KEY"], "headers": {"X-Key": "{A_KEY}"}}
+        keys = ['result = "{value} {key}"']
+        runner = opened(write_tool(tmp_path, "Convert", "convert", server=table, keys=keys, ask=True))
+        assert ask(runner, "amount: 26.2", 'amount: "x"') == ["42.2 a-secret", "argument_not_of_the_schema"]
+    with pytest.raises(InfrastructureError, match="tool Convert: expected a server that answers"):
+        ask(runner, "amount: 1")
 
 
-def capitals(busy: int) -> Any:
-    """Answers GET /v1/capitals/{country}; the first request for a country gets the status of a busy service."""
+def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open) -> None:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
@@ -253,30 +248,22 @@ def capitals(busy: int) -> Any:
 
     def capital(request: Request) -> JSONResponse:
         country = request.path_params["country"]
-        status = busy if country not in seen else 200 if country == "France" else 404
+        status = 503 if country not in seen else 200 if country == "France" else 404  # busy at first
         seen.add(country)
         return JSONResponse({"capital": "Paris"} if status == 200 else {}, status)
 
-    return Starlette(routes=[Route("/v1/capitals/{country}", capital)])
-
-
-@pytest.mark.parametrize(("suffix", "busy"), [("json", 503), ("yaml", 429)])
-def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open, suffix: str, busy: int) -> None:
-    country = {"name": "country", "in": "path", "required": True, "schema": {"type": "string"}}
-    operation = {
-        "operationId": "capital-of",
-        "summary": "A capital",
-        "parameters": [country],
-        "responses": {"200": {"description": "ok"}},
-    }
-    paths = {"/capitals/{country}": {"get": operation, "post": {**operation, "operationId": "set-capital"}}}
-    document = {"openapi": "3.1.0", "info": {"title": "Capitals", "version": "2023-01-30"}, "paths": paths}
-    text = json.dumps(document)
-    if suffix == "yaml":  # with a status and a date as people write them
-        text = yaml.safe_dump(document).replace("'200'", "200").replace("'2023-01-30'", "2023-01-30")
-    (tmp_path / f"capitals.{suffix}").write_text(text)
-    with served(capitals(busy)) as address:
-        table = {"command": [], "url": f"{address}/v1", "openapi": f"capitals.{suffix}"}
+    # A status and a date as people write them.
+    (tmp_path / "capitals.yaml").write_text("""
+openapi: 3.1.0
+info: {title: Capitals, version: 2023-01-30}
+paths:
+  /capitals/{country}:
+    parameters: [{name: country, in: path, required: true, schema: {type: string}}]
+    get: {operationId: capital-of, responses: {200: {description: ok}}}
+    post: {operationId: set-capital, responses: {200: {description: ok}}}
+""")
+    with served(Starlette(routes=[Route("/v1/capitals/{country}", capital)])) as address:
+        table = {"command": [], "url": f"{address}/v1", "openapi": "capitals.yaml"}
         path = write_tool(tmp_path, "Capital", "capital_of", server=table, keys=['result = "{capital}"'], ask=True)
         recorded = FileTool(path).file.recorded
         assert recorded is not None
@@ -290,12 +277,10 @@ GROWING = ["a0: &a0 [x]", *(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]
 """Ten aliases of ten aliases, and so on: 500 bytes that would be a billion values."""
 
 
-@pytest.mark.parametrize(("document", "found"), [("\n".join(GROWING), "written out"), ("a: &a [*a]", "RecursionError")])
-def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(
-    tmp_path: Path, document: str, found: str
-) -> None:
-    head = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\npaths: {}\n"
-    (tmp_path / "service.yaml").write_text(head + document)
+def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(tmp_path: Path) -> None:
     table = {"command": [], "url": "http://127.0.0.1:1/v1", "openapi": "service.yaml"}
-    with pytest.raises(ToolError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
-        write_tool(tmp_path, "Capital", "capital", server=table, ask=True)
+    for document, found in (("\n".join(GROWING), "written out"), ("a: &a [*a]", "RecursionError")):
+        head = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\npaths: {}\n"
+        (tmp_path / "service.yaml").write_text(head + document)
+        with pytest.raises(ToolError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
+            write_tool(tmp_path, "Capital", "capital", server=table, ask=True)
