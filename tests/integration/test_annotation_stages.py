@@ -248,17 +248,13 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
 
 
 def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None:
-    place = "select document_id from documents where text = :text"
     with database.transaction(database.connect(annotated)) as connection:
-        document_id = str(connection.execute(sql(place), {"text": SUM}).scalar_one())
+        place = sql("select document_id from documents where text = :text")
+        document_id = str(connection.execute(place, {"text": SUM}).scalar_one())
         helps = explain_stored(connection, "r", document_id=document_id, at=SUM.index(" 5"))[0]
         assert explain_stored(connection, "r", call_id=helps["call_id"]) == [helps]
-        for wrong, said in (
-            ({}, "--call-id, or --document and --at"),
-            ({"call_id": "c1"}, "expected a UUID"),
-            ({"document_id": document_id, "at": 1}, "found none"),
-        ):
-            with pytest.raises(UsageError, match=said):
+        for wrong in ({}, {"call_id": "c1"}, {"document_id": document_id, "at": 1}):
+            with pytest.raises(UsageError):
                 explain_stored(connection, "r", **wrong)
     assert [helps[name] for name in ("call", "result", "loss_reduction", "kept")] == [
         "Calculator(2 + 3)",
@@ -267,9 +263,29 @@ def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None
         True,
     ]
     assert [token["log_p_with_result"] for token in helps["tokens"]] == [-1.0] * 5
-    assert tuple(token["text"] for token in helps["tokens"]) == TOKENS
     assert sum(token["weight"] * -token["log_p_without_result"] for token in helps["tokens"]) == pytest.approx(2.5)
     assert helps["text_before"] + helps["text_after"] == SUM
+
+
+def test_shards_are_planned_by_what_the_newest_processes_that_load_the_model_took_to_start(
+    settings: Settings, started: FakeLanguageModel
+) -> None:
+    filter_stage(settings, "r", "Calculator")
+    # 13 documents of 60 s are 780 s: in parts of at least 60, 20 * 10 and 20 * 20 s
+    for start_up, shards in ((20.0, 1), (10.0, 3), (0.0, 13)):
+        chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": start_up})
+        assert len(plan_shards(chosen, "r", "Calculator")) == shards
+    began = (
+        "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, start_up_seconds) "
+        "select 'r', 'Calculator', :stage, 'of-another-tool', 1, 1, unnest(cast(:seconds as real[]))"
+    )
+    for stage, seconds, shards in (
+        ("filter", [100.0], 13),  # loads no model
+        ("sample", [8.0, 10.0, 100.0], 3),  # 20 * 10 s
+        ("score", [20.0] * 20, 1),  # 20 * 20 s, and the older three do not count
+    ):
+        run_sql(settings, began, stage=stage, seconds=seconds)
+        assert len(plan_shards(chosen, "r", "Calculator")) == shards
 
 
 def test_one_result_row_serves_all_documents_that_ask_the_same(
@@ -616,71 +632,12 @@ def test_a_round_lasts_some_minutes(settings: Settings, started: FakeLanguageMod
     assert done[-1] == 13
 
 
-def test_a_long_text_is_sampled_executed_and_scored_in_pieces_and_a_short_one_as_before(
-    settings: Settings, corpus: Path, use_model: UseModel
-) -> None:
-    corpus.write_text(json.dumps({"text": LONG}) + "\n" + json.dumps({"text": SUM}) + "\n")
-    use_model(FakeLanguageModel(("Calculator(2 + 3)",)))
-    ingest_corpus(settings, str(corpus))
-    calls: dict[str, list[tuple[Any, ...]]] = {}
-    for name, chosen in {
-        "whole": {"max_text_tokens": 0},
-        "pieces": {"max_text_tokens": 100},
-        "left out": {"max_text_tokens": 100, "long_texts": "leave_out"},
-    }.items():
-        start_run(settings, name, parameters(corpus, **chosen))
-        annotate(settings, name)
-        found = run_sql(
-            settings,
-            "select d.text = :long, c.paragraph, c.loss_reduction, substr(d.text, c.position_char + 1, 7) "
-            "from scored_calls c join documents d using (document_id) where c.run_id = :run order by 1, 2, c.position_char",
-            run=name,
-            long=LONG,
-        )
-        calls[name] = [tuple(row) for row in found]
-    short = [call for call in calls["whole"] if not call[0]]
-    assert len(short) == 3
-    assert calls["left out"] == short
-    assert calls["pieces"][:3] == short
-    # 20 sentences of 57 characters or so: three pieces of at most 400, each with its three positions
-    assert [call[1] for call in calls["pieces"][3:]] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert [call[1] for call in calls["whole"][3:]] == [0, 0, 0]
-    # "5 things." ends each piece; a call before the word 5 is kept, wherever its piece is
-    assert [call[3] for call in calls["pieces"] if call[2] == 1.0] == [" 5 anim"] + [" 5 thin"] * 3
-
-
 def test_shards_follow_the_work_and_are_never_more_than_64() -> None:
     assert shard_count(0, 0.0, 60.0) == 1
     assert shard_count(59, 118.0, 60.0) == 1  # less than two parts of 60 s
     assert shard_count(60, 120.0, 60.0) == 2
     assert shard_count(10**6, 2e6, 60.0) == 64
     assert shard_count(3, 1200.0, 60.0) == 3  # long texts: none of a shard's is divided
-
-
-def test_shards_are_planned_by_what_the_newest_processes_with_the_same_model_took_to_start(
-    settings: Settings, started: FakeLanguageModel
-) -> None:
-    filter_stage(settings, "r", "Calculator")
-    # 13 documents of 60 s are 780 s: in parts of at least 60, 20 * 10 and 20 * 20 s
-    for start_up, shards in ((20.0, 1), (10.0, 3), (0.0, 13)):
-        chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": start_up})
-        assert len(plan_shards(chosen, "r", "Calculator")) == shards
-
-    def began(stage: str, *seconds: float, model: str = "fake") -> int:
-        run_sql(settings, "update annotation_runs set model_identity = :model", model=model)
-        for value in seconds:
-            run_sql(
-                settings,
-                "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, start_up_seconds) "
-                "values ('r', 'Calculator', :stage, 'of-another-tool', 1, 1, :seconds)",
-                stage=stage,
-                seconds=value,
-            )
-        return len(plan_shards(chosen, "r", "Calculator"))
-
-    assert began("filter", 100.0) == 13  # loads no model: 780 s in parts of 60 s
-    assert began("sample", 8.0, 10.0, 100.0) == 3  # 20 * 10 s
-    assert began("score", *[20.0] * 20) == 1  # 20 * 20 s, and the older three do not count
 
 
 def test_a_run_cannot_go_on_with_other_parameters_another_model_or_another_version_of_its_tool(

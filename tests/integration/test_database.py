@@ -192,33 +192,6 @@ def test_a_command_that_writes_refuses_the_database_of_newer_code(newer_database
         assert "found migrations/9999_more.sql of a newer version" in str(found.exception)
 
 
-def test_a_command_that_reads_works_on_the_database_of_newer_code(newer_database: Engine) -> None:
-    for arguments, says in (
-        (("runs", "--json"), "[]"),
-        (("changes", "r"), "expected the id of a run or a release, found 'r'"),
-        (("thresholds", "r"), "expected a started run"),
-        (("explain", *RUN, "--call-id", "0" * 32), "expected"),
-        (("export-judgements", "0" * 16), "expected the id of a release"),
-        (("download", "0" * 16, "folder"), "nothing published at"),
-    ):
-        found = CliRunner().invoke(app, arguments)
-        assert not isinstance(found.exception, ConfigurationError), arguments
-        assert says in found.stdout + str(found.exception)
-
-
-def test_nothing_is_published_where_the_database_of_newer_code_cannot_register_it(
-    newer_database: Engine, settings: Settings
-) -> None:
-    with pytest.raises(ConfigurationError, match="of a newer version"):
-        artifacts.publish(settings, "model", "m", "models/m", {"config.json": Path(__file__)}, source="m")
-    assert list(ObjectStore(settings).list("models/")) == []
-
-
-def test_doctor_names_the_newer_migration(newer_database: Engine, settings: Settings) -> None:
-    [found] = [finding for finding in findings(settings) if finding.subject == "Postgres"]
-    assert (found.state, "migrations/9999_more.sql of a newer version" in found.detail) == ("missing", True)
-
-
 def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
     postgres_server: RunningPostgres, sql_folder: Path
 ) -> None:
@@ -277,29 +250,6 @@ def test_a_migration_does_not_wait_for_ever_for_a_lock_and_says_who_holds_it(
     monkeypatch.setattr(schema.time, "sleep", lambda _: next(pauses)())
     assert "views/01_run_documents.sql" in schema.migrate(engine, sql_folder, lock_seconds=0.05)
     assert list(pauses) == []
-
-
-def test_rows_without_log_probabilities_keep_the_hash_of_before_they_were_stored(engine: Engine) -> None:
-    lines = [[-0.5, -1.25], [None, None], [-0.25, float("-inf")]]
-    columns = ("scoring_recipe_id", "document_id", "call_id", "reason", "loss_without_call", "token_log_probabilities")
-    first, second = uuid.UUID(int=1), uuid.UUID(int=2)
-    with database.transaction(engine) as connection:
-        database.ensure_partition(connection, "call_losses", RECIPE)
-        rows = [(RECIPE, first, call, "pruned_below", 0.5, stored) for call, stored in ((first, None), (second, lines))]
-        database.copy_insert(connection, "call_losses", columns, rows)
-    assert run_sql(engine, "select losses_row_text(l) from call_losses l order by call_id") == [
-        (f"({first},,,pruned_below,0.5,,,,)",),
-        (f"({second},,,pruned_below,0.5,,,,){{{{-0.5,-1.25}},{{NULL,NULL}},{{-0.25,-Infinity}}}}",),
-    ]
-
-
-def test_an_unmigrated_database_is_told_how_to_be_migrated(engine: Engine) -> None:
-    run_sql(engine, "alter table corpora rename to elsewhere")
-    with (
-        engine.connect() as connection,
-        pytest.raises(DatabaseError, match=r"corpora\.by_id.*toolformer-ops migrate"),
-    ):
-        database.fetch_all(connection, queries.corpora.by_id, corpus_id=RECIPE)
 
 
 # Loading
@@ -475,3 +425,22 @@ def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_
     assert remaining(9, "51", "a1") == (0, 0, pytest.approx(0.65))
     assert remaining(9, "51", other) == (3, 37, pytest.approx(0.35))
     assert remaining(3, other, other)[::2] == (2, None)
+
+
+def test_a_command_that_reads_works_on_the_database_of_newer_code_and_nothing_is_published_unregistered(
+    newer_database: Engine, settings: Settings
+) -> None:
+    for arguments, says in (
+        (("runs", "--json"), "[]"),
+        (("changes", "r"), "expected the id of a run or a release, found 'r'"),
+        (("explain", *RUN, "--call-id", "0" * 32), "expected"),
+        (("download", "0" * 16, "folder"), "nothing published at"),
+    ):
+        found = CliRunner().invoke(app, arguments)
+        assert not isinstance(found.exception, ConfigurationError), arguments
+        assert says in found.stdout + str(found.exception)
+    with pytest.raises(ConfigurationError, match="of a newer version"):
+        artifacts.publish(settings, "model", "m", "models/m", {"config.json": Path(__file__)}, source="m")
+    assert list(ObjectStore(settings).list("models/")) == []
+    [doctor] = [finding for finding in findings(settings) if finding.subject == "Postgres"]
+    assert (doctor.state, "migrations/9999_more.sql of a newer version" in doctor.detail) == ("missing", True)

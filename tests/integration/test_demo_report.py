@@ -103,19 +103,6 @@ def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(
     assert "toolformer-ops run CORPUS --thresholds=Calculator=2.25" in report
 
 
-def test_a_run_that_found_all_done_says_so(connection: Connection, run: AnnotatedRun) -> None:
-    connection.exec_driver_sql(
-        "insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools, parameters, started_at) "
-        "select 'run-2', corpus_id, corpus_uri, corpus_version, tools, parameters, clock_timestamp() from annotation_runs"
-    )
-    connection.exec_driver_sql(
-        "insert into run_tools select 'run-2', tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, "
-        "scoring_recipe_id, tool_version, keep_threshold from run_tools"
-    )
-    run.run_id = "run-2"
-    assert "Nothing to annotate: all 4 pairs of a document and a tool were done before" in report_of(connection, run)
-
-
 @pytest.mark.usefixtures("run")
 def test_the_query_at_the_end_is_answered_to_the_reader(settings: Settings) -> None:
     reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
