@@ -389,20 +389,6 @@ def test_a_check_returns_exactly_the_rows_that_break_its_claim(postgres_dsn: str
             assert sorted(str(row[0]) for row in found) == sorted(keys), name
 
 
-@pytest.mark.parametrize(
-    "head", ["-- perhaps: every call id once\n-- tool: checked_calls\n-- remedy: none", "-- fail: one\n-- remedy: none"]
-)
-def test_a_claim_without_a_severity_or_a_scope_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
-) -> None:
-    (tmp_path / "audits").mkdir()
-    (tmp_path / "audits" / "odd.sql").write_text(f"-- name: odd\n{head}\nselect 1\n")
-    monkeypatch.setattr(database, "SQL_DIR", tmp_path)
-    all_claims.cache_clear()
-    with pytest.raises(DatabaseError, match=r"odd\.sql: expected lines '-- fail: CLAIM'"):
-        all_claims()
-
-
 def test_a_result_counts_the_rows_names_the_first_five_and_a_check_that_cannot_be_run_is_no_pass(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,3 +432,12 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
     monkeypatch.setattr("toolformer_ops.audit.checking._backend_of", lambda _connection: next(sessions))
     with pytest.raises(DatabaseUnreachableError, match="Postgres broke"):
         check_tool(settings, run.run_id, TOOL)
+
+
+def test_a_claim_without_a_severity_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "audits").mkdir()
+    (tmp_path / "audits" / "odd.sql").write_text("-- name: odd\n-- perhaps: one\n-- tool: checked\nselect 1\n")
+    monkeypatch.setattr(database, "SQL_DIR", tmp_path)
+    all_claims.cache_clear()
+    with pytest.raises(DatabaseError, match=r"odd\.sql: expected lines '-- fail: CLAIM'"):
+        all_claims()

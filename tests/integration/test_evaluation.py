@@ -150,18 +150,6 @@ def test_perplexity_is_scored_with_calls_disabled_alone_and_once(
     assert (evaluate_stage(settings, RUN, "perplexity"), models.loaded) == (0, [])
 
 
-def test_a_named_data_set_is_evaluated_alone_on_as_many_inputs_as_the_run_says(
-    settings: Settings, models: FakeModels, data: Path
-) -> None:
-    run = start(settings, data, finetuned=False, evaluation_inputs=2)
-    assert evaluate_stage(settings, RUN, "lama:trex") == 1
-    assert evaluate_stage(settings, RUN, "lama:trex") == 0
-    assert [(score.suite, score.subset, score.inputs) for score in scores(run)] == [("lama", "trex", 2)]
-    (data / "triviaqa" / "triviaqa-unfiltered" / "unfiltered-web-dev.json").unlink()
-    with pytest.raises(EvaluationDataError, match="triviaqa: expected"):
-        evaluate_stage(settings, RUN, "qa:triviaqa")
-
-
 def test_other_data_and_another_day_are_evaluated_again_and_the_newest_scores_count(
     settings: Settings, models: FakeModels, data: Path
 ) -> None:
@@ -220,18 +208,6 @@ def test_a_suite_whose_tool_is_down_writes_no_score(settings: Settings, models: 
     assert {score.suite for score in scores(run)} == {"qa"}
 
 
-def test_data_on_s3_are_read(settings: Settings, models: FakeModels, data: Path) -> None:
-    store = ObjectStore(settings)
-    for path in (data / "lama").rglob("*.jsonl"):
-        store.put_if_absent(f"evaluation/{path.relative_to(data)}", path)
-    run = start(settings, store.uri("evaluation/"), finetuned=False)
-    assert evaluate_stage(settings, RUN, "lama") == 3
-    local = load_suites(DataFolder(settings, str(data)), ["lama"], None, Outcome())
-    assert {score.data_sha256 for score in scores(run)} == {loaded.sha256 for loaded in local["lama"]}
-    with pytest.raises(EvaluationDataError, match=r"expected JSON Lines.*s3://.*found nothing.*It can be had from"):
-        evaluate_stage(settings, RUN, "qa")
-
-
 def test_scores_come_back_as_they_were_written_and_postgres_refuses_what_cannot_be(settings: Settings) -> None:
     run = start(settings, "")
 
@@ -268,3 +244,20 @@ def test_an_input_keeps_its_date_and_every_character(s3_settings: Settings) -> N
     lines = store.get(store.key_of(file.uri)).decode().split("\n")
     assert len(lines) == 3  # two lines, whatever their texts hold
     assert json.loads(lines[0])["date"] == "2020-11-20"
+
+
+def test_a_named_data_set_of_a_folder_on_s3_is_evaluated_alone_on_as_many_inputs_as_the_run_says(
+    settings: Settings, models: FakeModels, data: Path
+) -> None:
+    store = ObjectStore(settings)
+    for path in (data / "lama").rglob("*.jsonl"):
+        store.put_if_absent(f"evaluation/{path.relative_to(data)}", path)
+    run = start(settings, store.uri("evaluation/"), finetuned=False, evaluation_inputs=2)
+    assert evaluate_stage(settings, RUN, "lama:trex") == 1
+    assert evaluate_stage(settings, RUN, "lama:trex") == 0
+    [score] = scores(run)
+    assert (score.suite, score.subset, score.inputs) == ("lama", "trex", 2)
+    local = load_suites(DataFolder(settings, str(data)), ["lama:trex"], 2, Outcome())
+    assert [score.data_sha256] == [loaded.sha256 for loaded in local["lama"]]
+    with pytest.raises(EvaluationDataError, match=r"s3://.*found nothing.*It can be had from"):
+        evaluate_stage(settings, RUN, "qa")
