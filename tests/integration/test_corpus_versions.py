@@ -1,6 +1,5 @@
 """Versions of a corpus: what an ingestion of the changed files alone makes is what reading all files anew would find."""
 
-import datetime
 import gzip
 import json
 import random
@@ -10,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import strategies as st
@@ -274,15 +271,6 @@ def test_of_a_changed_file_only_the_lines_that_changed_are_parsed(
     report = ingest_corpus(settings, str(folder))
     assert parsed == [b'{"text": "other"}', b"{broken", b'{"text": "six"}']  # what is refused has no hash
     assert (report.added, report.removed, report.kept, report.duplicates, report.rejected) == (2, 1, 3, 1, 1)
-
-
-def test_a_changed_parquet_file_makes_a_version(folder: Path, settings: Settings, engine: Engine) -> None:
-    for texts in (["one", "two", "two"], ["two", "three", None]):
-        pq.write_table(pa.table({"text": texts, "date": [datetime.date(2014, 5, 6)] * 3}), folder / "a.parquet")
-        report = ingest_corpus(settings, str(folder))
-    assert _numbers(report) == {"version": 2, "added": 1, "removed": 1, "corrected": 0, "changed": 0, "kept": 1}
-    assert report.rejected_by_reason == {"text_not_a_string": 1}
-    assert run_sql(engine, "select distinct document_date from documents") == [(datetime.date(2014, 5, 6),)]
 
 
 # Shrinking
