@@ -202,12 +202,6 @@ def forget(settings: Settings) -> None:
     )
 
 
-def micro_batches(settings: Settings, *stages: str) -> list[int]:
-    """How many documents each micro-batch of these stages had, ascending."""
-    found = rows_of(settings, "micro_batches", "stage, documents, tool, batch_id")
-    return sorted(documents for stage, documents, *_ in found if stage in stages)
-
-
 def counts_of(settings: Settings, stage: str, document_text: str) -> dict[str, int]:
     of_document = (
         "select counts from stage_ledger join documents using (document_id) where stage = :stage and text = :text"
@@ -295,7 +289,8 @@ def test_one_result_row_serves_all_documents_that_ask_the_same(
     annotate(settings, "r")
     results = rows_of(settings, "call_results", "input, tool, results::text, reason")
     assert [row[0] for row in results] == ["2 + 3", "7 / 0"]
-    assert micro_batches(settings, "execute") == [1, 4, 4, 4]
+    batches = run_sql(settings, "select documents from micro_batches where stage = 'execute' order by batch_id")
+    assert batches == [(4,), (4,), (4,), (1,)]
 
 
 TWICE = "In 1990 it sold 2 pens. In 1991 it sold 4 pens."

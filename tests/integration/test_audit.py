@@ -272,19 +272,13 @@ ONE_LOSS = A_CALL.format("call_losses", "reason is null")
 A_DOCUMENT = "document_id = (select document_id from candidate_calls order by document_id limit 1)"
 OF_CALCULATOR = "{0} = (select {1} from run_tools where tool = 'Calculator')"
 OF_STAGE = A_DOCUMENT + " and stage = '{0}' and " + OF_CALCULATOR.format("recipe_id", "{1}")
-SAMPLED, SCORED = OF_STAGE.format("sample", "sampling_recipe_id"), OF_STAGE.format("score", "scoring_recipe_id")
+SAMPLED = OF_STAGE.format("sample", "sampling_recipe_id")
 FILTERED_OUT = "document_id = (select document_id from documents where text = 'No number at all.')"
 A_BOX = "document_id = (select document_id from documents where text like 'Box {} %')"
 A_COUNT = "(placebos, calls) = (select placebos, calls from placebo_counts where tool = 'Calculator' and threshold = 1 limit 1)"
 BY_CALCULATOR = [
     OF_CALCULATOR.format(name, name)
-    for name in (
-        "filter_recipe_id",
-        "sampling_recipe_id",
-        "execution_recipe_id",
-        "scoring_recipe_id",
-        "placebo_recipe_id",
-    )
+    for name in (f"{stage}_recipe_id" for stage in ("filter", "sampling", "execution", "scoring", "placebo"))
 ]
 FILTERED_BY, SAMPLED_BY, _, SCORED_BY, _ = BY_CALCULATOR
 

@@ -1,13 +1,13 @@
 """A release as JSON Lines of chat messages: on disk and on S3, and what a chat template loses of them."""
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.tiny_models import save_tiny_llama
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
@@ -108,15 +108,15 @@ def test_the_command_writes_and_refuses_a_format_that_is_not_known(release: Path
     assert isinstance(CliRunner().invoke(app, [*command, "alpaca"]).exception, UsageError)
 
 
-def model_with(folder: Path, template: str | None) -> Path:
-    """A folder with a tiny model whose tokenizer has that chat template."""
+def with_template(model: Path, folder: Path, template: str | None) -> Path:
+    """A copy of the model whose tokenizer has that chat template."""
     from transformers import AutoTokenizer
 
-    model = save_tiny_llama(folder)
+    shutil.copytree(model, folder)
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = template
-    tokenizer.save_pretrained(model)
-    return model
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,14 @@ def model_with(folder: Path, template: str | None) -> Path:
     ],
 )
 def test_a_template_that_loses_tools_calls_or_results_is_warned_of(
-    release: Path, tmp_path: Path, template: str | None, expected: str | None, caplog: pytest.LogCaptureFixture
+    release: Path,
+    tiny_model_dir: Path,
+    tmp_path: Path,
+    template: str | None,
+    expected: str | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = model_with(tmp_path / "model", template)
+    model = with_template(tiny_model_dir, tmp_path / "model", template)
     export = export_chat(load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0, model=str(model))
     assert export.written
     assert len(export.warnings) == (0 if expected is None else 1)
@@ -143,10 +148,10 @@ def test_a_template_that_loses_tools_calls_or_results_is_warned_of(
 
 
 def test_the_model_of_the_settings_is_asked_if_none_is_named_and_must_not_be_there(
-    release: Path, tmp_path: Path
+    release: Path, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
-    missing, plain = tmp_path / "no model", model_with(tmp_path / "plain", None)
-    tools = model_with(tmp_path / "tools", TEMPLATE)
+    missing, plain = tmp_path / "no model", with_template(tiny_model_dir, tmp_path / "plain", None)
+    tools = with_template(tiny_model_dir, tmp_path / "tools", TEMPLATE)
     for default, named, warnings in ((plain, "", 1), (plain, str(tools), 0), (missing, "", 0)):
         settings = load_settings().model_copy(update={"default_model": str(default)})
         export = export_chat(settings, str(release), str(tmp_path / "chat.jsonl"), seed=0, model=named)
