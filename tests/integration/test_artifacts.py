@@ -19,7 +19,7 @@ from toolformer_ops.errors import (
     InfrastructureError,
     ObjectNotFoundError,
 )
-from toolformer_ops.storage import artifacts, database, file_hashes, publication, queries
+from toolformer_ops.storage import artifacts, file_hashes, publication
 from toolformer_ops.storage.publication import ObjectStore
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "sub/tokenizer.json": b"[]", "empty": b""}
@@ -118,41 +118,27 @@ def test_another_content_kind_or_bucket_is_refused_by_name(cached: Settings, tmp
 
 def test_manifest_that_is_not_the_registered_one_is_refused(settings: Settings, tmp_path: Path) -> None:
     published = publish(settings, tmp_path)
-    assert artifacts.newest(settings, "model") == published.address
-    assert artifacts.newest(settings, "index") is None
     other = publish(settings, tmp_path, "other")
     assert artifacts.newest(settings, "model") == other.address
     publish(settings, tmp_path)
     assert artifacts.newest(settings, "model") == published.address
+    assert artifacts.newest(settings, "index") is None
     store = ObjectStore(settings)
-    manifest = store.get(other.manifest.key)
-    store.put(published.manifest.key, manifest, "application/json")
-    with pytest.raises(
-        CorruptObjectError, match=f"expected the manifest that Postgres registered .{published.manifest.sha256}"
-    ):
+    store.put(published.manifest.key, store.get(other.manifest.key), "application/json")
+    with pytest.raises(CorruptObjectError, match=f"manifest that Postgres registered .{published.manifest.sha256}"):
         artifacts.find(settings, f"{published.address}/", "model")
-    with database.transaction(database.connect(settings)) as connection:
-        rows = database.fetch_all(connection, queries.artifacts.manifest, uri=other.address)
-    assert [row.manifest_sha256 for row in rows] == [other.manifest.sha256]
 
 
 def test_object_with_another_content_is_refused_by_name_and_nothing_of_it_is_kept(
     cached: Settings, tmp_path: Path
 ) -> None:
     published = publish(cached, tmp_path)
-    store = ObjectStore(cached)
+    store, whole = ObjectStore(cached), FILES["model.safetensors"]
     [key] = [key for key in store.list("models/") if key.endswith("model.safetensors")]
-    store.put(key, FILES["model.safetensors"][:-1] + b"!", "application/octet-stream")
-    with pytest.raises(
-        CorruptObjectError, match=r"model\.safetensors: expected content .*, found .* Nothing of it is kept"
-    ):
-        artifacts.fetch(cached, published)
-    for content in (
-        FILES["model.safetensors"][:1500],
-        FILES["model.safetensors"][: 3 * PART],
-    ):  # cut, in and between parts
+    # Another byte; cut, in and between parts.
+    for content in (whole[:-1] + b"!", whole[:1500], whole[: 3 * PART]):
         store.put(key, content, "application/octet-stream")
-        with pytest.raises(CorruptObjectError, match=r"model\.safetensors: expected (at least|a longer)"):
+        with pytest.raises(CorruptObjectError, match=r"model\.safetensors: expected "):
             artifacts.fetch(cached, published)
     assert (left(cached), left(cached, "partial")) == ([], [])
     store.put(published.manifest.key, b'{"format": 1}', "application/json")
@@ -160,22 +146,16 @@ def test_object_with_another_content_is_refused_by_name_and_nothing_of_it_is_kep
         artifacts.find(cached, published.address, "model")
 
 
-@pytest.mark.parametrize("damage", ["cut", "missing", "changed"])
-def test_damaged_entry_is_never_used(cached: Settings, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("content", [None, FILES["model.safetensors"][:10], FILES["model.safetensors"][::-1]])
+def test_damaged_entry_is_never_used(cached: Settings, tmp_path: Path, content: bytes | None) -> None:
     published = publish(cached, tmp_path)
-
-    def fetch_and_end() -> None:
-        artifacts.fetch(cached, published)
-
-    done(in_a_process(fetch_and_end))
+    done(in_a_process(artifacts.fetch, cached, published))
     [weights] = (cached.cache_folder / "entries").glob("*/model.safetensors")
-    content = FILES["model.safetensors"]
-    if damage == "missing":
+    if content is None:
         weights.unlink()
     else:
-        weights.write_bytes(content[:10] if damage == "cut" else content[::-1])
-    folder = artifacts.fetch(cached, published)
-    assert contents(folder) == FILES
+        weights.write_bytes(content)
+    assert contents(artifacts.fetch(cached, published)) == FILES
     assert downloads(cached) == ["tiny", "tiny"]
 
 
@@ -269,10 +249,7 @@ def test_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(cached:
     user = in_a_process(use, first)
     assert ready.wait(60)
     artifacts.fetch(small, third)
-    with pytest.raises(
-        InfrastructureError,
-        match=r"models/second: expected 0\.\d+ GiB of room in .*, found 0\.\d+ GiB of the 0\.\d+ GiB of TOOLFORMER_CACHE",
-    ):
+    with pytest.raises(InfrastructureError, match=r"models/second: expected 0\.\d+ GiB of room"):
         artifacts.fetch(small, second)
     assert left(small) == ["first", "third"]
     stop.set()
@@ -280,12 +257,12 @@ def test_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(cached:
     artifacts.fetch(small, second)
     assert left(small) == ["second", "third"]
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(ConfigurationError, match=r"cache at .*/file/cache, found .* TOOLFORMER_CACHE_DIR"):
-        artifacts.fetch(small.model_copy(update={"cache_dir": tmp_path / "file" / "cache"}), third)
-    with pytest.raises(InfrastructureError, match="models/third"):
-        artifacts.fetch(
-            small.model_copy(update={"cache_gib": 100 / artifacts.GIB, "cache_dir": tmp_path / "tiny"}), third
-        )
+    for changes, error in (
+        ({"cache_dir": tmp_path / "file" / "cache"}, ConfigurationError),
+        ({"cache_dir": tmp_path / "tiny", "cache_gib": 100 / artifacts.GIB}, InfrastructureError),
+    ):
+        with pytest.raises(error):
+            artifacts.fetch(small.model_copy(update=changes), third)
 
 
 def test_room_of_a_broken_download_is_given_back(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_language_model import FakeLanguageModel, with_terms
+from tests.fake_language_model import FakeLanguageModel, UseModel, with_terms
 from tests.run_sql import run_sql
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
 from toolformer_ops.audit.checking import check_release, check_tool
@@ -44,11 +44,8 @@ class Model(FakeLanguageModel):
 
 
 @pytest.fixture(autouse=True)
-def _model(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = ("Calculator(2020 - 1987)", "Calculator(2 + 4)", "Calendar()")
-    model = Model(script=script)
-    monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: model.identity)
-    monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
+def _model(use_model: UseModel) -> None:
+    use_model(Model(("Calculator(2020 - 1987)", "Calculator(2 + 4)", "Calendar()")))
 
 
 def choices(corpus: str, tool: str, **changes: Any) -> RunChoices:

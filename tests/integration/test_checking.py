@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, make_url
 from sqlalchemy import text as sql_text
-from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import DBAPIError
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
@@ -83,7 +82,9 @@ def _stored(run: AnnotatedRun, subject: str) -> dict[str, str]:
     return {row.check_name: row.message for row in rows}
 
 
-def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settings, run: AnnotatedRun) -> None:
+def test_right_data_and_their_release_pass_every_check_and_the_results_are_stored(
+    settings: Settings, run: AnnotatedRun
+) -> None:
     results = check_tool(settings, run.run_id, TOOL)
     assert all(result.success for result in results)
     by_name = {result.claim.name: result for result in results}
@@ -96,8 +97,11 @@ def test_right_data_pass_every_check_and_the_results_are_stored(settings: Settin
     assert "altair.vegalite" not in sys.modules  # Great Expectations is imported without its charts
     # A check that is repeated, since its answer was lost, finds what the first one did.
     again = check_tool(settings, run.run_id, TOOL)
-    assert [(result.claim.name, result.message) for result in again] == [
-        (result.claim.name, result.message) for result in results
+    assert [result.message for result in again] == [result.message for result in results]
+    release(settings, run.run_id)
+    of_files = check_release(settings, run.run_id)
+    assert [(result.claim.name, result.success) for result in of_files] == [
+        (claim.name, True) for claim in claims_of("files")
     ]
 
 
@@ -121,7 +125,7 @@ BROKEN: tuple[dict[str, tuple[str, ...]], ...] = (
         "every_pruned_position_is_stored": (
             "update stage_ledger set counts = counts || '{\"positions_pruned_below\": 1}' where stage = 'sample'",
         ),
-        "positions_lie_inside_the_text": ("update candidate_calls set position_char = 45 where call_input = '1 + 1'",),
+        "ledger_equals_rows": ("delete from call_results where input = '2 * 21'",),  # a call that was never answered
         "calls_removed_give_the_text_back": (  # an input that ends its call early
             "update candidate_calls set call_input = '2] * 21' where call_input = '2 * 21'",
         ),
@@ -137,7 +141,6 @@ BROKEN: tuple[dict[str, tuple[str, ...]], ...] = (
         ),
     },
     {
-        "ledger_equals_rows": ("delete from call_results where input = '2 * 21'",),  # a call that was never answered
         "calls_removed_give_the_text_back": (
             "update candidate_calls set position_char = 100 where call_input = '2 * 21'",
         ),
@@ -165,62 +168,75 @@ def test_a_text_that_only_looks_as_if_it_held_a_call_passes(settings: Settings, 
     assert results["calls_removed_give_the_text_back"].observed["rows"] == 2
 
 
-CONSTRAINTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "call_ids_are_unique": (
-        "candidate_calls_{sample}_document_id_call_id_idx", ("insert into candidate_calls select * from candidate_calls",)
+CONSTRAINTS = (
+    ("candidate_calls_{sample}_document_id_call_id_idx", "insert into candidate_calls select * from candidate_calls"),
+    ("call_id", "update candidate_calls set call_id = null"),
+    ("candidate_calls_position_probability_check", "update candidate_calls set position_probability = 1.01"),
+    ("candidate_calls_position_probability_check", "update candidate_calls set position_probability = 'NaN'"),
+    ("position_probability", "update candidate_calls set position_probability = null"),
+    *(
+        ("a_scored_call_has_a_result_and_three_finite_losses", f"update call_losses set {loss} where reason is null")
+        for loss in ("loss_without_call = 'NaN'", "loss_without_result = null", "loss_with_result = 'Infinity'")
     ),
-    "call ids are there": ("call_id", ("update candidate_calls set call_id = null",)),
-    "probabilities_are_probabilities": (
-        "candidate_calls_position_probability_check",
-        tuple(f"update candidate_calls set position_probability = {value}" for value in ("1.01", "-0.01", "'NaN'", "'Infinity'")),
+    *(
+        (f"call_losses_{column}_check", f"update call_losses set {column} = -0.5")
+        for column in ("loss_without_call", "loss_without_result", "loss_with_result", "loss_without_call_full_context")
     ),
-    "probabilities are there": ("position_probability", ("update candidate_calls set position_probability = null",)),
-    "losses_are_finite": (
-        "a_scored_call_has_a_result_and_three_finite_losses",
-        tuple(
-            f"update call_losses set {column} = {value} where reason is null"
-            for column in ("loss_without_call", "loss_without_result", "loss_with_result")
-            for value in ("'NaN'", "'Infinity'", "null")
-        ),
-    ),
-    "no loss without a call is negative": (
-        "call_losses_loss_without_call_check", ("update call_losses set loss_without_call = -0.5",)
-    ),
-    "no loss without a result is negative": (
-        "call_losses_loss_without_result_check", ("update call_losses set loss_without_result = -0.5",)
-    ),
-    "no loss with a result is negative": (
-        "call_losses_loss_with_result_check", ("update call_losses set loss_with_result = -0.5",)
-    ),
-    "losses of the whole text are finite": (
-        "call_losses_loss_without_call_full_context_check",
-        tuple(f"update call_losses set loss_without_call_full_context = {value}" for value in ("-0.5", "'NaN'", "'Infinity'")),
-    ),
-    "reduction_equals_its_definition": (
-        "loss_reduction", ("update call_losses set loss_reduction = loss_without_call - loss_with_result + 0.001",)
-    ),
-    "bounds equal their definition": ("reduction_bound", ("update call_losses set reduction_bound = 9",)),
-    "reductions of placebos are their bounds": ("reduction", ("update placebo_losses set reduction = 9",)),
-}  # fmt: skip
-"""Claims about stored rows that nobody asks again, with what makes them true: a constraint, an index, or a column that is generated
-or never null; and statements that it refuses."""
+    ("loss_reduction", "update call_losses set loss_reduction = loss_without_call - loss_with_result + 0.001"),
+    ("reduction_bound", "update call_losses set reduction_bound = 9"),
+    ("reduction", "update placebo_losses set reduction = 9"),
+)
+"""What makes claims true that no check asks of stored rows, a constraint, an index or a column that is generated or never null; and
+a statement that it refuses."""
 
 
-@pytest.mark.parametrize("claim", CONSTRAINTS)
-def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: AnnotatedRun, claim: str) -> None:
-    name, statements = CONSTRAINTS[claim]
-    name = name.format(sample=recipe_id("sample", TOOL))
-    known = run.rows(
-        "select conname from pg_constraint where convalidated and contype = 'c' union "
-        "select cast(cast(indexrelid as regclass) as text) from pg_index where indisunique and indisvalid union "
-        "select attname from pg_attribute where attnotnull or attgenerated = 's'"
-    )
-    assert (name,) in known
-    for statement in statements:
+def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: AnnotatedRun) -> None:
+    for name, statement in CONSTRAINTS:
         with pytest.raises(DBAPIError) as refused, run.engine.begin() as connection:
             connection.execute(sql_text(statement))
         said: Any = refused.value.orig
-        assert name in (said.diag.constraint_name, said.diag.column_name) or f'column "{name}"' in str(said), statement
+        expected = name.format(sample=recipe_id("sample", TOOL))
+        assert expected in (said.diag.constraint_name, said.diag.column_name) or f'"{expected}"' in str(said), statement
+
+
+def test_a_run_a_tool_or_a_release_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
+    with pytest.raises(UsageError, match="nobody"):
+        check_tool(settings, "nobody", TOOL)
+    with pytest.raises(ToolError, match="not with 'QA'"):
+        check_tool(settings, run.run_id, "QA")
+    with pytest.raises(UsageError, match="expected a release, found none"):
+        check_release(settings, run.run_id)
+    release_id = release(settings, run.run_id)
+    ObjectStore(settings).delete(f"{release_prefix(release_id)}/manifest.json")
+    with pytest.raises(ObjectStoreError, match=r"found no manifest\.json"):
+        check_release(settings, run.run_id)
+
+
+def test_a_tool_without_a_released_call_is_a_warning_and_the_page_of_checks_shows_no_data_and_no_login(
+    settings: Settings,
+) -> None:
+    hostile = "QA<script>alert(1)</script>"
+    run = AnnotatedRun(settings, {TOOL: 0.5, hostile: 1.0})
+    run.add_call(TOOL, run.add_text(TEXT), " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete(TOOL)
+    release(settings, run.run_id)
+    check_release(settings, run.run_id, with_page=True)
+    assert list(_stored(run, "release")) == ["every_tool_is_present"]
+    store = ObjectStore(settings)
+    page = store.get(page_key(run.run_id, "release")).decode("utf-8")
+    assert "every_tool_is_present: " in page
+    assert "alert(1)" not in page  # it counts rows, and shows none
+    password = make_url(settings.database_dsn.get_secret_value()).password
+    assert password
+    assert password not in page
+    # Of checks that fail, too; without S3 the checks are the same.
+    nowhere = settings.model_copy(update={"s3_bucket": "nowhere"})
+    for where in (nowhere, settings):
+        with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
+            check_tool(where, run.run_id, TOOL, with_page=True)
+    with pytest.raises(BucketNotFoundError):  # nor was one made by the page
+        ObjectStore(nowhere).require_bucket()
+    assert "ledger_equals_rows" in store.get(page_key(run.run_id, TOOL)).decode("utf-8")
 
 
 def test_yield_is_held_to_the_bounds_of_the_run(settings: Settings, run: AnnotatedRun) -> None:
@@ -229,6 +245,7 @@ def test_yield_is_held_to_the_bounds_of_the_run(settings: Settings, run: Annotat
     assert set(_failing(settings, run)) == {"enough_texts_are_kept", "kept_share_is_plausible"}
     run.change(bounds, bounds='{"min_kept_texts": 2, "max_kept_share": 0.67}')
     check_tool(settings, run.run_id, TOOL)
+    assert _stored(run, TOOL) == {}  # mended
 
 
 def test_keeping_nothing_is_a_warning_and_does_not_stop(settings: Settings) -> None:
@@ -241,67 +258,7 @@ def test_keeping_nothing_is_a_warning_and_does_not_stop(settings: Settings) -> N
     assert list(_stored(run, TOOL)) == ["some_call_is_kept"]
 
 
-def test_mended_data_replace_the_stored_failure(settings: Settings, run: AnnotatedRun) -> None:
-    run.change("update stage_ledger set rows_written = rows_written + 1 where stage = 'sample'")
-    assert "ledger_equals_rows" in _failing(settings, run)
-    run.change("update stage_ledger set rows_written = rows_written - 1 where stage = 'sample'")
-    check_tool(settings, run.run_id, TOOL)
-    assert _stored(run, TOOL) == {}
-
-
-def test_run_or_tool_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
-    with pytest.raises(UsageError, match="nobody"):
-        check_tool(settings, "nobody", TOOL)
-    with pytest.raises(ToolError, match="not with 'QA'"):
-        check_tool(settings, run.run_id, "QA")
-
-
 # The release
-
-
-def test_right_release_passes(settings: Settings, run: AnnotatedRun) -> None:
-    release(settings, run.run_id)
-    results = check_release(settings, run.run_id)
-    assert [(result.claim.name, result.success) for result in results] == [
-        (claim.name, True) for claim in claims_of("files")
-    ]
-
-
-def test_tool_without_a_released_call_is_a_warning(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {TOOL: 0.5, "QA": 1.0})
-    document = run.add_text(TEXT)
-    run.add_call(TOOL, document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete(TOOL)
-    release(settings, run.run_id)
-    check_release(settings, run.run_id)
-    assert _stored(run, "release") == {
-        "every_tool_is_present": "expected a call of every tool of the run, found otherwise in 1 of 2 rows: "
-        "tool QA (released_calls 0)"
-    }
-
-
-def test_what_was_found_is_a_page_on_s3_without_data_and_logins(settings: Settings) -> None:
-    hostile = "QA<script>alert(1)</script>"
-    run = AnnotatedRun(settings, {TOOL: 0.5, hostile: 1.0})
-    run.add_call(TOOL, run.add_text(TEXT), " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete(TOOL)
-    release(settings, run.run_id)
-    check_release(settings, run.run_id, with_page=True)
-    key = page_key(run.run_id, "release")
-    store = ObjectStore(settings)
-    page = store.get(key).decode("utf-8")
-    assert "every_tool_is_present: a call of every tool of the run; found otherwise" in page
-    assert "alert(1)" not in page  # it counts rows, and shows none
-    password = make_url(settings.database_dsn.get_secret_value()).password
-    assert password
-    assert password not in page
-    # Of checks that fail, too; without S3 the checks are the same.
-    for where in (settings.model_copy(update={"s3_bucket": "nowhere"}), settings):
-        with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
-            check_tool(where, run.run_id, TOOL, with_page=True)
-    with pytest.raises(BucketNotFoundError):  # nor was one made by the page
-        ObjectStore(settings.model_copy(update={"s3_bucket": "nowhere"})).require_bucket()
-    assert "ledger_equals_rows" in store.get(page_key(run.run_id, TOOL)).decode("utf-8")
 
 
 def _both_texts_damaged(texts: list[ReleasedText]) -> list[ReleasedText]:
@@ -351,16 +308,6 @@ def test_release_check_fails_on_a_damaged_release(
     expected = expected | {"release_is_what_is_registered"}
     assert _stored(run, "release").keys() - {"every_tool_is_present"} == expected
     assert all(name in str(failed.value) for name in expected)
-
-
-def test_release_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
-    with pytest.raises(UsageError, match="expected a release, found none"):
-        check_release(settings, run.run_id)
-    release_id = release(settings, run.run_id)
-    store = ObjectStore(settings)
-    store.delete(f"{release_prefix(release_id)}/manifest.json")
-    with pytest.raises(ObjectStoreError, match=r"found no manifest\.json"):
-        check_release(settings, run.run_id)
 
 
 # A check
@@ -429,52 +376,22 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
 """The columns of the rows that a check reads, rows that hold, and rows that break the claim."""
 
 
-@pytest.mark.parametrize("name", HOLDS_AND_BREAKS)
-def test_a_check_returns_exactly_the_rows_that_break_its_claim(postgres_dsn: str, name: str) -> None:
-    columns, holding, breaking = HOLDS_AND_BREAKS[name]
+def test_a_check_returns_exactly_the_rows_that_break_its_claim(postgres_dsn: str) -> None:
+    assert {claim.name for scope in ("tool", "files") for claim in claims_of(scope)} == set(HOLDS_AND_BREAKS)
     engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
-    rows = ", ".join(f"({row})" for row in [*holding, *breaking])
-    batch = f"(select * from (values {rows}) as rows_to_check ({columns})) as subselect"
     with engine.connect() as connection:
         connection.execute(sql_text("create temporary table checked_tools as select 'QA' as tool"))
-        found = connection.execute(sql_text(CLAIMS[name].statement.replace("{batch}", batch))).all()
-    keys = [row.split(",")[0].strip("'") for row in breaking]
-    assert sorted(str(row[0]) for row in found) == sorted(key.replace("null", "None") for key in keys)
+        for name, (columns, holding, breaking) in HOLDS_AND_BREAKS.items():
+            rows = ", ".join(f"({row})" for row in [*holding, *breaking])
+            batch = f"(select * from (values {rows}) as rows_to_check ({columns})) as subselect"
+            found = connection.execute(sql_text(CLAIMS[name].statement.replace("{batch}", batch))).all()
+            keys = [row.split(",")[0].strip("'").replace("null", "None") for row in breaking]
+            assert sorted(str(row[0]) for row in found) == sorted(keys), name
 
 
-def test_every_check_has_a_test_and_four_of_them_only_warn() -> None:
-    assert {claim.name for scope in ("tool", "files") for claim in claims_of(scope)} == set(HOLDS_AND_BREAKS)
-    assert {claim.name for claim in all_claims() if claim.severity == "warn"} == {
-        "some_call_is_kept",
-        "most_samples_have_an_end",
-        "every_tool_is_present",
-        "false_discovery_rate_is_low",
-    }
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        "-- perhaps: every call id once\n-- tool: checked_calls\n-- remedy: none",
-        "-- fail: every call id once\n-- remedy: none",
-        "-- fail: every call id once\n-- nobody: checked_calls\n-- remedy: none",
-        "-- fail: every call id once\n-- tool: checked_calls",
-    ],
-)
-def test_a_claim_without_a_severity_a_scope_or_a_remedy_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
+def test_a_result_counts_the_rows_names_the_first_five_and_a_check_that_cannot_be_run_is_no_pass(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "audits").mkdir()
-    (tmp_path / "audits" / "odd.sql").write_text(f"-- name: odd\n{head}\nselect 1\n")
-    monkeypatch.setattr(database, "SQL_DIR", tmp_path)
-    all_claims.cache_clear()
-    with pytest.raises(DatabaseError, match=r"odd\.sql: expected lines '-- fail: CLAIM' \(or warn\)"):
-        all_claims()
-
-
-@pytest.fixture
-def probabilities(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], CheckResult]:
-    """The result of the check of probabilities on rows with these columns."""
     claim = CLAIMS["probabilities_are_probabilities"]
     monkeypatch.setattr("toolformer_ops.audit.checking.claims_of", lambda _: (claim,))
 
@@ -486,53 +403,18 @@ def probabilities(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Callabl
         [result] = run_checks(database.connect_dsn(postgres_dsn, database.DSN_SETTING), write_rows, "files")
         return result
 
-    return result_of
-
-
-def test_message_counts_the_rows_and_names_the_first_few(probabilities: Callable[[str], CheckResult]) -> None:
-    rows = (
+    result = result_of(
         "select 'r' || n as call_id, cast(case when n < 10 then 0.5 else 2.5 end as double precision) as position_probability "
         "from generate_series(0, 19) n"
     )
-    result = probabilities(rows)
-    assert not result.success
-    assert result.message == (
-        "expected position probabilities in [0, 1], found otherwise in 10 of 20 rows: "
-        + "; ".join(f"call_id r{n} (position_probability 2.5)" for n in range(10, 15))
-    )
-    assert result.observed["rows"] == 20
-    assert result.observed["unexpected"] == 10
-    assert len(result.observed["examples"]) == 5
-    assert result.observed["examples"][0] == {"call_id": "r10", "position_probability": 2.5}
-
-
-def test_no_rows_fulfil_every_check(probabilities: Callable[[str], CheckResult]) -> None:
-    result = probabilities("select '' as call_id, 0.5 as position_probability where false")
-    assert result.success
-    assert result.observed == {"rows": 0, "unexpected": 0, "examples": []}
-
-
-def test_check_that_cannot_be_run_is_an_error_and_not_a_pass(probabilities: Callable[[str], CheckResult]) -> None:
+    named = "; ".join(f"call_id r{n} (position_probability 2.5)" for n in range(10, 15))
+    assert (result.success, result.observed["rows"], result.observed["unexpected"]) == (False, 20, 10)
+    assert result.message.endswith(f"found otherwise in 10 of 20 rows: {named}")
+    assert result.observed["examples"] == [{"call_id": f"r{n}", "position_probability": 2.5} for n in range(10, 15)]
+    nothing = result_of("select '' as call_id, 0.5 as position_probability where false")
+    assert (nothing.success, nothing.observed) == (True, {"rows": 0, "unexpected": 0, "examples": []})
     with pytest.raises(DatabaseError, match=r"check probabilities_are_probabilities: .*position_probability"):
-        probabilities("select 'r1' as call_id")
-
-
-def test_only_the_first_offending_rows_leave_postgres(
-    probabilities: Callable[[str], CheckResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched: list[int] = []
-
-    def counted(cursor: Any, size: int = 1) -> Any:
-        rows = fetchmany(cursor, size)
-        fetched.append(cursor.rowcount)
-        return rows
-
-    fetchmany = CursorResult.fetchmany
-    monkeypatch.setattr(CursorResult, "fetchmany", counted)
-    rows = "select 'r' || n as call_id, 2.5 as position_probability from generate_series(1, 400000) n"
-    result = probabilities(rows)
-    assert result.observed["unexpected"] == 400_000
-    assert fetched == [5]
+        result_of("select 'r1' as call_id")
 
 
 def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
@@ -550,3 +432,12 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
     monkeypatch.setattr("toolformer_ops.audit.checking._backend_of", lambda _connection: next(sessions))
     with pytest.raises(DatabaseUnreachableError, match="Postgres broke"):
         check_tool(settings, run.run_id, TOOL)
+
+
+def test_a_claim_without_a_severity_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "audits").mkdir()
+    (tmp_path / "audits" / "odd.sql").write_text("-- name: odd\n-- perhaps: one\n-- tool: checked\nselect 1\n")
+    monkeypatch.setattr(database, "SQL_DIR", tmp_path)
+    all_claims.cache_clear()
+    with pytest.raises(DatabaseError, match=r"odd\.sql: expected lines '-- fail: CLAIM'"):
+        all_claims()

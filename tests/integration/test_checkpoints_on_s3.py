@@ -13,7 +13,6 @@ from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, writ
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
 from toolformer_ops.finetuning.release_training import train_on_release
-from toolformer_ops.finetuning.training_log import read_lines
 from toolformer_ops.storage.publication import MANIFEST, ObjectStore
 
 
@@ -27,9 +26,8 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
     s3_settings: Settings, tiny_gpt2_dir: Path, tmp_path: Path
 ) -> None:
     recipe, release = recipe_of(**killed_training.CHOICES), write_release(tmp_path / "release")
-    undisturbed = train_on_release(
-        s3_settings, recipe, str(tiny_gpt2_dir), release, DEV_TEXTS, tmp_path / "undisturbed"
-    )
+    of_model = (recipe, str(tiny_gpt2_dir), release, DEV_TEXTS)
+    undisturbed = train_on_release(s3_settings, *of_model, tmp_path / "undisturbed")
     store = ObjectStore(s3_settings)
     assert list(store.list("checkpoints/")) == []  # on one machine they stay in the state folder
 
@@ -37,23 +35,15 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
     command = [sys.executable, "-m", "tests.killed_training", *places, "sending-8"]
     environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "TOOLFORMER_CHECKPOINTS_ON_S3": "true"}
     subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
-    assert (tmp_path / "killed" / "sending-8" / "checkpoints" / "checkpoint-8" / "whole.json").is_file()
     shutil.rmtree(tmp_path / "killed")
     # The checkpoints of the steps 4 and 6 (an evaluation) were sent before; that of step 8 has its files there and no manifest.
     assert steps_on_s3(store) == [6]
-    contents = [store.get(key) for key in store.list("checkpoints/")]
-    before, of_step_8 = sorted(content.splitlines() for content in contents if b'"learning_rate"' in content[:200])
+    logs = [content for key in store.list("checkpoints/") if b'"learning_rate"' in (content := store.get(key))[:200]]
 
     on_s3 = s3_settings.model_copy(update={"checkpoints_on_s3": True})
-    resumed = train_on_release(on_s3, recipe, str(tiny_gpt2_dir), release, DEV_TEXTS, tmp_path / "new-disk")
-    lines = (resumed.directory / "training_log.jsonl").read_bytes().splitlines()
-    assert (len(before), len(of_step_8)) == (6, 8)
-    assert lines[:6] == before  # their times are those of the first try: they were not trained again
-    ours, theirs = (
-        [line["loss"] for line in read_lines(trained.directory / "training_log.jsonl")]
-        for trained in (resumed, undisturbed)
-    )
-    assert ours == pytest.approx(theirs, abs=1e-5)
+    resumed = train_on_release(on_s3, *of_model, tmp_path / "new-disk")
+    # The lines of the first steps have the times of the first try: they were not trained again.
+    assert (resumed.directory / "training_log.jsonl").read_bytes().startswith(min(logs, key=len))
     assert largest_difference(resumed.directory, undisturbed.directory) < 1e-5
     assert resumed.best == undisturbed.best
     assert steps_on_s3(store)[-1] > 6  # which is the last depends on how long the one before was sent

@@ -75,6 +75,9 @@ def test_texts_that_hold_a_question_are_left_out_counted_and_named(deployment: S
     assert [tuple(row) for row in outcomes] == [("holds_evaluation_data", 2), ("released", 1)]
     assert all(result.success for result in check_release(deployment, run.run_id))
     assert release(deployment, run.run_id) == release_id
+    only = annotated(deployment, "leave_out", "run-2", HOLDS)
+    with pytest.raises(NoKeptCallError, match="1 texts are left out for the evaluation data in them"):
+        release(deployment, only.run_id)
 
 
 def test_a_report_names_the_same_texts_and_leaves_them_in(deployment: Settings, tmp_path: Path) -> None:
@@ -101,22 +104,6 @@ def test_what_a_release_was_compared_with_is_in_its_id_and_off_is_what_it_was(de
     assert release(deployment, "off") == ids["off"]
 
 
-def test_a_run_in_which_nothing_changed_has_the_overlaps_of_the_run_before(deployment: Settings) -> None:
-    run = annotated(deployment, "leave_out")
-    first = release(deployment, run.run_id)
-    run.change("update annotation_runs set state = 'success', finished_at = now(), numbers_stored_at = now()")
-    run.change(
-        "insert into annotation_runs select (jsonb_populate_record(r, jsonb_build_object("
-        "'run_id', 'run-2', 'state', 'running', 'started_at', now(), 'finished_at', null, 'numbers_stored_at', null))).* "
-        "from annotation_runs r where run_id = 'run-1'"
-    )
-    run.change(
-        "insert into run_tools select (jsonb_populate_record(r, jsonb_build_object('run_id', 'run-2'))).* from run_tools r"
-    )
-    assert release(deployment, "run-2") == first
-    assert [row[0] for row in run.rows("select run_id from run_overlaps order by 1")] == ["run-1"] * 2 + ["run-2"] * 2
-
-
 def test_a_repair_with_other_evaluation_data_names_them_and_not_the_rows(
     deployment: Settings, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,13 +116,9 @@ def test_a_repair_with_other_evaluation_data_names_them_and_not_the_rows(
     first = file.read_text()
     file.write_text(json.dumps({"question": "How many?", "answer": "#### 1"}))
     assert audit(deployment, "release", release_id, repairs=True).wrong == 1
-    assert f"expected the evaluation data with which the release {release_id} was compared, found others" in caplog.text
+    assert f"expected the evaluation data with which the release {release_id} was compared" in caplog.text
     assert "expected rows that give" not in caplog.text
     file.write_text(first)
-    run.change("update run_tools set keep_threshold = 0.75")
-    assert audit(deployment, "release", release_id, repairs=True).wrong == 1
-    assert f"expected rows that give the release {release_id}" in caplog.text
-    run.change("update run_tools set keep_threshold = 0.5")
     assert audit(deployment, "release", release_id, repairs=True).wrong == 0
     assert card in store.list(release_prefix(release_id))
 
@@ -154,16 +137,10 @@ def test_a_check_finds_a_text_that_is_not_named_and_one_that_was_to_be_left_out(
         check_release(deployment, run.run_id)
 
 
-def test_a_run_whose_texts_are_all_left_out_says_why_it_has_no_release(deployment: Settings) -> None:
-    run = annotated(deployment, "leave_out", "run-1", HOLDS)
-    with pytest.raises(NoKeptCallError, match="1 texts are left out for the evaluation data in them"):
-        release(deployment, run.run_id)
-
-
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        (None, "expected evaluation data to compare the release with, found none. Set TOOLFORMER_EVALUATION_DATA"),
+        (None, "found none. Set TOOLFORMER_EVALUATION_DATA"),
         ("", "found nothing at"),
         ("other/notes.txt", "expected at least one data set of a suite in"),
         ("gsm8k/test.jsonl", "gsm8k: expected JSON Lines with question and answer"),

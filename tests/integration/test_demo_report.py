@@ -38,8 +38,8 @@ def connection(run: AnnotatedRun) -> Iterator[Connection]:
         yield connection
 
 
-def report_of(connection: Connection, run: AnnotatedRun, width: int = 200) -> str:
-    console = Console(file=io.StringIO(), width=width)
+def report_of(connection: Connection, run: AnnotatedRun) -> str:
+    console = Console(file=io.StringIO(), width=200)
     print_report(console, connection, run.run_id, SETTINGS, "http://airflow/run")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -54,8 +54,8 @@ def shown_calls(report: str) -> list[str]:
     return [line.strip() for line in report.splitlines() if re.match(r"\s+-?\d\.\d\d  ", line)]
 
 
-def test_the_report_shows_yields_the_best_calls_and_that_there_is_no_release(
-    connection: Connection, run: AnnotatedRun
+def test_the_report_shows_yields_the_best_calls_release_and_model_and_no_password(
+    connection: Connection, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = report_of(connection, run)
     assert "Annotated 4 of 4 pairs" in report
@@ -68,55 +68,7 @@ def test_the_report_shows_yields_the_best_calls_and_that_there_is_no_release(
     ]
     assert "Release  none" in report
     assert "Model    none" in report
-    assert "http://airflow  (user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
-
-
-def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 3.0, "Calendar": 1.0})
-    shirts, post = run.add_text(SUM), run.add_text(POST)
-    run.add_call("Calculator", shirts, " 333", "520 - 187", "333", saves=2.256)
-    run.add_call("Calculator", shirts, " 187", "520 - 333", "187", saves=1.5)
-    run.add_call("Calendar", post, " Friday", "", "Today is Friday, March 1, 2019.", saves=-0.5)
-    run.complete("Calculator", "Calendar")
-    with database.transaction(run.engine) as connection:
-        report = report_of(connection, run)
-        assert database.fetch_all(connection, queries.demo.kept_nothing, run_id=run.run_id)[0].kept_nothing
-        assert not database.fetch_all(connection, queries.demo.kept_nothing, run_id="none")[0].kept_nothing
-    assert "No call was kept. Those that come nearest to the threshold of their tool" in report
-    assert shown_calls(report) == [
-        "2.26  We had 520 shirts and sold 187, so [Calculator(520 - 187) -> 333] 333 are left.",
-        "-0.50  Today is [Calendar() -> Today is Friday, March 1, 2019.] Friday, March 1, and it rains.",
-    ]
-    assert re.search(
-        r"^  Calculator: 2\.25 keeps 1 \(now 3; what is pruned below [0-9.]+ is not counted\)$", report, re.M
-    )
-    assert "Calendar: " not in report  # no threshold keeps a call that makes the text less likely
-    assert "toolformer-ops run CORPUS --thresholds=Calculator=2.25" in report
-
-
-def test_a_run_that_found_all_done_says_so(connection: Connection, run: AnnotatedRun) -> None:
-    connection.exec_driver_sql(
-        "insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools, parameters, started_at) "
-        "select 'run-2', corpus_id, corpus_uri, corpus_version, tools, parameters, clock_timestamp() from annotation_runs"
-    )
-    connection.exec_driver_sql(
-        "insert into run_tools select 'run-2', tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, "
-        "scoring_recipe_id, tool_version, keep_threshold from run_tools"
-    )
-    run.run_id = "run-2"
-    assert "Nothing to annotate: all 4 pairs of a document and a tool were done before" in report_of(connection, run)
-
-
-def test_a_password_that_the_environment_gives_is_looked_for_there(
-    connection: Connection, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOOLFORMER_AIRFLOW_PASSWORD", "of a deployment")
-    report = report_of(connection, run)
-    assert "password: TOOLFORMER_AIRFLOW_PASSWORD in the environment)" in report
-    assert "of a deployment" not in report
-
-
-def test_release_and_model_are_named_by_their_addresses(connection: Connection, run: AnnotatedRun) -> None:
+    assert "password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
     connection.exec_driver_sql(
         "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools) "
         "values ('r1', 'run-1', 's3://b/releases/r1', 'x', 2, 3, '{MT}');"
@@ -125,11 +77,30 @@ def test_release_and_model_are_named_by_their_addresses(connection: Connection, 
         "values ('m1', 'r1', 'run-1', 's3://b/models/m1', 'x', 2.5);"
         "insert into run_models (run_id, model_id) values ('run-1', 'm1')"
     )
+    monkeypatch.setenv("TOOLFORMER_AIRFLOW_PASSWORD", "of a deployment")
     report = report_of(connection, run)
     assert "Release  s3://b/releases/r1  (2 texts, 3 calls)" in report
     assert "it lacks MT" in report
     assert "Model    s3://b/models/m1  (training loss 2.50 nats a token)" in report
-    assert 'toolformer-ops generate --model s3://b/models/m1 "The library owned 845 books' in report
+    assert "password: TOOLFORMER_AIRFLOW_PASSWORD in the environment)" in report
+    assert "of a deployment" not in report
+
+
+def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 3.0, "Calendar": 1.0})
+    shirts, post = run.add_text(SUM), run.add_text(POST)
+    run.add_call("Calculator", shirts, " 333", "520 - 187", "333", saves=2.256)
+    run.add_call("Calendar", post, " Friday", "", "Today is Friday, March 1, 2019.", saves=-0.5)
+    run.complete("Calculator", "Calendar")
+    with database.transaction(run.engine) as connection:
+        report = report_of(connection, run)
+        for run_id, kept_nothing in ((run.run_id, True), ("none", False)):
+            [found] = database.fetch_all(connection, queries.demo.kept_nothing, run_id=run_id)
+            assert found.kept_nothing is kept_nothing
+    assert [call.partition(" ")[0] for call in shown_calls(report)] == ["2.26", "-0.50"]
+    assert "Calculator: 2.25 keeps 1 (now 3;" in report
+    assert "Calendar: " not in report  # no threshold keeps a call that makes the text less likely
+    assert "toolformer-ops run CORPUS --thresholds=Calculator=2.25" in report
 
 
 @pytest.mark.usefixtures("run")
@@ -140,9 +111,7 @@ def test_the_query_at_the_end_is_answered_to_the_reader(settings: Settings) -> N
         print_next_query(console, connection, "run-1")
     reader.dispose()
     assert isinstance(console.file, io.StringIO)
-    said = console.file.getvalue()
-    assert "toolformer-ops sql - < sql/examples/04_where_do_calls_get_lost.sql" in said
-    assert "below_threshold" in said  # the Calendar call that saves 0.75 nats
+    assert "below_threshold" in console.file.getvalue()  # the Calendar call that saves 0.75 nats
 
 
 def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, run: AnnotatedRun) -> None:

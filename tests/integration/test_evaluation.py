@@ -97,29 +97,21 @@ def test_all_models_of_a_run_are_evaluated_beside_the_language_model_and_a_secon
     assert found.exit_code == 0, found.output
     # SQuAD asks one statement (blue), Google-RE two (one is Oslo), T-REx three (one is Oslo).
     by_name = {(score.variant, score.subset): score for score in scores(run)}
-    assert {name: round(score.score, 3) for name, score in by_name.items()} == {
-        ("base", "squad"): 0,
-        ("base", "google_re"): 0,
-        ("base", "trex"): 0,
-        ("without_calls", "squad"): 1,
-        ("without_calls", "google_re"): 0,
-        ("without_calls", "trex"): 0,
-        ("disabled", "squad"): 0,
-        ("disabled", "google_re"): 0.5,
-        ("disabled", "trex"): 0.333,
-        ("with_tools", "squad"): 0,
-        ("with_tools", "google_re"): 0.5,
-        ("with_tools", "trex"): 0.333,
+    assert {
+        variant: [round(by_name[variant, subset].score, 3) for subset in ("squad", "google_re", "trex")]
+        for variant in VARIANTS
+    } == {
+        "base": [0, 0, 0],
+        "without_calls": [1, 0, 0],
+        "disabled": [0, 0.5, 0.333],
+        "with_tools": [0, 0.5, 0.333],
     }
     trex = by_name["with_tools", "trex"]
     assert (trex.model, trex.call_start_rank, trex.inputs, trex.call_shares) == ("tuned", 10, 3, {"QA": 1.0})
     assert (trex.score_with_call, trex.score_without_call) == (pytest.approx(1 / 3), None)
     assert by_name["base", "trex"].model == "m@1"
-    assert models.loaded == [
-        ("s3://b/models/tuned", ("Calculator", "QA")),
-        ("s3://b/models/plain", ("Calculator", "QA")),
-        ("m", ("Calculator", "QA")),
-    ]
+    tools = ("Calculator", "QA")
+    assert models.loaded == [("s3://b/models/tuned", tools), ("s3://b/models/plain", tools), ("m", tools)]
     ids = execute(run, "select distinct variant, model_id from evaluation_scores order by 1")
     assert ids == [("base", None), ("disabled", "tuned"), ("with_tools", "tuned"), ("without_calls", "plain")]
 
@@ -134,24 +126,12 @@ def test_all_models_of_a_run_are_evaluated_beside_the_language_model_and_a_secon
         assert hashlib.sha256(store.get(store.key_of(uri))).hexdigest() == sha256
     inputs = list(read_inputs(store, RUN))
     assert len(inputs) == 4 * 6
-    assert (
-        EvaluatedInput(
-            suite="lama",
-            subset="google_re",
-            model="tuned",
-            variant="with_tools",
-            call_start_rank=10,
-            number=1,
-            prompt="Please complete the following text so that it is factually correct: Ada Holm was born in",
-            answers=("Oslo",),
-            written=" [QA(input) -> Oslo] Oslo",
-            predicted="Oslo",
-            correct=True,
-            calls=(made_call("QA", "Oslo"),),
-            date=CALENDAR_DATE,
-        )
-        in inputs
-    )
+    prompt = "Please complete the following text so that it is factually correct: Ada Holm was born in"
+    of_oslo = EvaluatedInput(
+        "lama", "google_re", "tuned", "with_tools", 10, 1, prompt, ("Oslo",), " [QA(input) -> Oslo] Oslo", "Oslo", True,
+        (made_call("QA", "Oslo"),), CALENDAR_DATE,
+    )  # fmt: skip
+    assert of_oslo in inputs
 
     before = execute(run, "select count(*), max(evaluated_at) from evaluation_scores")
     models.loaded.clear()
@@ -170,37 +150,38 @@ def test_perplexity_is_scored_with_calls_disabled_alone_and_once(
     assert (evaluate_stage(settings, RUN, "perplexity"), models.loaded) == (0, [])
 
 
-def test_a_named_data_set_is_evaluated_alone_on_as_many_inputs_as_the_run_says(
-    settings: Settings, models: FakeModels, data: Path
-) -> None:
-    run = start(settings, data, finetuned=False, evaluation_inputs=2)
-    assert evaluate_stage(settings, RUN, "lama:trex") == 1
-    assert evaluate_stage(settings, RUN, "lama:trex") == 0
-    assert [(score.suite, score.subset, score.inputs) for score in scores(run)] == [("lama", "trex", 2)]
-    (data / "triviaqa" / "triviaqa-unfiltered" / "unfiltered-web-dev.json").unlink()
-    with pytest.raises(EvaluationDataError, match="triviaqa: expected"):
-        evaluate_stage(settings, RUN, "qa:triviaqa")
-
-
 def test_other_data_and_another_day_are_evaluated_again_and_the_newest_scores_count(
     settings: Settings, models: FakeModels, data: Path
 ) -> None:
     run = start(settings, data, finetuned=False)
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
-    assert {one.date for one in read_inputs(ObjectStore(settings), RUN)} == {CALENDAR_DATE}
     path = data / "lama" / "data" / "Squad" / "test.jsonl"
     path.write_text(path.read_text() * 2)
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
     assert execute(run, "select inputs from evaluation_scores order by 1") == [(1,), (2,)]
     assert [(score.inputs, score.calendar_date) for score in scores(run)] == [(2, CALENDAR_DATE)]
-
-    execute(
-        run,
-        "update evaluation_scores set calendar_date = '2022-11-20', evaluated_at = evaluated_at - interval '1 day'",
+    another_day = (
+        "update evaluation_scores set calendar_date = '2022-11-20', evaluated_at = evaluated_at - interval '1 day'"
     )
+    execute(run, another_day)
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
     assert evaluate_stage(settings, RUN, "lama:squad") == 0
     assert [score.calendar_date for score in scores(run)] == [CALENDAR_DATE]
+
+
+def test_a_run_that_is_not_there_lacks_data_or_has_another_model_is_refused(
+    settings: Settings, models: FakeModels, data: Path
+) -> None:
+    with pytest.raises(UsageError, match="expected a started run, found 'run-1'"):
+        evaluate_stage(settings, RUN, "lama")
+    run = start(settings, "", finetuned=False)
+    with pytest.raises(UsageError, match="expected evaluation_data"):
+        evaluate_stage(settings, RUN, "lama")
+    named = {"evaluation_data": str(data)}
+    run.change("update annotation_runs set parameters = parameters || cast(:named as jsonb)", named=json.dumps(named))
+    models.base_identity = "m@other"
+    with pytest.raises(ConfigurationError, match="was started with the model m@1, found m@other"):
+        evaluate_stage(settings, RUN, "qa")
 
 
 def test_a_model_that_comes_later_is_evaluated_beside_those_that_are_known(
@@ -227,40 +208,6 @@ def test_a_suite_whose_tool_is_down_writes_no_score(settings: Settings, models: 
     assert {score.suite for score in scores(run)} == {"qa"}
 
 
-def test_data_on_s3_are_read(settings: Settings, models: FakeModels, data: Path) -> None:
-    store = ObjectStore(settings)
-    for path in (data / "lama").rglob("*.jsonl"):
-        store.put_if_absent(f"evaluation/{path.relative_to(data)}", path)
-    run = start(settings, store.uri("evaluation/"), finetuned=False)
-    assert evaluate_stage(settings, RUN, "lama") == 3
-    local = load_suites(DataFolder(settings, str(data)), ["lama"], None, Outcome())
-    assert {score.data_sha256 for score in scores(run)} == {loaded.sha256 for loaded in local["lama"]}
-    with pytest.raises(EvaluationDataError, match=r"expected JSON Lines.*s3://.*found nothing.*It can be had from"):
-        evaluate_stage(settings, RUN, "qa")
-
-
-def test_a_run_that_is_not_there_or_lacks_data_is_refused(settings: Settings) -> None:
-    with pytest.raises(UsageError, match="expected a started run, found 'run-1'"):
-        evaluate_stage(settings, RUN, "lama")
-    start(settings, "")
-    with pytest.raises(UsageError, match="expected evaluation_data"):
-        evaluate_stage(settings, RUN, "lama")
-
-
-def test_another_language_model_than_the_runs_is_refused(settings: Settings, models: FakeModels, data: Path) -> None:
-    start(settings, data, finetuned=False)
-    models.base_identity = "m@other"
-    with pytest.raises(ConfigurationError, match="was started with the model m@1, found m@other"):
-        evaluate_stage(settings, RUN, "qa")
-
-
-def a_score(**changes: object) -> SuiteScore:
-    score = SuiteScore(
-        "math", "gsm8k", "m@1", "base", 0, 10, "share_correct", 0.5, 0.2, 0.8, {}, 0, None, 0.5, 1.5, "0" * 64
-    )
-    return dataclasses.replace(score, **changes)
-
-
 def test_scores_come_back_as_they_were_written_and_postgres_refuses_what_cannot_be(settings: Settings) -> None:
     run = start(settings, "")
 
@@ -268,27 +215,21 @@ def test_scores_come_back_as_they_were_written_and_postgres_refuses_what_cannot_
         with database.transaction(run.engine) as connection:
             return write_scores(connection, RUN, written, {"m@1": None, "tuned": "tuned"}, {})
 
-    with_tools = a_score(
-        model="tuned", variant="with_tools", call_start_rank=10, call_shares={"Calculator": 0.3}, inputs_with_call=3,
-        score_with_call=2 / 3,
+    a_score = SuiteScore(
+        "math", "gsm8k", "m@1", "base", 0, 10, "share_correct", 0.5, 0.2, 0.8, {}, 0, None, 0.5, 1.5, "0" * 64
+    )
+    with_tools = dataclasses.replace(
+        a_score, model="tuned", variant="with_tools", call_start_rank=10, call_shares={"Calculator": 0.3},
+        inputs_with_call=3, score_with_call=2 / 3,
     )  # fmt: skip
-    assert (write(a_score(), with_tools), write(a_score(), with_tools)) == (2, 0)
-    assert scores(run) == [a_score(), with_tools]
-    another_day = a_score(calendar_date=datetime.date(2023, 2, 10))
+    assert (write(a_score, with_tools), write(a_score, with_tools)) == (2, 0)
+    assert scores(run) == [a_score, with_tools]
+    another_day = dataclasses.replace(a_score, calendar_date=datetime.date(2023, 2, 10))
     assert write(another_day) == 1  # the key tells the days apart
-    for wrong in (
-        {"score": 1.5},
-        {"low": 0.9},
-        {"call_start_rank": 10},
-        {"inputs_with_call": 3},
-        {"inputs": 0},
-        {"variant": "other"},
-        {"metric": "luck"},
-        {"data_sha256": "0"},
-        {"score_without_call": 2.0},
-    ):
+    wrong: dict[str, Any]
+    for wrong in ({"score": 1.5}, {"low": 0.9}, {"call_start_rank": 10}, {"inputs_with_call": 3}, {"variant": "other"}):
         with pytest.raises(DatabaseError):
-            write(a_score(**{"subset": "svamp", **wrong}))
+            write(dataclasses.replace(a_score, subset="svamp", **wrong))
     assert scores(run) == [another_day, with_tools]
 
 
@@ -303,3 +244,20 @@ def test_an_input_keeps_its_date_and_every_character(s3_settings: Settings) -> N
     lines = store.get(store.key_of(file.uri)).decode().split("\n")
     assert len(lines) == 3  # two lines, whatever their texts hold
     assert json.loads(lines[0])["date"] == "2020-11-20"
+
+
+def test_a_named_data_set_of_a_folder_on_s3_is_evaluated_alone_on_as_many_inputs_as_the_run_says(
+    settings: Settings, models: FakeModels, data: Path
+) -> None:
+    store = ObjectStore(settings)
+    for path in (data / "lama").rglob("*.jsonl"):
+        store.put_if_absent(f"evaluation/{path.relative_to(data)}", path)
+    run = start(settings, store.uri("evaluation/"), finetuned=False, evaluation_inputs=2)
+    assert evaluate_stage(settings, RUN, "lama:trex") == 1
+    assert evaluate_stage(settings, RUN, "lama:trex") == 0
+    [score] = scores(run)
+    assert (score.suite, score.subset, score.inputs) == ("lama", "trex", 2)
+    local = load_suites(DataFolder(settings, str(data)), ["lama:trex"], 2, Outcome())
+    assert [score.data_sha256] == [loaded.sha256 for loaded in local["lama"]]
+    with pytest.raises(EvaluationDataError, match=r"s3://.*found nothing.*It can be had from"):
+        evaluate_stage(settings, RUN, "qa")

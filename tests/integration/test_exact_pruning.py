@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
+from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel, UseModel
 from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import Settings
@@ -25,16 +25,11 @@ from toolformer_ops.stages.scoring import score_stage
 TOOL = "Calculator"
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 SCRIPT = ("Calculator(2 + 3)", "Calculator(2 * 3)")
-SURE = frozenset({"and"})
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
-    """A scripted model where the stages load theirs."""
-    fake = FakeLanguageModel(SCRIPT, sure_words=SURE)
-    monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: fake.identity)
-    monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", fake.load)
-    return fake
+def model(use_model: UseModel) -> FakeLanguageModel:
+    return use_model(FakeLanguageModel(SCRIPT, sure_words=frozenset({"and"})))
 
 
 @pytest.fixture
@@ -70,42 +65,37 @@ def kept(settings: Settings, run_id: str, threshold: float) -> list[tuple[Any, .
     )
 
 
-PRUNED_POSITIONS = (
-    "select p.position_char, p.position_probability, p.loss_without_call from pruned_positions p "
-    "join run_tools t using (sampling_recipe_id) join documents d using (document_id) where t.run_id = 'r' and d.text = :text"
-)
-LOSSES = (
-    "select left(c.call_text, 16), c.position_char, l.reason, l.loss_without_call, l.loss_without_result, l.loss_with_result, "
-    "l.reduction_bound, l.loss_reduction, l.number_format from call_losses l join candidate_calls c using (call_id) "
-    "join run_tools t on t.scoring_recipe_id = l.scoring_recipe_id and t.sampling_recipe_id = c.sampling_recipe_id "
-    "join documents d on d.document_id = l.document_id where t.run_id = 'r' and d.text = :text order by c.position_char, 1"
-)
-
-
-COUNTS = (
-    "select counts from stage_ledger join documents using (document_id) where stage = :stage and text = :text and recipe_id in "
-    "(select unnest(array[sampling_recipe_id, scoring_recipe_id]) from run_tools where run_id = 'r')"
-)
+def of_the_sum(settings: Settings, columns: str, table: str) -> list[tuple[Any, ...]]:
+    """Columns of the rows of a table that the run r has for `SUM`."""
+    recipes = "select unnest(array[sampling_recipe_id, scoring_recipe_id]) from run_tools where run_id = 'r'"
+    recipe = {"call_losses": "scoring_recipe_id", "stage_ledger": "recipe_id"}.get(table, "sampling_recipe_id")
+    return run_sql(
+        settings,
+        f"select {columns} from {table} t join documents using (document_id) where text = :text and {recipe} in ({recipes})",
+        text=SUM,
+    )
 
 
 def test_what_cannot_be_kept_is_stored_with_its_bound_and_neither_sampled_nor_scored(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
-    annotate(
-        settings, "r", parameters(corpus, max_kept_share=0.1)
-    )  # 1 of 16 sampled calls a text: pruned ones count, too
+    # 1 of 16 sampled calls a text is kept: pruned ones count, too.
+    annotate(settings, "r", parameters(corpus, max_kept_share=0.1))
     # 1. A position.
     at = SUM.index(" and")
-    assert run_sql(settings, PRUNED_POSITIONS, text=SUM) == [(at, 0.5, 0.25)]
-    found = {(row[0], row[1]): row[2:] for row in run_sql(settings, LOSSES, text=SUM)}
-    assert at not in {position for _, position in found}
-    [(counts,)] = run_sql(settings, COUNTS, stage="sample", text=SUM)
-    assert (counts["positions"], counts["positions_pruned_below"], counts["samples"]) == (9, 1, 8 * 2)
+    place = "position_char, position_probability, loss_without_call"
+    assert of_the_sum(settings, place, "pruned_positions") == [(at, 0.5, 0.25)]
+    calls = {row[0]: row[1:] for row in of_the_sum(settings, "call_id, call_text, position_char", "candidate_calls")}
+    assert at not in {position for _, position in calls.values()}
     # 2. A call: 2.0 - 2.25; the loss without the result could only lower it, and is not computed.
-    assert found["Calculator(2 + 3", SUM.index(" 5")] == (None, 2.0, 2.5, 1.0, 1.0, 1.0, "float32")
-    assert found["Calculator(2 * 3", SUM.index(" 5")] == ("pruned_below", 2.0, None, 2.25, -0.25, None, "float32")
-    [(counts,)] = run_sql(settings, COUNTS, stage="score", text=SUM)
-    assert (counts["calls"], counts["scored"], counts["pruned_below"]) == (16, 1, 15)
+    losses = "reason, loss_without_call, loss_without_result, loss_with_result, reduction_bound, loss_reduction"
+    found = {tuple(calls[row[0]]): tuple(row[1:]) for row in of_the_sum(settings, f"call_id, {losses}", "call_losses")}
+    sum_at = SUM.index(" 5")
+    assert found["Calculator(2 + 3)", sum_at] == (None, 2.0, 2.5, 1.0, 1.0, 1.0)
+    assert found["Calculator(2 * 3)", sum_at] == ("pruned_below", 2.0, None, 2.25, -0.25, None)
+    counts = dict(map(tuple, of_the_sum(settings, "stage, counts", "stage_ledger")))
+    assert [counts["sample"][name] for name in ("positions", "positions_pruned_below", "samples")] == [9, 1, 8 * 2]
+    assert [counts["score"][name] for name in ("calls", "scored", "pruned_below")] == [16, 1, 15]
     # 3. The checks hold.
     results = check_tool(settings, "r", TOOL)
     assert all(result.success for result in results)
@@ -148,32 +138,10 @@ def test_in_a_context_window_a_call_must_beat_the_full_context_too_and_nothing_i
     assert all(result.success for result in check_tool(settings, "r", TOOL))
 
 
-def test_calls_that_no_release_takes_are_spared_and_the_others_keep_their_losses(
-    settings: Settings, corpus: Path, model: FakeLanguageModel
-) -> None:
-    annotate(settings, "all", parameters(corpus, prune_below=0.0))
-    annotate(settings, "spared", parameters(corpus, prune_below=0.0, score_unreleasable=False))
-    statement = (
-        "select c.call_id, c.input_only_after, l.reason, l.loss_reduction "
-        "from call_losses l join candidate_calls c using (call_id) "
-        "join run_tools t on t.scoring_recipe_id = l.scoring_recipe_id and t.sampling_recipe_id = c.sampling_recipe_id "
-        "where t.run_id = :run order by c.call_id"
-    )
-    every, found = run_sql(settings, statement, run="all"), run_sql(settings, statement, run="spared")
-    ahead = sum(row[1] for row in every)
-    assert 0 < ahead < len(every)
-    assert found == [(*row[:2], "input_only_after", None) if row[1] else row for row in every]
-    counted = (
-        "select reason, is_loss, count from yield_by_stage where run_id = 'spared' and stage = 'score' and count > 0"
-    )
-    assert ("input_only_after", True, ahead) in run_sql(settings, counted)
-    assert all(result.success for result in check_tool(settings, "spared", TOOL))
-
-
 def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_written(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
-    with pytest.raises(UsageError, match=r"at least prune_below, 0\.5 nats, found 0\.25 for Calculator \(the run's\)"):
+    with pytest.raises(UsageError, match=r"at least prune_below, 0\.5 nats, found 0\.25"):
         start_run(settings, "r", parameters(corpus, keep_thresholds={TOOL: 0.25}))
     with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the tool's own\)"):
         start_run(settings, "r", parameters(corpus, prune_below=0.75))
