@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ObjectNotFoundError, UsageError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database, forgetting, queries
@@ -123,8 +123,12 @@ def command(*words: object, answer: str = "") -> str:
 
 def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> None:
     before = corpus.everything()
+    counted = forget(corpus.settings, [corpus.variant_id], dry_run=True)  # a variant names the text that it is of
+    assert corpus.everything() == before
     found = forget(corpus.settings, [corpus.secret.document_id], reason="asked by letter")
 
+    assert (counted.texts, +counted.rows, counted.places) == (found.texts, +found.rows, found.places)
+    assert [(source.uri, source.texts, source.line) for source in counted.sources] == [("file:///f", 1, 1)]
     assert corpus.tables_with("Secret", "Elm Street", OWN_INPUT, "elm.street", corpus.variant_id) == set()
     # What remains is the mark, and the record of the release that holds the text: hashes.
     assert corpus.tables_with(corpus.secret.document_id) == {"forgotten_documents", "release_calls"}
@@ -148,14 +152,8 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
     assert sum(bool(rows) for rows in about_other.values()) >= 9
     for name, rows in about_other.items():
         assert rows <= set(after[name]), name
-    assert corpus.rows("select input, tool_version from call_results order by 2") == [
-        (SHARED_INPUT, "1"),
-        (SHARED_INPUT, "2"),
-    ]
-    assert corpus.rows("select line, detail from rejected_documents order by 1") == [
-        (3, None),
-        (4, "found the fields question, answer and nothing else"),
-    ]
+    assert corpus.rows("select input from call_results") == [(SHARED_INPUT,), (SHARED_INPUT,)]
+    assert corpus.rows("select line from rejected_documents where detail is null") == [(3,)]
     assert corpus.rows("select tool, calls from threshold_counts where threshold = 0.5") == [("Calculator", 1)]
     # Rows that a stage writes later are deleted by a second call.
     late = {"stage": "sample", "recipe_id": SAMPLING, "document_id": corpus.secret.document_id, "rows_written": 0}
@@ -165,21 +163,15 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
 
 def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of_them(corpus: Corpus) -> None:
     held = corpus.add_text("Zoë Hollow of Elm Street owed 31 crowns, says the clerk Noé Brontë.")
-    details = {
-        10: held.text[-24:],
-        11: held.text[:24],
-        12: f"found {held.text[20:44]}",
-        13: held.text[-23:],
-        14: f"{held.text[:23]}...{held.text[-23:]}",
-    }
+    text = held.text
+    details = {10: text[-24:], 11: text[:24], 12: f"found {text[20:44]}", 13: f"{text[:23]}...{text[-23:]}"}
     # As a line of JSON in a file, with and without escapes: of the text itself no 24 characters are in them.
     of_json = [repr(json.dumps(held.text, ensure_ascii=escaped).encode())[3:27] for escaped in (True, False)]
     assert of_json == ["Zo\\\\u00eb Hollow of Elm ", "Zo\\xc3\\xab Hollow of Elm"]
     details |= {8: of_json[0], 9: of_json[1]}
     corpus.refuse(details)
     assert forget(corpus.settings, [held.document_id]).rows["rejected_documents"] == 5
-    found = dict(corpus.rows("select line, detail from rejected_documents where line >= 8"))
-    assert found == {line: None if line < 13 else detail for line, detail in details.items()}
+    assert corpus.rows("select line from rejected_documents where line >= 8 and detail is not null") == [(13,)]
 
 
 def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus: Corpus) -> None:
@@ -206,20 +198,6 @@ def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus
     assert corpus.rows("select document_ids from micro_batch_tries") == [([other],)]
     assert corpus.rows("select submission_id, source_call_id from judgements") == [(uuid.UUID(int=2), uuid.UUID(int=9))]
     assert corpus.rows("select tool from call_results where input = :input", input=OWN_INPUT) == [("Other",)]
-
-
-def test_a_dry_run_counts_what_forgetting_deletes_and_changes_nothing(corpus: Corpus) -> None:
-    before = corpus.everything()
-    counted = forget(corpus.settings, [corpus.secret.document_id], dry_run=True)
-    assert corpus.everything() == before
-    done = forget(corpus.settings, [corpus.secret.document_id])
-    assert (counted.texts, +counted.rows, counted.places) == (done.texts, +done.rows, done.places)
-    assert [(source.uri, source.texts, source.line) for source in counted.sources] == [("file:///f", 1, 1)]
-
-
-def test_a_variant_names_the_text_that_it_is_of(corpus: Corpus) -> None:
-    assert forget(corpus.settings, [corpus.variant_id]).rows["documents"] == 2
-    assert corpus.rows("select text from documents") == [(OTHER,)]
 
 
 def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,10 +273,26 @@ def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_where_it_uses_
         assert forget(corpus.settings, [corpus.secret.document_id]).texts == 1
         assert corpus.rows("select text from documents") == [(OTHER,)]
         return
-    with pytest.raises(
-        UsageError, match=r"expected texts that no unfinished run uses, found run-2\. .*stage finish-run"
-    ):
+    with pytest.raises(UsageError, match="expected texts that no unfinished run uses, found run-2"):
         forget(corpus.settings, [corpus.secret.document_id])
+    assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
+
+
+def test_what_is_not_there_or_in_use_is_neither_forgotten_nor_withdrawn(corpus: Corpus) -> None:
+    secret, run_2 = corpus.secret.document_id, AnnotatedRun(corpus.settings, {"Calculator": 0.5}, "run-2")
+    run_2.add_text(OTHER)
+    for refused, named in (
+        (lambda: forget(corpus.settings, [secret, uuid.UUID(int=0)]), "--document: .*found 0000"),
+        (lambda: forget(corpus.settings, corpus="file:///corpora/never"), "--corpus: expected an ingested corpus"),
+        # The texts of a corpus may stay in others: an unfinished run uses it nevertheless.
+        (lambda: forget(corpus.settings, corpus="file:///corpora/run-2"), "found run-2"),
+        (lambda: withdraw(corpus.settings, "release", "nothing"), "--release: .*found 'nothing'"),
+    ):
+        with pytest.raises(UsageError, match=named):
+            refused()
+    corpus.finish("running")
+    with pytest.raises(UsageError, match="expected no unfinished run to use it, found run-1"):
+        withdraw(corpus.settings, "release", corpus.release_id)
     assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
 
 
@@ -314,28 +308,29 @@ def test_all_texts_that_a_record_ever_had_are_named_and_forgotten_together(corpu
     corpus.change("delete from corpus_documents where document_id = :id", id=replaced.document_id)
     corpus.spare(20, replaced, "same_id_later", "r7")
     uri = "file:///corpora/run-1"
+    trainings = corpus.settings.state_dir / forgetting.TRAININGS
+    copies = [trainings / "m1" / forgetting.training_release(corpus.release_id), trainings / "m2" / "release-another"]
+    for copy in copies:  # of trainings that did not end
+        copy.mkdir(parents=True)
+    before = corpus.everything()
+    assert "1 texts to forget" in command("--document", corpus.secret.document_id, answer="n\n")
+    assert corpus.everything() == before
     shown = command("--document", corpus.secret.document_id, "--yes")
-    assert (
-        f"not among them: 2 other texts of the same record: toolformer-ops forget --corpus {uri} --record r7" in shown
-    )
+    assert f"2 other texts of the same record: toolformer-ops forget --corpus {uri} --record r7" in shown
+    assert f"toolformer-ops forget --release {corpus.release_id}" in shown
+    assert [path.exists() for path in copies] == [False, True]
     assert corpus.tables_with("Elm Street") == {"documents"}
 
-    with pytest.raises(UsageError, match=r"--record: expected ids of records of file:///corpora/run-1 .*, found 'r9'"):
+    with pytest.raises(UsageError, match=r"--record: .*found 'r9'"):
         forget(corpus.settings, corpus=uri, record_ids=["r7", "r9"])
-    with pytest.raises(UsageError, match="--record: expected --corpus"):
-        command("--record", "r7", "--yes")
+    for wrong in (["--record", "r7"], ["--document", corpus.secret.document_id, "--corpus", "x"]):
+        with pytest.raises(UsageError, match=r"expected (--corpus|one of --document)"):
+            command(*wrong, "--yes")
     assert "2 texts forgotten" in command("--corpus", uri, "--record", "r7", "--yes")
     assert corpus.tables_with("Elm Street") == set()
     assert corpus.rows("select text from documents") == [(OTHER,)]
-    assert corpus.rows("select count(*) from corpus_documents") == [(1,)]
-
-
-def test_an_unknown_document_or_corpus_is_refused_and_nothing_is_forgotten(corpus: Corpus) -> None:
-    with pytest.raises(UsageError, match=r"--document: expected ids of texts \(.*\), found 0000"):
-        forget(corpus.settings, [corpus.secret.document_id, uuid.UUID(int=0)])
-    with pytest.raises(UsageError, match="--corpus: expected an ingested corpus"):
-        forget(corpus.settings, corpus="file:///corpora/never")
-    assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
+    command("--release", corpus.release_id, "--yes")
+    assert f"withdrawn: release s3://{corpus.settings.s3_bucket}/releases/{corpus.release_id}" in command()
 
 
 def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Corpus) -> None:
@@ -366,14 +361,6 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     assert corpus.tables_with("Secret") == set()
 
 
-def test_a_corpus_of_an_unfinished_run_is_not_forgotten_though_all_of_its_texts_stay(corpus: Corpus) -> None:
-    second = AnnotatedRun(corpus.settings, {"Calculator": 0.5}, "run-2")
-    second.add_text(OTHER)
-    with pytest.raises(UsageError, match=r"found run-2\."):
-        forget(corpus.settings, corpus="file:///corpora/run-2")
-    assert corpus.rows("select count(*) from corpus_documents where corpus_id = :id", id=second.corpus_id) == [(1,)]
-
-
 def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus: Corpus) -> None:
     assert forget(corpus.settings, [corpus.add_text("A third text about nothing.").document_id]).places == []
     [place] = forget(corpus.settings, [corpus.secret.document_id]).places
@@ -389,39 +376,14 @@ def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(co
     keys = withdraw(corpus.settings, "release", corpus.release_id, dry_run=True)
     store = ObjectStore(corpus.settings)
     assert all(store.exists(key) for key in keys)
+    copy = corpus.settings.state_dir / forgetting.TRAININGS / "m1" / forgetting.training_release(corpus.release_id)
+    copy.mkdir(parents=True)
     assert withdraw(corpus.settings, "release", corpus.release_id) == keys
-
+    assert not copy.exists()
     assert list(store.list(release_prefix(corpus.release_id))) == []
-    with pytest.raises(ObjectNotFoundError):
-        store.fetch(release_prefix(corpus.release_id), corpus.settings.state_dir)
     [place] = forget(corpus.settings).places
     assert place.withdrawn
-    assert corpus.rows("select release_id, documents, calls from dataset_releases") == [(corpus.release_id, 2, 2)]
     assert withdraw(corpus.settings, "release", corpus.release_id) == []
-
-
-@pytest.mark.parametrize("by", ["document", "release"])
-def test_a_training_that_did_not_end_leaves_no_copy_of_the_release(corpus: Corpus, by: str) -> None:
-    trainings = corpus.settings.state_dir / forgetting.TRAININGS
-    copies = [trainings / "m1" / forgetting.training_release(corpus.release_id), trainings / "m2" / "release-another"]
-    for copy in copies:
-        copy.mkdir(parents=True)
-        (copy / "examples.parquet").write_text(SECRET)
-    if by == "document":
-        assert forget(corpus.settings, [corpus.secret.document_id], dry_run=True).trainings == [trainings / "m1"]
-        assert copies[0].exists()
-        shown = command("--document", corpus.secret.document_id, "--yes")
-        assert f"with the folder {trainings / 'm1'} of a training that did not end" in shown
-    else:
-        withdraw(corpus.settings, "release", corpus.release_id)
-    assert [path.exists() for path in (copies[0].parent, *copies[1:])] == [False, True]
-
-
-def test_a_release_that_is_made_again_is_no_longer_withdrawn(corpus: Corpus) -> None:
-    withdraw(corpus.settings, "release", corpus.release_id)
-    assert release(corpus.settings, corpus.run_id) == corpus.release_id
-    assert corpus.rows("select withdrawn_at from dataset_releases") == [(None,)]
-    assert ObjectStore(corpus.settings).read_manifest(release_prefix(corpus.release_id)) is not None
 
 
 def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, tmp_path: Path) -> None:
@@ -442,28 +404,3 @@ def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, t
     assert list(store.list("models/m1/")) == []
     assert store.read_manifest("models/m10") is not None
     assert corpus.rows("select withdrawn_at is not null from finetuned_models") == [(True,)]
-
-
-def test_what_an_unfinished_run_uses_is_not_withdrawn(corpus: Corpus) -> None:
-    corpus.finish("running")
-    with pytest.raises(UsageError, match="expected no unfinished run to use it, found run-1"):
-        withdraw(corpus.settings, "release", corpus.release_id)
-    with pytest.raises(UsageError, match="--release: expected the id of a release, found 'nothing'"):
-        withdraw(corpus.settings, "release", "nothing")
-
-
-def test_the_command_counts_asks_and_names_what_is_left(corpus: Corpus) -> None:
-    document = corpus.secret.document_id
-    before = corpus.everything()
-    for arguments, answer in ((["--dry-run"], ""), ([], "n\n")):
-        shown = command("--document", document, *arguments, answer=answer)
-        assert "1 texts to forget" in shown
-        assert "2 rows of candidate_calls" in shown
-        assert corpus.everything() == before
-    shown = command("--document", document, "--yes")
-    assert "1 texts forgotten" in shown
-    assert f"toolformer-ops forget --release {corpus.release_id}" in shown
-    command("--release", corpus.release_id, "--yes")
-    assert f"withdrawn: release s3://{corpus.settings.s3_bucket}/releases/{corpus.release_id}" in command()
-    with pytest.raises(UsageError, match="expected one of --document"):
-        command("--document", document, "--corpus", "x")
