@@ -21,13 +21,11 @@ from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.on_a_file.annotator import annotate_file
 from toolformer_ops.on_a_file.explanation import token_at
 from toolformer_ops.records import CallPosition, Document, Paragraph, PlacedCall
-from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.storage.forgetting import withdraw
 from toolformer_ops.tools.registry import get_tool
@@ -39,6 +37,7 @@ TEXTS = [
     "Ñandú y pingüino: 12 + 30 = 42 animals, \u00fcber 40 of them \U0001f427 birds.",
 ]
 CHOICES = {"max_positions": 200, "samples_per_position": 2, "sampling_threshold": 0.0, "max_call_tokens": 4}
+KEEPS_ALL = {"placebos": 0, "placebo_sample": 0, "prune_below": 0.0, "keep_thresholds": {TOOL: 0.0}}
 OTHER = "other@1"
 
 
@@ -85,15 +84,7 @@ class Loaded:
 
 
 def parameters(corpus: Path, model: Path, **changes: Any) -> RunChoices:
-    values = {
-        "corpus": str(corpus),
-        "model": str(model),
-        "tools": [TOOL],
-        "placebos": 0,
-        "placebo_sample": 0,
-        "prune_below": 0.0,
-    }
-    return RunChoices.parse(values | {"keep_thresholds": {TOOL: 0.0}} | changes)
+    return RunChoices.parse({"corpus": str(corpus), "model": str(model), "tools": [TOOL]} | KEEPS_ALL | changes)
 
 
 def annotate(settings: Settings, run_id: str, choices: RunChoices) -> None:
@@ -148,12 +139,8 @@ def test_a_model_that_proposes_for_itself_samples_what_it_samples_alone(tiny_mod
         sample_paragraphs(model, get_tool(TOOL), choices, paragraphs, scorer) for scorer in (None, model.tokenize)
     )
     for one, other in zip(alone, through_text, strict=True):
-        assert (one.candidates, one.lost, one.counts, one.pruned) == (
-            other.candidates,
-            other.lost,
-            other.counts,
-            other.pruned,
-        )
+        for field in ("candidates", "lost", "counts", "pruned"):
+            assert getattr(one, field) == getattr(other, field)
         assert one.lost
 
 
@@ -183,21 +170,19 @@ def test_the_run_scores_by_its_own_tokens_and_loads_each_model_once(
     outcome = audit(settings, "run", "r", sample=10, say=said.append)
     assert not outcome.found, "\n".join(line for line in said if line.startswith("-"))
     # On a file the same calls, with the same losses.
-    lines = list(annotate_file(settings, corpus, TOOL, str(tiny_model_dir), None, {
-        "proposer": "other", "placebos": 0, "placebo_sample": 0, "prune_below": 0.0, "keep_thresholds": {TOOL: 0.0},
-    }))  # fmt: skip
+    lines = list(annotate_file(settings, corpus, TOOL, str(tiny_model_dir), None, {"proposer": "other"} | KEEPS_ALL))
     assert sorted(
         (line["position_token"], line["call"], round(line["loss_with_result"], 4)) for line in lines
     ) == sorted((row.position_token, row.call_text, round(row.loss_with_result, 4)) for row in rows)
 
 
-def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model(
+def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model_and_one_that_changed_is_refused(
     settings: Settings, corpus: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Loaded(monkeypatch, identity=model_identity(str(tiny_model_dir), settings=settings))
     start_run(settings, "alone", parameters(corpus, tiny_model_dir))
     start_run(settings, "itself", parameters(corpus, tiny_model_dir, proposer="other"))
-    Loaded(monkeypatch)
+    loaded = Loaded(monkeypatch)
     start_run(settings, "another", parameters(corpus, tiny_model_dir, proposer="other"))
     columns = "filter_recipe_id, sampling_recipe_id, scoring_recipe_id"
     alone, itself, another = (
@@ -206,30 +191,14 @@ def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model(
     )
     assert alone == itself
     assert [one == other for one, other in zip(alone, another, strict=True)] == [True, False, False]
-
-
-def test_a_proposer_that_was_changed_since_is_refused(
-    settings: Settings, corpus: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = Loaded(monkeypatch)
-    start_run(settings, "r", parameters(corpus, tiny_model_dir, proposer="other"))
-    filter_stage(settings, "r", TOOL)
     loaded.fake.identity = "other@2"
+    filter_stage(settings, "another", TOOL)
     with pytest.raises(ConfigurationError, match=r"with the model other@1, found other@2 at other"):
-        annotate_stage(settings, "r", TOOL, "0/1")
+        annotate_stage(settings, "another", TOOL, "0/1")
 
 
-def test_a_card_says_who_proposed_and_a_release_of_one_model_is_what_it_was() -> None:
-    choices = parameters(Path("c"), Path("m"))
-    by_one, by_two = (release_definition(ToolsOfRun((), {}, "m@1", {}, other), choices) for other in (None, OTHER))
-    assert by_two == {**by_one, "proposer": OTHER}
-    cards = [dataset_card("0" * 16, definition, ReleaseCounts(), {}) for definition in (by_one, by_two)]
-    assert ["proposed by another model, `other@1`" in card for card in cards] == [False, True]
-
-
-@pytest.mark.parametrize("field", ["model", "proposer"])
-def test_a_model_that_an_unfinished_run_works_with_is_not_withdrawn(settings: Settings, field: str) -> None:
-    run = AnnotatedRun(settings, {TOOL: 0.5}, **{field: "s3://b/models/mine/"})
+def test_a_model_that_proposes_for_an_unfinished_run_is_not_withdrawn(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {TOOL: 0.5}, proposer="s3://b/models/mine/")
     run.change(
         "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls) "
         "values ('release', 'run-1', 's3://b/releases/release', repeat('0', 64), 1, 1)"
