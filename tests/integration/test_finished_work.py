@@ -83,7 +83,7 @@ def kill_before_the_end(connection: Connection, run: RunTool) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_undone_documents_are_those_of_the_plain_computation(nights: Nights, seed: int) -> None:
     drawn = draw("undone", seed)
     records = [record for record, _ in nights.members.values()]
@@ -92,10 +92,8 @@ def test_undone_documents_are_those_of_the_plain_computation(nights: Nights, see
         if drawn.random() < 0.5:
             records = nights.change(drawn, number, records)
             nights.ingest(*records)
-        tool, version = (
-            drawn.choice(TOOLS),
-            drawn.choice([nights.version, nights.version, drawn.randint(1, nights.version)]),
-        )
+        tool = drawn.choice(TOOLS)
+        version = drawn.choice([nights.version, nights.version, drawn.randint(1, nights.version)])
         limit = drawn.choice([None, None, drawn.randrange(1, 20)])
         with nights.engine.begin() as connection:
             run = start(nights, connection, f"run-{number}", tool, version, limit)

@@ -110,7 +110,6 @@ def test_services_start_stop_and_keep_what_they_were_given(
     up(load_settings(), WITHOUT_AIRFLOW)
     assert "if they are to see the new TOOLFORMER_MICRO_BATCH_DOCUMENTS" in caplog.text
     monkeypatch.delenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS")
-    load_settings.cache_clear()
     assert processes(settings) == before, "a second `up` restarted what ran"
     assert remembered(as_reader) == ["0123456789abcdef"]
 
@@ -121,8 +120,7 @@ def test_services_start_stop_and_keep_what_they_were_given(
     assert not down(settings), "the second `down` found something"
 
     assert f"127.0.0.1:{recalled_ports(state)['postgres']}" in command("up", "--only", "postgres").output
-    load_settings.cache_clear()
-    assert load_settings() == settings, "addresses and passwords changed"
+    assert load_settings().database_dsn == settings.database_dsn, "the address or the password changed"
     assert remembered(settings) == ["0123456789abcdef"]
     monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_ports("s3")["s3"]))  # one whose other ports are free, too
     moved = up(load_settings(), ["object_store"])
@@ -190,7 +188,7 @@ def running_supervisor(state: StatePaths) -> psutil.Process:
 
 
 def test_what_a_program_that_was_killed_has_started_is_ended(
-    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the workers of Airflow's scheduler, which is not started here; they overwrite their environment, too."""
     program = ["bash", "-c", "env -i sleep 1000 & wait"]
@@ -212,7 +210,6 @@ def test_what_a_program_that_was_killed_has_started_is_ended(
     [child] = children()
     assert orphan.is_running()
     up(load_settings(), ["object_store"])
-    assert caplog.text.count("1 processes of services that were killed were still there") == 1
     assert not orphan.is_running()
     assert child.is_running()
     # 2. The supervisor is killed, and its program with it.

@@ -29,16 +29,21 @@ def run_again(run: AnnotatedRun, run_id: str, changes: str, statement: str) -> N
             connection.exec_driver_sql(statement)
 
 
-PARAMETERS = '{"parameters": {"corpus": "c", "model": "m", "placebo_sample": 0, "placebos": %s}}'
+BOTH = ["Calculator", "QA"]
+BOUNDS = '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0, "placebos": 0}}'
 LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
     ("{}", "", []),
-    ('{"corpus_version": 2}', "", ["Calculator", "QA"]),
-    ('{"ordinal_limit": 5}', "", ["Calculator", "QA"]),
-    (PARAMETERS % '0, "min_kept_texts": 3, "max_kept_share": 1.0', "", ["Calculator", "QA"]),
+    ('{"corpus_version": 2}', "", BOTH),
+    ('{"ordinal_limit": 5}', "", BOTH),
+    (BOUNDS, "", BOTH),
     ("{}", "update run_tools set scoring_recipe_id = 'new' where run_id = 'later-4' and tool = 'QA'", ["QA"]),
     ("{}", "update run_tools set keep_threshold = 0.7 where run_id = 'later-5' and tool = 'QA'", ["QA"]),
-    (PARAMETERS % "3", "", ["Calculator", "QA"]),  # no pool is drawn yet
-    (PARAMETERS % "0", "", []),
+    # No pool of placebos is drawn yet.
+    (
+        "{}",
+        """update annotation_runs set parameters = parameters || '{"placebos": 3}' where run_id = 'later-6'""",
+        BOTH,
+    ),
     ("{}", CHECKED + "('run-1', 'QA', 'some_call_is_kept', 'fail', false)", ["QA"]),
     ("{}", f"delete from stage_ledger where recipe_id = '{recipe_id('score', 'QA')}'", ["QA"]),
 )

@@ -18,29 +18,13 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
-from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.release import ReleaseOfRun, release, release_of_run, release_prefix, tools_of_run
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 DATE = "Today is the first Friday of the year."
-
-FINETUNED = """
-with earlier as (
-    insert into annotation_runs
-    select (jsonb_populate_record(r, '{"run_id": "earlier"}')).* from annotation_runs r where run_id = 'run-1'
-    returning run_id
-),
-model as (
-    insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256)
-    select 'model', :release_id, run_id, 's3://b/m', repeat('0', 64) from earlier
-    returning run_id, model_id
-)
-insert into run_models (run_id, model_id) select run_id, model_id from model
-"""
 
 
 def _released(settings: Settings, release_id: str, folder: Path) -> list[ReleasedText]:
@@ -122,9 +106,9 @@ def test_what_reaches_its_tools_threshold_is_released_and_at_one_position_the_be
     assert (best.tool, tie.tool, tie.call_id) == ("QA", "Calculator", str(min(tied)))
 
 
-@pytest.mark.parametrize(("max_examples", "checked"), [(1, False), (2, True), (3, False), (4, True)])
+@pytest.mark.parametrize("max_examples", [1, 2, 4])
 def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_places(
-    settings: Settings, max_examples: int, checked: bool
+    settings: Settings, max_examples: int
 ) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 0.5}, max_examples_per_tool=max_examples)
     saves: dict[uuid.UUID, dict[str, list[float]]] = {}
@@ -140,23 +124,8 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
             run.add_call("QA", document, place, "How many?", "29", saves=saved)
         run.add_call("QA", document, " passed", "What?", "it", saves=2.0, input_only_after=True)
     run.complete("Calculator", "QA")
-    if checked:
-        with database.transaction(run.engine) as connection:
-            for tool in ("Calculator", "QA"):
-                of_tool = load_run_tool(connection, run.run_id, tool)
-                counted = vars(count_kept(connection, of_tool))
-                bounds = {"corpus_id": run.corpus_id, "at_version": 1, "below_ordinal": of_tool.ordinal_limit}
-                database.execute(
-                    connection, queries.checks.finished, run_id=run.run_id, recipe_ids=of_tool.recipe_ids, **bounds
-                )
-                database.execute(connection, queries.checks.yield_record, run_id=run.run_id, tool=tool, **counted)
-
     release(settings, run.run_id)
-
-    released = {
-        (row.document_id, row.tool, row.calls)
-        for row in run.rows("select document_id, tool, count(*) as calls from release_calls group by document_id, tool")
-    }
+    released = {*map(tuple, run.rows("select document_id, tool, count(*) from release_calls group by 1, 2"))}
     expected, last = set(), dict.fromkeys(("Calculator", "QA"), 0)
     for document_id, of_document in sorted(saves.items()):
         calculator_is_best = of_document["QA"][0] < 1.25
@@ -173,25 +142,22 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
         assert calls == in_release + sum(row.left_out.get(tool, {}).values())
 
 
-def of_schedule(run: AnnotatedRun, schedule: str | None) -> None:
-    run.change("update annotation_runs set schedule = :name where run_id = 'run-1'", name=schedule)
-
-
 def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(settings: Settings) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
     run.add_call("Calculator", run.add_text(DATE), " year", "1 + 1", "2", saves=1.25)
     run.complete("Calculator")
-    of_schedule(run, "posts")
+    run.change("update annotation_runs set schedule = 'posts'")
     first = release_of_run(settings, run.run_id)
     assert first.changed_examples == 2
-    run.change(FINETUNED, release_id=first.release_id)
+    run.change(
+        'insert into annotation_runs select (jsonb_populate_record(r, \'{"run_id": "earlier"}\')).* from annotation_runs r'
+    )
+    model = "select 'm', release_id, 'earlier', 's3://b/m', repeat('0', 64) from dataset_releases"
+    run.change(f"insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256) {model}")
+    run.change("insert into run_models (run_id, model_id) values ('earlier', 'm')")
     assert release_of_run(settings, run.run_id) == ReleaseOfRun(first.release_id)
-    of_schedule(run, "others")
-    assert release_of_run(settings, run.run_id).changed_examples == 2
-
-    of_schedule(run, "posts")
     run.add_call("Calculator", document, " 400", "1400 - 1000", "400", saves=1.0)
     assert release_of_run(settings, run.run_id).changed_examples == 1
 
@@ -304,9 +270,7 @@ def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time
     assert pq.ParquetFile(tmp_path / "a" / "part-00000.parquet").metadata.num_rows == 4
     texts = list(read_release(tmp_path / "a"))
     assert [text.document_id for text in texts] == sorted(item.document_id for item in documents)
-
-    for key in list(store.list(release_prefix(release_id))):
-        store.delete(key)
+    store.remove([*store.list(release_prefix(release_id))])
     release(settings, run.run_id)
     assert store.fetch(release_prefix(release_id), tmp_path / "b") == manifest
 
@@ -366,7 +330,7 @@ def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Sett
     run.complete("Calculator")
     with pytest.raises(NoResultError, match="threshold_counts shows what lower thresholds would keep"):
         release_of_run(settings, run.run_id)
-    of_schedule(run, "posts")
+    run.change("update annotation_runs set schedule = 'posts'")
     assert release_of_run(settings, run.run_id) == ReleaseOfRun(None)  # such a run may keep no call
     with pytest.raises(UsageError, match="expected a started run, found 'nobody'"):
         release(settings, "nobody")
@@ -398,9 +362,6 @@ def test_calls_of_a_corrected_record_join_those_of_its_text_and_the_url_is_the_c
     [text] = _released(settings, release(settings, run.run_id), tmp_path / "after")
 
     assert (text.document_id, text.url) == (document.document_id, "https://example.org/2023/02/03/exam")
-    assert text.text == (
-        "Today is the [Calendar() -> Today is Friday, February 3, 2023.] first Friday of the year. "
-        "Out of 1400 people, 400 passed, that is [Calculator(400 / 1400) -> 0.29] 29 %."
-    )
+    assert [call.result for call in text.calls] == ["Today is Friday, February 3, 2023.", "0.29"]
     [text_before] = _released(settings, before, tmp_path / "before")
     assert "Monday" in text_before.text

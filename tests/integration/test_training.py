@@ -313,6 +313,31 @@ def test_out_of_memory_makes_a_training_smaller_and_not_another_one(
         train("none fits")
 
 
+# Several processes
+
+
+def test_two_processes_give_the_losses_and_weights_of_one(
+    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
+) -> None:
+    """Five development documents for two processes: one batch of the last round is nobody's."""
+    changes = {"finetune_eval_steps": 3, "finetune_device_batch": 1, "finetune_checkpoint_steps": 5}
+    recipe = recipe_of(finetune_steps=7, **changes)
+    one, two = (
+        train_on_release(
+            settings, recipe, str(tiny_model_dir), release_dir, DEV_TEXTS, tmp_path / str(count), processes=count
+        )
+        for count in (None, 2)
+    )
+    for name, field in (("training_log", "loss"), ("training_log", "tokens"), ("development_log", "perplexity")):
+        ours, theirs = (
+            {line["step"]: line[field] for line in read_lines(trained.directory / f"{name}.jsonl")}
+            for trained in (one, two)
+        )
+        assert ours == pytest.approx(theirs, rel=1e-4)
+    assert two.training_loss == pytest.approx(one.training_loss, abs=1e-3)
+    assert largest_difference(one.directory, two.directory) < 1e-3
+
+
 # Curves
 
 
