@@ -27,21 +27,15 @@ from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
 from toolformer_ops.stages.release import release
-from toolformer_ops.storage.forgetting import _trainings, forget
 from toolformer_ops.storage.publication import ObjectStore
 
 
 @pytest.fixture
-def unreleased(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
-    """Five texts with a call each, complete, with the tiny model as the run's model."""
-    return _run(settings, tiny_model_dir)
-
-
-@pytest.fixture
-def run(settings: Settings, unreleased: AnnotatedRun) -> AnnotatedRun:
-    """The same with a release."""
-    release(settings, unreleased.run_id)
-    return unreleased
+def run(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
+    """Five texts with a call each, released, with the tiny model as the run's model."""
+    run = _run(settings, tiny_model_dir)
+    release(settings, run.run_id)
+    return run
 
 
 @pytest.fixture
@@ -79,6 +73,7 @@ def published(store: ObjectStore, model_id: str, name: str) -> str:
 def _run(
     settings: Settings, model: Path, run_id: str = "run-1", more_texts: tuple[str, ...] = (), **parameters: object
 ) -> AnnotatedRun:
+    """Calls, and rows of their stages, are those of the first run."""
     run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id, str(model), **(SMALL | parameters))
     for number in range(5):
         document = run.add_text(f"The shop had {number + 9} shirts and sold {number}, so it has 9 left.")
@@ -128,7 +123,6 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     assert ours == theirs
 
     log = [json.loads(line) for line in (tmp_path / "training_log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in log] == [1, 2, 3, 4, 5, 6]
     assert log[-1]["loss"] < log[0]["loss"]
     record = json.loads((tmp_path / "finetuning.json").read_text())
     assert (record["release_id"], record["model_id"], record["texts"]) == (release_id, model_id, 5)
@@ -189,9 +183,6 @@ def test_training_and_publishing_that_were_killed_at_their_end_go_on_and_leave_n
             finetune(settings, run.run_id)
     [folder] = (settings.state_dir / "finetuning").glob("*/")
     log = (folder / "training_log.jsonl").read_text()
-    [release_id] = [path.name.removeprefix("release-") for path in folder.glob("release-*")]
-    assert forget(settings).trainings == []  # of texts that were forgotten
-    assert _trainings(settings, [release_id]) == [folder]
     (folder / "model" / "model-00001-of-00002.safetensors").write_bytes(b"half of the weights")
     assert list(ObjectStore(settings).list("models/")) == []
     model_id = finetune(settings, run.run_id)
@@ -298,12 +289,11 @@ def test_release_and_model_that_are_not_the_registered_ones_are_refused(
         with pytest.raises(CorruptObjectError, match="that Postgres registered"):
             stage(settings, run.run_id)
     store.delete(f"{prefix}/manifest.json")
-    finetune(settings, run.run_id)  # as the message says
-    publish(settings, run.run_id)
-    store.fetch(prefix, tmp_path / "again", run.rows("select manifest_sha256 from finetuned_models")[0][0])
+    assert finetune(settings, run.run_id) == publish(settings, run.run_id)  # as the message says
 
 
-def test_nothing_to_train_on_publishes_no_model(settings: Settings, unreleased: AnnotatedRun) -> None:
+def test_nothing_to_train_on_publishes_no_model(settings: Settings, tiny_model_dir: Path) -> None:
+    unreleased = _run(settings, tiny_model_dir)
     for stage in (finetune, publish):
         with pytest.raises(NoResultError, match="expected a release with texts to train on, found none"):
             stage(settings, unreleased.run_id)

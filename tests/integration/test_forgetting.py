@@ -3,7 +3,7 @@
 import json
 import uuid
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -201,26 +201,15 @@ def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus
 
 
 def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = 0
-
-    def killed_in_the_second(*_: object, **__: object) -> list[Any]:
-        nonlocal batches
-        batches += 1
-        if batches == 2:
-            raise KeyboardInterrupt
-        return []
-
     third = corpus.add_text("A third text about nothing.")
     targets = [corpus.secret.document_id, third.document_id]
     with monkeypatch.context() as patched:
-        patched.setattr(forgetting, "_quoting_rejections", killed_in_the_second)
+        patched.setattr(forgetting, "_quoting_rejections", Mock(side_effect=[[], KeyboardInterrupt]))
         with pytest.raises(KeyboardInterrupt):
             forget(corpus.settings, targets, texts_per_transaction=1)
     # One text is gone, the other is whole; both are marked, so that no ingestion takes them.
     assert corpus.rows("select count(*) from documents where document_id = any(:ids)", ids=targets) != [(0,)]
-    with database.transaction(corpus.engine) as connection:
-        marked = database.fetch_all(connection, queries.corpora.forgotten_documents, document_ids=targets)
-    assert {row.document_id for row in marked} == set(targets)
+    assert {row.document_id for row in corpus.rows("select document_id from forgotten_documents")} == set(targets)
 
     forget(corpus.settings, texts_per_transaction=1)
 
@@ -230,52 +219,38 @@ def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatc
     assert corpus.rows("select count(*) from forgotten_documents where removed_at is null") == [(0,)]
 
 
-IN_ITS_RELEASE = "insert into run_releases select 'run-2', release_id from dataset_releases"
-IN_ITS_POOL = """
-    insert into recipes (recipe_id, stage, tool, definition) values ('0123456789abcdef', 'placebo', 'Calculator', '{}');
-    insert into placebo_pools select '0123456789abcdef', 'score', corpus_id, 1, 1, 2, 1, 1 from corpora;
-    insert into run_tools select made.* from run_tools of_tool cross join lateral
-    jsonb_populate_record(of_tool, '{"run_id": "run-2", "placebo_recipe_id": "0123456789abcdef"}') made;
-    insert into placebo_pool_results (placebo_recipe_id, source, call_id, document_id, result)
-    select '0123456789abcdef', 0, call_id, document_id, '1000' from candidate_calls where call_text = 'Calculator(1400 - 400)'
-"""
-CHAINED = (
-    "update annotation_runs set chained_release_id = (select release_id from dataset_releases) where run_id = 'run-2'"
-)
-
-
-@pytest.mark.parametrize(
-    ("version", "limit", "also", "uses_it"),
-    [
-        (2, None, "", False),
-        (1, None, "", True),
-        (1, 0, "", False),
-        (2, None, IN_ITS_POOL, True),
-        (2, None, IN_ITS_RELEASE, True),
-        (2, None, CHAINED, True),
-    ],
-    ids=["later version", "its version", "above its limit", "pool of its placebos", "its release", "chains over a release"],
-)  # fmt: skip
-def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_where_it_uses_it(
-    corpus: Corpus, version: int, limit: int | None, also: str, uses_it: bool
-) -> None:
+def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_if_it_uses_it(corpus: Corpus) -> None:
     """The text left the corpus at version 2, and a run that was started then does not meet it."""
-    corpus.change("update corpus_documents set left_version = 2 where document_id = :id", id=corpus.secret.document_id)
-    started = {"run_id": "run-2", "state": "running", "finished_at": None}
+    secret = corpus.secret.document_id
+    corpus.change("update corpus_documents set left_version = 2 where document_id = :id", id=secret)
+    corpus.add_placebo("Calculator", corpus.secret, corpus.own_call, 0.5)
     corpus.change(
-        "insert into annotation_runs select made.* from annotation_runs run "
-        "cross join lateral jsonb_populate_record(run, cast(:started as jsonb)) made",
-        started=json.dumps(started | {"corpus_version": version, "ordinal_limit": limit}),
+        "insert into placebo_pool_results (placebo_recipe_id, source, call_id, document_id, result) "
+        "values (:recipe, 0, :call, :id, '1000')",
+        recipe=recipe_id("placebo", "Calculator"), call=corpus.own_call, id=secret,
+    )  # fmt: skip
+    run_2 = (
+        '{"run_id": "run-2", "state": "running", "finished_at": null, "corpus_version": 2, "placebo_recipe_id": null}'
     )
-    for statement in filter(None, also.split(";")):
-        corpus.change(statement)
-    if not uses_it:
-        assert forget(corpus.settings, [corpus.secret.document_id]).texts == 1
-        assert corpus.rows("select text from documents") == [(OTHER,)]
-        return
-    with pytest.raises(UsageError, match="expected texts that no unfinished run uses, found run-2"):
-        forget(corpus.settings, [corpus.secret.document_id])
-    assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
+    for table in ("annotation_runs", "run_tools"):
+        corpus.change(
+            f"insert into {table} select (jsonb_populate_record(o, cast(:v as jsonb))).* from {table} o", v=run_2
+        )
+    of_run = "update annotation_runs set {} where run_id = 'run-2'"
+    of_tools = "update run_tools set placebo_recipe_id = {} where run_id = 'run-2'"
+    release_id = f"'{corpus.release_id}'"
+    for made, undone in (
+        (of_run.format("corpus_version = 1"), of_run.format("corpus_version = 2")),
+        (of_run.format(f"chained_release_id = {release_id}"), of_run.format("chained_release_id = null")),
+        (f"insert into run_releases values ('run-2', {release_id})", "delete from run_releases where run_id = 'run-2'"),
+        (of_tools.format(f"'{recipe_id('placebo', 'Calculator')}'"), of_tools.format("null")),
+    ):
+        corpus.change(made)
+        with pytest.raises(UsageError, match="expected texts that no unfinished run uses, found run-2"):
+            forget(corpus.settings, [secret])
+        corpus.change(undone)
+    assert forget(corpus.settings, [secret]).texts == 1
+    assert corpus.rows("select text from documents") == [(OTHER,)]
 
 
 def test_what_is_not_there_or_in_use_is_neither_forgotten_nor_withdrawn(corpus: Corpus) -> None:
@@ -353,12 +328,12 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
 
     assert (counted.texts, +counted.rows) == (done.texts, +done.rows)
     assert done.texts == 1
-    assert corpus.rows("select text from documents where document_id = :id", id=shared.document_id) == [(OTHER,)]
     members = "select corpus_id, document_id from corpus_documents order by ordinal"
     assert corpus.rows(members) == [(second.corpus_id, shared.document_id), (second.corpus_id, left.document_id)]
     assert corpus.rows("select count(*) from corpus_spare_records") == [(0,)]
     assert corpus.rows("select count(*) from rejected_documents where detail is not null") == [(0,)]
     assert corpus.tables_with("Secret") == set()
+    assert corpus.tables_with(OTHER) == {"documents"}
 
 
 def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus: Corpus) -> None:
@@ -389,17 +364,23 @@ def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(co
 def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, tmp_path: Path) -> None:
     store = ObjectStore(corpus.settings)
     (tmp_path / "weights").write_bytes(b"w")
-    manifest = store.publish("models/m1", {"weights": tmp_path / "weights"})
-    (tmp_path / "weights").write_bytes(b"other")
-    store.publish("models/m10", {"weights": tmp_path / "weights"})  # m1 is how its name begins
-    with database.transaction(corpus.engine) as connection:
-        database.execute(
-            connection, queries.finetuning.register, model_id="m1", release_id=corpus.release_id, run_id=corpus.run_id,
-            uri=store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition={}, training_loss=1.0,
-            without_calls=True, best_step=None, development_perplexity=None,
-        )  # fmt: skip
+    for name in ("m1", "m10"):  # m1 is how the other name begins
+        store.publish(f"models/{name}", {"weights": tmp_path / "weights"})
+    corpus.change(
+        "insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256) "
+        "select 'm1', release_id, run_id, :uri, repeat('0', 64) from dataset_releases",
+        uri=store.uri("models/m1"),
+    )
     places = forget(corpus.settings, [corpus.secret.document_id]).places
     assert [(place.kind, place.publication_id) for place in places] == [("release", corpus.release_id), ("model", "m1")]
+    corpus.finish("running")
+    proposes = (
+        "update annotation_runs set parameters = parameters || jsonb_build_object('proposer', cast(:uri as text))"
+    )
+    corpus.change(proposes, uri=store.uri("models/m1/"))
+    with pytest.raises(UsageError, match="expected no unfinished run to use it, found run-1"):
+        withdraw(corpus.settings, "model", "m1")
+    corpus.finish()
     withdraw(corpus.settings, "model", "m1")
     assert list(store.list("models/m1/")) == []
     assert store.read_manifest("models/m10") is not None

@@ -72,25 +72,15 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_
     (folder / "d.jsonl").write_bytes(b"")
     (folder / "e.jsonl.gz").write_bytes(gzip.compress(_lines("six"))[:-4])
     report = ingest_corpus(local_settings, str(folder), accept_shrink=True)
-    assert _numbers(report) == (18, 6, 2, 10)
-    assert report.files == 5
-    assert report.added == 6
+    assert (_numbers(report), report.files, report.added) == ((18, 6, 2, 10), 5, 6)
     rejected = run_sql(
-        engine,
-        "select split_part(file_uri, '/corpus/', 2), line, reason from rejected_documents order by file_uri, line",
+        engine, "select right(file_uri, 10), line, reason from rejected_documents order by file_uri, line"
     )
-    assert rejected == [
-        ("a.jsonl", 5, "corrupt_json"),
-        ("a.jsonl", 6, "not_an_object"),
-        ("a.jsonl", 7, "no_text"),
-        ("a.jsonl", 8, "text_not_a_string"),
-        ("a.jsonl", 9, "empty_text"),
-        ("a.jsonl", 10, "invalid_utf8"),
-        ("a.jsonl", 11, "lone_surrogate"),
-        ("a.jsonl", 12, "line_too_long"),
-        ("d.jsonl", 0, "empty_file"),
-        ("e.jsonl.gz", 0, "unreadable_file"),
-    ]
+    reasons = (
+        "corrupt_json not_an_object no_text text_not_a_string empty_text invalid_utf8 lone_surrogate line_too_long"
+    )
+    assert rejected[:8] == [("us/a.jsonl", line, reason) for line, reason in enumerate(reasons.split(), start=5)]
+    assert rejected[8:] == [("us/d.jsonl", 0, "empty_file"), ("e.jsonl.gz", 0, "unreadable_file")]
     assert dict.fromkeys((row[2] for row in rejected), 1) == report.rejected_by_reason
     assert run_sql(engine, "select sum(records) from rejected_records") == [(10,)]
     files = run_sql(engine, "select records, accepted, duplicates, rejected from corpus_files order by file_uri")
@@ -105,12 +95,6 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_
 
 
 PASSWORD = "hunter2-of-the-owner"
-
-
-def _everything(engine: Engine) -> str:
-    """All rows of all tables as text."""
-    tables = run_sql(engine, "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'public'")
-    return "\n".join(str(run_sql(engine, f"select * from {table}")) for [table] in tables)
 
 
 def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted(
@@ -131,10 +115,9 @@ def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted
         report = ingest_corpus(local_settings, str(folder))
         assert (_numbers(report), report.rejected_by_reason) == ((3, 2, 0, 1), {"outside_corpus": 1})
     assert (report.version, report.unchanged_files) == (1, 2)
-    assert run_sql(
-        engine, "select split_part(file_uri, '/corpus/', 2), line, reason, detail from rejected_documents"
-    ) == [("b.jsonl", 0, "outside_corpus", "it is a link that leads out of the folder")]
-    assert PASSWORD not in _everything(engine)
+    assert run_sql(engine, "select line, reason from rejected_documents") == [(0, "outside_corpus")]
+    tables = run_sql(engine, "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'public'")
+    assert not any(PASSWORD in str(run_sql(engine, f"select * from {table}")) for [table] in tables)
     (folder / "b.jsonl").unlink()
     (folder / "b.jsonl").write_bytes(_lines("c"))  # the file itself is read
     assert _numbers(ingest_corpus(local_settings, str(folder))) == (3, 3, 0, 0)
@@ -186,12 +169,11 @@ def test_of_many_refused_records_few_have_rows_and_all_are_counted(
                 "corrupt_json": corrupt, "no_text": REFUSED_ROWS + 1, "not_an_object": 1,
             }  # fmt: skip
             assert _numbers(report) == (corrupt + REFUSED_ROWS + 4, 1, 1, corrupt + REFUSED_ROWS + 2)
-    assert run_sql(
-        engine, "select reason, count(*), min(line), max(line) from rejected_documents group by 1 order by 1"
-    ) == [
-        ("corrupt_json", REFUSED_ROWS, 1, REFUSED_ROWS),
-        ("no_text", REFUSED_ROWS, 3 * REFUSED_ROWS + 3, 4 * REFUSED_ROWS + 2),
-        ("not_an_object", 1, 4 * REFUSED_ROWS + 4, 4 * REFUSED_ROWS + 4),
+    rows = "select reason, count(*), max(line) from rejected_documents group by 1 order by 1"
+    assert run_sql(engine, rows) == [
+        ("corrupt_json", REFUSED_ROWS, REFUSED_ROWS),
+        ("no_text", REFUSED_ROWS, 4 * REFUSED_ROWS + 2),
+        ("not_an_object", 1, 4 * REFUSED_ROWS + 4),
     ]
 
 

@@ -287,6 +287,10 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
         (0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128),
     ]  # fmt: skip
     assert run_sql(settings, "select step, done, total from annotation_progress where stage = 'placebo'") == [(5, 8, 8)]
+    recipe = str(run_sql(settings, "select placebo_recipe_id from run_tools")[0][0])
+    every = run_sql(settings, "select call_id, document_id, result from call_losses where result is not null")
+    with database.transaction(database.connect(settings)) as connection:
+        assert load_pool(connection, recipe) == Pool.of_calls(every, PlaceboChoices())
     # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below 1; nothing above.
     rate = rates["Calculator"][0.5].false_discovery_rate
     assert rate is not None
@@ -410,28 +414,3 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     assert store.read_manifest(prefix) == manifest
     found = run_sql(settings, "select run_id, manifest_sha256, rates from dataset_releases")
     assert found == [("run-2", manifest.sha256, None)]
-
-
-def test_a_share_of_the_calls_is_sampled_and_stands_for_all(settings: Settings, begin: Begin) -> None:
-    begin("r", range(2, 14), placebo_sample=96, seed=2)  # of 288 calls
-    work(settings, "r")
-    # 1. The sample is decided by the calls' ids; who reaches prune_below has its placebos in any case.
-    results = "select call_id, document_id, result from call_losses where result is not null"
-    every = run_sql(settings, results)
-    ids = {call_id for call_id, *_ in every if (call_id.int & (2**64 - 1)) / 2**64 < 96 / 288}
-    assert len(every) == 288
-    assert 0 < len(ids) < 144
-    assert {row[0] for row in run_sql(settings, "select call_id from placebo_losses where is_sampled")} == ids
-    others = "select count(*), min(placebos), max(placebos) from kept_calls"
-    assert run_sql(settings, others) == [(12, 3, 3)]
-    # 2. Each sampled placebo stands for three calls.
-    hits = "select count(*) from placebo_losses where is_sampled and reduction >= 0.5"
-    [(chance,)] = run_sql(settings, hits)
-    counts = "select calls, placebos, placebos_scored, false_discovery_rate from threshold_counts where threshold = 0.5"
-    assert chance * 3 > 12
-    assert run_sql(settings, counts) == [(12, chance, len(ids), 1.0)]
-    # 3. The pool and the share are those of the same calls in one process.
-    recipe = "select placebo_recipe_id from run_tools"
-    with database.transaction(database.connect(settings)) as connection:
-        stored = load_pool(connection, str(run_sql(settings, recipe)[0][0]))
-    assert stored == Pool.of_calls(every, PlaceboChoices(placebo_sample=96))

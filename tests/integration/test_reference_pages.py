@@ -6,7 +6,7 @@ import typer
 
 from docs import reference_pages
 from toolformer_ops.cli.command_line import app
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import REPOSITORY
 from toolformer_ops.storage import database
 
 
@@ -19,12 +19,6 @@ def test_a_page_has_every_command_and_option() -> None:
         chapter = page.partition(f"## `toolformer-ops {name}`\n")[2].partition("\n## ")[0]
         options = [option.opts[0] for option in command.params if not getattr(option, "hidden", False)]
         assert [option for option in options if option not in chapter] == [], name
-
-
-def test_a_page_has_every_setting_with_its_meaning() -> None:
-    page = reference_pages.settings()
-    rows = re.findall(r"^\| `(TOOLFORMER_\w+)` \| .* \| (.+) \|$", page, re.MULTILINE)
-    assert [name for name, _ in rows] == [f"TOOLFORMER_{name.upper()}" for name in Settings.model_fields]
 
 
 def test_a_page_has_every_table_and_view_with_a_meaning_for_each_column(postgres_dsn: str) -> None:

@@ -17,7 +17,6 @@ import torch
 
 from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
-from tests.tiny_models import save_tiny_model
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning import release_training
@@ -27,6 +26,7 @@ from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
 from toolformer_ops.finetuning.training import BaseModel, TrainedModel, all_cores, load_base_model
 from toolformer_ops.finetuning.training_log import ProgressLines, read_lines
+from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.format import read_release
 
 
@@ -122,33 +122,22 @@ def test_first_loss_is_the_mean_over_the_tokens_of_the_text_alone_and_the_baseli
 
 
 def test_diverged_training_is_an_error_and_not_a_model(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    train: Train, base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def poisoned(*arguments: Any, **options: Any) -> BaseModel:
-        base = load_base_model(*arguments, **options)
-        base.network.lm_head.weight.data[0, 0] = math.nan
-        return base
-
-    monkeypatch.setattr(release_training, "load_base_model", poisoned)
+    base.network.lm_head.weight.data[0, 0] = math.nan
+    monkeypatch.setattr(release_training, "load_base_model", lambda *_, **__: base)
     with pytest.raises(ModelError, match="expected a finite training loss"):
         train()
     assert not (tmp_path / "training" / "model").exists()
 
 
-def test_vocabulary_that_cannot_write_the_markers_is_refused_before_training(train: Train, tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, decoders, models
-    from transformers import GPT2Config, PreTrainedTokenizerFast
-
-    letters = "abcdefghijklmnopqrstuvwxyz0123456789 []()-+.,:\n"  # no ">"
-    vocabulary = {"<unk>": 0, "<|endoftext|>": 1} | {letter: number for number, letter in enumerate(letters, 2)}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
-    backend.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>", unk_token="<unk>")
-    config = GPT2Config(n_embd=32, n_layer=1, n_head=4, n_positions=64, vocab_size=len(vocabulary))
-    model = save_tiny_model(tmp_path / "model", config, tokenizer)
-    with pytest.raises(ModelError, match="expected a vocabulary that can write ' ->'"):
-        train(model=model)
-    assert not (tmp_path / "training" / "checkpoints").exists()
+def test_vocabulary_that_cannot_write_the_markers_is_refused_before_training(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tokenization, "decode", lambda *_: " -<unk>")
+    with pytest.raises(ModelError, match="expected a vocabulary that can write"):
+        train()
+    assert not (tmp_path / "training").exists()
 
 
 def test_a_training_has_all_cores_of_its_machine_and_in_a_pod_those_of_the_settings(
@@ -255,9 +244,13 @@ def test_development_perplexity_is_that_of_the_plain_beginnings(train: Train, ba
     assert trained.best.perplexity == pytest.approx(math.exp(_mean_nats(base.network, rows)), rel=1e-5)
 
 
-def test_weights_of_the_best_step_are_kept_and_not_those_of_the_last(train: Train, base: BaseModel) -> None:
+def test_weights_of_the_best_step_are_kept_and_curves_hold_every_step_once(
+    train: Train, base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from transformers import AutoModelForCausalLM
 
+    monkeypatch.setattr(release_training, "write_curves", write_curves)
     trained = train(
         finetune_steps=9, finetune_eval_steps=2, finetune_learning_rate=0.05, finetune_checkpoint_steps=4,
         dev_texts=DEV_TEXTS,
@@ -270,6 +263,11 @@ def test_weights_of_the_best_step_are_kept_and_not_those_of_the_last(train: Trai
     rows = [(*base.tokenization.start_ids, *base.tokenization.ids(text)) for text in DEV_TEXTS]
     assert math.exp(_mean_nats(network, rows)) == pytest.approx(trained.best.perplexity, rel=1e-4)
     assert network.config.use_cache  # as the model it started from
+    assert (trained.directory / PICTURE).read_bytes().startswith(b"\x89PNG")
+    events = EventAccumulator(str(trained.directory / "tensorboard"))
+    events.Reload()
+    assert [event.value for event in events.Scalars("train/loss")] == pytest.approx(_losses(trained))
+    assert [event.step for event in events.Scalars("development/perplexity")] == list(scores)
 
 
 # Memory
@@ -336,20 +334,3 @@ def test_two_processes_give_the_losses_and_weights_of_one(
         assert ours == pytest.approx(theirs, rel=1e-4)
     assert two.training_loss == pytest.approx(one.training_loss, abs=1e-3)
     assert largest_difference(one.directory, two.directory) < 1e-3
-
-
-# Curves
-
-
-def test_curves_hold_every_step_once(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    monkeypatch.setattr(release_training, "write_curves", write_curves)
-    trained = train(finetune_eval_steps=2, dev_texts=DEV_TEXTS)
-    assert (trained.directory / PICTURE).read_bytes().startswith(b"\x89PNG")
-    events = EventAccumulator(str(trained.directory / "tensorboard"))
-    events.Reload()
-    assert [(event.step, pytest.approx(event.value)) for event in events.Scalars("train/loss")] == [
-        (line["step"], line["loss"]) for line in _log(trained)
-    ]
-    assert [event.step for event in events.Scalars("development/perplexity")] == [2, 4, 6]

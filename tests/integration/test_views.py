@@ -37,6 +37,9 @@ def test_the_text_around_a_call_is_120_characters_at_most(annotated: Engine) -> 
 
 
 def test_kept_calls_reach_the_runs_threshold_and_say_whether_they_may_be_released(annotated: Engine) -> None:
+    # Losses that do not count are in no view even if they are stored.
+    not_finite = "loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0"
+    run_sql(annotated, f"update call_losses set {not_finite} where reason = 'loss_not_finite'")
     kept = "select left(call_id::text, 2), releasable from kept_calls where run_id = :run order by 1"
     assert run_sql(annotated, kept, run="r1") == [("c1", True), ("c4", True), ("c5", False)]
     assert run_sql(annotated, kept, run="r2") == [("c1", True), ("c4", True), ("c6", True)]
@@ -71,41 +74,12 @@ update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee', keep_threshold = 0.
 def test_a_kept_call_reaches_the_threshold_and_carries_information_where_the_run_asks_for_it(
     annotated: Engine, tau_information: float | None, kept: list[str], counts: list[tuple[float, int]]
 ) -> None:
-    _run(annotated, WITH_PLACEBOS)
-    run_sql(
-        annotated,
-        "update run_tools set tau_information = :tau where run_id = 'r1' and tool = 'Calculator'",
-        tau=tau_information,
-    )
+    with database.transaction(annotated) as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute(WITH_PLACEBOS)
+    run_sql(annotated, "update run_tools set tau_information = :tau where tool = 'Calculator'", tau=tau_information)
     of_tool = "where run_id = 'r1' and tool = 'Calculator' order by 1"
     assert [row[0] for row in run_sql(annotated, f"select left(call_id::text, 2) from kept_calls {of_tool}")] == kept
     assert run_sql(annotated, f"select threshold, calls from threshold_counts {of_tool}") == counts
-
-
-def test_a_threshold_has_the_rate_that_was_counted_at_it_for_the_tool_in_the_run(annotated: Engine) -> None:
-    counted = [("r1", "Calculator", 0.5, 0.25), ("r1", "Calculator", 1.0, 0.75), ("r1", "Calendar", 0.5, 0.5)]
-    for run, tool, threshold, rate in [*counted, ("r2", "Calculator", 0.5, 1.0)]:
-        run_sql(
-            annotated,
-            "insert into placebo_rates (run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, "
-            "calls_sampled, false_discovery_rate) values (:run, :tool, :threshold, 'p', 4, 1, 4, 4, :rate)",
-            run=run,
-            tool=tool,
-            threshold=threshold,
-            rate=rate,
-        )
-    rates = "select run_id, tool, threshold, false_discovery_rate from threshold_counts where run_id = 'r1'"
-    assert run_sql(annotated, f"{rates} and false_discovery_rate is not null order by 2, 3") == counted
-    assert len(run_sql(annotated, rates)) == 9
-
-
-def test_losses_that_do_not_count_are_in_no_view_even_where_they_are_stored(annotated: Engine) -> None:
-    run_sql(
-        annotated,
-        "update call_losses set loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0 "
-        "where reason = 'loss_not_finite'",
-    )
-    assert run_sql(annotated, "select count(*) from kept_calls where run_id = 'r1'") == [(3,)]
 
 
 def test_yield_accounts_for_every_paragraph_sample_and_call(annotated: Engine) -> None:
@@ -150,45 +124,13 @@ def test_what_enters_a_stage_leaves_it_for_the_next_or_is_a_loss(annotated: Engi
 
 
 def test_a_text_in_which_no_call_starts_is_counted(annotated: Engine) -> None:
-    run_sql(
-        annotated,
-        "update stage_ledger set counts = cast(:counts as jsonb) where stage = 'sample' and document_id::text like 'd1%'",
-        counts='{"paragraphs": 1, "positions": 0}',
-    )
+    none = '{"paragraphs": 1, "positions": 0}'
+    of_text = "where stage = 'sample' and document_id::text like 'd1%'"
+    run_sql(annotated, f"update stage_ledger set counts = cast(:none as jsonb) {of_text}", none=none)
     counted = (
-        "select run_id, tool, is_loss, count from yield_by_stage where reason = 'texts_without_position' and count > 0"
+        "select tool, is_loss, count from yield_by_stage where run_id = 'r1' and reason = 'texts_without_position'"
     )
-    assert run_sql(annotated, f"{counted} order by run_id") == [
-        ("r1", "Calculator", True, 1),
-        ("r2", "Calculator", True, 1),
-    ]
-
-
-RELEASE_OF_R2 = (
-    "select reason, is_loss, count from yield_by_stage where run_id = 'r2' and stage = 'release' order by reason"
-)
-
-
-def test_every_kept_call_is_in_the_release_or_counted_under_a_reason(annotated: Engine) -> None:
-    assert run_sql(annotated, RELEASE_OF_R2) == [
-        ("input_only_after", True, 0),
-        ("not_in_release", True, 0),
-        ("released", False, 3),
-    ]
-    run_sql(annotated, "delete from release_calls where call_id::text not like 'c1%'")
-    # As in a release that was made before the reasons were counted.
-    assert ("not_in_release", True, 2) in run_sql(annotated, RELEASE_OF_R2)
-    left_out = (
-        '{"Calculator": {"better_call_at_position": 1, "above_max_examples": 1}, "QA": {"above_max_examples": 7}}'
-    )
-    run_sql(annotated, "update run_releases set left_out = cast(:left_out as jsonb)", left_out=left_out)
-    counted = [(reason, count) for reason, _, count in run_sql(annotated, RELEASE_OF_R2) if count]
-    assert counted == [("above_max_examples", 1), ("better_call_at_position", 1), ("released", 1)]
-
-
-def _run(engine: Engine, script: str) -> None:
-    with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(script)
+    assert run_sql(annotated, f"{counted} and count > 0") == [("Calculator", True, 1)]
 
 
 def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated: Engine) -> None:
@@ -207,29 +149,3 @@ def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated: Engi
     assert found > 6
     with pytest.raises(DBAPIError, match="expected a started run with Calculator, found none"):
         run_sql(annotated, "select * from best_kept_calls('r0', 'Calculator', 1)")
-
-
-@pytest.mark.parametrize("reads_record", [False, True])
-def test_the_best_calls_of_a_tool_that_reads_the_record_are_those_of_the_variant_that_counts(
-    annotated: Engine, reads_record: bool
-) -> None:
-    variant = "d9000000-0000-0000-0000-000000000000"
-    for statement in (
-        "insert into documents (document_id, text, url, variant_of) "
-        f"select '{variant}', text, 'https://x.org/', document_id from documents where document_id::text like 'd2%'",
-        f"update corpus_documents set variant_id = '{variant}' where document_id::text like 'd2%'",
-        "insert into candidate_calls select sampling_recipe_id, 'cf000000-0000-0000-0000-000000000000', "
-        f"'{variant}', paragraph, position_token, position_char, position_probability, call_input, call_text, input_key, "
-        "effective_input, sample_count, input_only_after from candidate_calls where call_id::text like 'c4%'",
-        "insert into call_losses (scoring_recipe_id, call_id, document_id, result, loss_without_call, loss_without_result, "
-        f"loss_with_result) values ('a1', 'cf000000-0000-0000-0000-000000000000', '{variant}', '333', 3, 3, 0)",
-        f"update run_tools set reads_record = {reads_record}",
-    ):
-        run_sql(annotated, statement)
-    best = run_sql(
-        annotated,
-        "select left(document_id::text, 2), left(call_id::text, 2) from best_kept_calls('r1', 'Calculator', 1)",
-    )
-    kept = "select left(document_id::text, 2), left(call_id::text, 2) from kept_calls where run_id = 'r1' and tool = 'Calculator'"
-    assert best == run_sql(annotated, f"{kept} order by loss_reduction desc limit 1")
-    assert best == [("d2", "cf" if reads_record else "c4")]
