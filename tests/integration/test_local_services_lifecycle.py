@@ -147,7 +147,9 @@ def test_services_start_stop_and_keep_what_they_were_given(
     assert is_free(int(os.environ["TOOLFORMER_POSTGRES_PORT"]))
 
 
-def test_what_was_killed_comes_back_with_its_data(state: StatePaths, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_said(
+    state: StatePaths, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = up(load_settings(), WITHOUT_AIRFLOW)
     remember(settings, "00000000000000aa")
     # 1. The services, which the supervisor starts again.
@@ -160,13 +162,12 @@ def test_what_was_killed_comes_back_with_its_data(state: StatePaths, caplog: pyt
     )
     assert up(load_settings(), WITHOUT_AIRFLOW) == settings
     # 2. The supervisor, which takes its services along.
-    remember(settings, "00000000000000bb")
     before = processes(settings)
     running_supervisor(state).kill()
     wait_until(lambda: not any(map(psutil.pid_exists, before.values())), "services outlived their supervisor")
-    up(load_settings(), WITHOUT_AIRFLOW)
+    up(load_settings(), ["postgres"])
     # 3. Everything at once; Postgres's pid file then names a process that is not its own, as after a restart of the machine.
-    remember(settings, "00000000000000cc")
+    remember(settings, "00000000000000bb")
     supervisor = running_supervisor(state)
     everything = [supervisor, *supervisor.children(recursive=True)]
     for process in everything:
@@ -175,9 +176,22 @@ def test_what_was_killed_comes_back_with_its_data(state: StatePaths, caplog: pyt
     psutil.wait_procs(everything, timeout=60)
     data = cluster_of(state.postgres).data
     (data / "postmaster.pid").write_text(f"{os.getpid()}\n{data}\n")
-    up(load_settings(), WITHOUT_AIRFLOW)
-    assert "its stale postmaster.pid was removed" in caplog.text
-    assert remembered(settings) == ["00000000000000aa", "00000000000000bb", "00000000000000cc"]
+    up(load_settings(), ["postgres"])
+    # 4. Another program takes a port while the supervisor runs.
+    s3, port = recalled_ports(state)["s3"], recalled_ports(state)["postgres"]
+    with squatter(s3), pytest.raises(ServiceError, match=rf"expected port {s3} to be free for s3"):
+        up(load_settings(), ["object_store"])
+    # 5. One takes a port while nothing runs, and a service does not come up until it is mended.
+    down(settings)
+    (data / "global" / "pg_control").rename(data / "elsewhere")
+    with squatter(port):
+        with pytest.raises(ServiceError, match=r"(?s)expected postgres to be ready .*could not open"):
+            up(load_settings(), ["postgres"])
+        (data / "elsewhere").rename(data / "global" / "pg_control")
+        moved = up(load_settings(), ["postgres"])
+        assert f"port {port} is taken, so postgres listens on {recalled_ports(state)['postgres']}" in caplog.text
+        assert up(load_settings(), ["postgres"]) == moved  # which it keeps while it runs
+    assert remembered(moved) == ["00000000000000aa", "00000000000000bb"]
 
 
 def running_supervisor(state: StatePaths) -> psutil.Process:
@@ -219,30 +233,3 @@ def test_what_a_program_that_was_killed_has_started_is_ended(
     assert child.is_running()
     assert down(settings)
     assert not child.is_running()
-
-
-def test_a_taken_port_is_another_after_down_and_a_service_that_does_not_come_up_is_said(
-    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = up(load_settings(), ["postgres"])
-    remember(settings, "00000000000000cc")
-    # 1. One that another program takes while the supervisor runs.
-    s3 = recalled_ports(state)["s3"]
-    with squatter(s3), pytest.raises(ServiceError, match=rf"expected port {s3} to be free for s3.*toolformer-ops down"):
-        up(load_settings(), ["object_store"])
-    # 2. One that another program takes while nothing runs.
-    down(settings)
-    port = recalled_ports(state)["postgres"]
-    with squatter(port):
-        moved = up(load_settings(), ["postgres"])
-        assert f"port {port} is taken, so postgres listens on {recalled_ports(state)['postgres']}" in caplog.text
-        assert remembered(moved) == ["00000000000000cc"]
-        assert up(load_settings(), ["postgres"]) == moved  # which it keeps while it runs
-    # 3. A service that does not come up is an error with the end of its log, and comes up once it is mended.
-    down(moved)
-    control = cluster_of(state.postgres).data / "global" / "pg_control"
-    control.rename(control.with_name("elsewhere"))
-    with pytest.raises(ServiceError, match=r"(?s)expected postgres to be ready .*could not open"):
-        up(load_settings(), ["postgres"])
-    control.with_name("elsewhere").rename(control)
-    assert remembered(up(load_settings(), ["postgres"])) == ["00000000000000cc"]

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import Mock
 
 import pytest
 import tenacity
@@ -370,24 +371,17 @@ def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_sett
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "error"),
-    [
+def test_what_s3_answers_is_the_error_that_says_what_to_do(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for status, code, error in (
         (400, "InvalidRequest", ObjectStoreError),
         (404, "NoSuchKey", ObjectNotFoundError),
         (404, "NoSuchBucket", BucketNotFoundError),
         (416, "InvalidRange", CorruptObjectError),
         (429, "SlowDown", ObjectStoreUnreachableError),
         (500, "InternalError", ObjectStoreUnreachableError),
-    ],
-)
-def test_what_s3_answers_is_the_error_that_says_what_to_do(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, status: int, code: str, error: type[Exception]
-) -> None:
-    def refuse(**_: Any) -> None:
-        raise ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")  # type: ignore[typeddict-item]
-
-    monkeypatch.setattr(store._client, "get_object", refuse)
-    with pytest.raises(error) as caught:
-        store.get("key")
-    assert type(caught.value) is error
+    ):
+        answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        monkeypatch.setattr(store._client, "get_object", Mock(side_effect=ClientError(answer, "GetObject")))
+        with pytest.raises(error) as caught:
+            store.get("key")
+        assert type(caught.value) is error

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text as sql
 
-from tests.annotated_runs import AnnotatedRun, unregistered
+from tests.annotated_runs import unregistered
 from tests.fake_language_model import FakeLanguageModel, StoppedError, UseModel
 from tests.run_sql import run_sql
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
@@ -163,17 +163,6 @@ def test_a_document_whose_placebos_are_given_up_has_a_row_for_each_call_that_was
         assert len(loads) == loaded
 
 
-@pytest.mark.parametrize(("own", "asked"), [(3, 3), (0, 7)])
-def test_a_run_that_asked_for_placebos_keeps_its_own_numbers_of_them(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, own: int, asked: int
-) -> None:
-    AnnotatedRun(settings, {"Calculator": 0.5}, placebos=own)
-    seen: list[PlaceboChoices] = []
-    monkeypatch.setattr("toolformer_ops.stages.placebo.placebo_stage", lambda *arguments: seen.append(arguments[-1]))
-    placebos_of_run(settings, "run-1", PlaceboChoices(placebos=7))
-    assert [choices.placebos for choices in seen] == [asked]
-
-
 def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     model = begin("run-1", range(2, 14), keep_rule="information")
@@ -237,6 +226,7 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     start_run(settings, "run-2", choices(corpus, keep_rule="information"))
     assert tools_to_do(settings, "run-2").tools == []
     placebo_stage(settings, "run-2", "Calculator", "0/1")
+    placebos_of_run(settings, "run-2", PlaceboChoices(placebos=7))  # it keeps those that it has asked for
     assert model.loads == 0
     finish_run(settings, "run-2", "success")
     assert run_sql(settings, numbers.format("run-2") + " order by threshold") == counts
@@ -357,16 +347,15 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     assert night("night-3", range(2, 16))[0] != first
     assert run_sql(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
     # 3. All results are equal: no placebo is possible, and nothing fails.
-    texts = [{"text": f"Box {n} holds 2 pens and 3 caps, a total of 5 things."} for n in range(4)]
-    (tmp_path / "same.jsonl").write_text("".join(json.dumps(line) + "\n" for line in texts))
+    same = tmp_path / "same.jsonl"
+    texts = [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(4)]
+    same.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     use_model(FakeLanguageModel(("Calculator(2 + 3)",)))
-    ingest_corpus(settings, str(tmp_path / "same.jsonl"))
-    start_run(settings, "same", choices(tmp_path / "same.jsonl", max_false_discovery_rate=0.0))
+    ingest_corpus(settings, str(same))
+    start_run(settings, "same", choices(same, max_false_discovery_rate=0.0))
     work(settings, "same")
-    reasons = (
-        "select reason, is_loss, count from yield_by_stage where run_id = 'same' and stage = 'placebo' and is_loss"
-    )
-    assert run_sql(settings, reasons) == [("no_other_result", True, 8)]
+    reasons = "select reason, count from yield_by_stage where run_id = 'same' and stage = 'placebo' and is_loss"
+    assert run_sql(settings, reasons) == [("no_other_result", 8)]
     with database.transaction(database.connect(settings)) as connection:
         found = lowest_threshold(connection, load_run_tool(connection, "same", "Calculator"), 0.1)
     assert found.why_not.startswith("no placebo is possible")

@@ -1,7 +1,6 @@
 """Pairs of calls and refusals, out of a run in Postgres: which rows, which margins, what the card says; TRL trains on them."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun
-from tests.integration.test_chat_export import TEMPLATE, with_template
-from tests.tiny_models import save_tiny_llama
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, NoResultError, UsageError, exit_code
@@ -197,33 +194,3 @@ def test_the_command_writes_both_formats_and_refusals(settings: Settings, uri: s
     for options, field in ((["--format", "preference"], "pairs"), (["--with-refusals", "0.5"], "refusals")):
         outcome = CliRunner().invoke(app, ["export", uri, str(tmp_path / options[-1]), *options])
         assert json.loads(outcome.stdout)[field]
-
-
-def test_trl_trains_a_step_of_dpo_on_the_pairs(
-    settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    from datasets import load_dataset
-    from trl import DPOConfig, DPOTrainer
-
-    rows = export_preferences(settings, uri, str(tmp_path / "rows"), seed=0).address
-    dataset = load_dataset("json", data_files=rows, split="train", cache_dir=str(tmp_path / "cache"))
-    model = with_template(save_tiny_llama(tmp_path / "plain"), tmp_path / "model", TEMPLATE)
-    arguments = DPOConfig(
-        output_dir=str(tmp_path / "trained"), max_steps=1, per_device_train_batch_size=3, use_cpu=True, report_to=[],
-        save_strategy="no", bf16=False, max_length=2048, logging_steps=1, model_init_kwargs={"dtype": "float32"},
-    )  # fmt: skip
-    trainer = DPOTrainer(model=str(model), args=arguments, train_dataset=dataset)
-    batch = next(iter(trainer.get_train_dataloader()))
-    learned = [
-        trainer.processing_class.decode(ids[mask.bool()])
-        for ids, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)
-    ]
-    assert len(learned) == 6
-    assert sum("400 / 1400" in text for text in learned[:3]) == 1
-    assert sum("1400 - 400" in text for text in learned[3:]) == 2
-    assert not any("0.29" in text for text in learned)  # no result
-    trainer.train()
-    [loss] = [line["loss"] for line in trainer.state.log_history if "loss" in line]
-    assert loss == pytest.approx(0.6931, abs=1e-3)  # log 2: the model is still its own reference

@@ -342,26 +342,3 @@ def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Sett
     with pytest.raises(NoResultError, match=str(smuggling.document_id)):
         release(settings, run.run_id)
     assert list(ObjectStore(settings).list("")) == []
-
-
-def test_calls_of_a_corrected_record_join_those_of_its_text_and_the_url_is_the_corrected_one(
-    settings: Settings, tmp_path: Path
-) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0})
-    document = run.add_text(f"{DATE} {SUM}", "https://example.org/2023/01/30/exam")
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.0)
-    run.add_call("Calendar", document, " first", "", "Today is Monday, January 30, 2023.", saves=2.0)
-    run.complete("Calculator", "Calendar")
-    before = release(settings, run.run_id)
-
-    corrected = run.correct_url(document, "https://example.org/2023/02/03/exam")
-    with database.transaction(run.engine) as connection:
-        assert list(tools_of_run(connection, run.run_id).lacking) == ["Calendar"]  # the calculator reads the text alone
-    run.add_call("Calendar", corrected, " first", "", "Today is Friday, February 3, 2023.", saves=2.0)
-    run.complete("Calendar", documents=[corrected])
-    [text] = _released(settings, release(settings, run.run_id), tmp_path / "after")
-
-    assert (text.document_id, text.url) == (document.document_id, "https://example.org/2023/02/03/exam")
-    assert [call.result for call in text.calls] == ["Today is Friday, February 3, 2023.", "0.29"]
-    [text_before] = _released(settings, before, tmp_path / "before")
-    assert "Monday" in text_before.text

@@ -1,7 +1,6 @@
 """Training on a release without Postgres and S3: what a step computes, kills, memory, several processes, the best step."""
 
 import functools
-import json
 import logging
 import math
 import os
@@ -25,7 +24,7 @@ from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
 from toolformer_ops.finetuning.training import BaseModel, TrainedModel, all_cores, load_base_model
-from toolformer_ops.finetuning.training_log import ProgressLines, read_lines
+from toolformer_ops.finetuning.training_log import read_lines
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.format import read_release
 
@@ -197,39 +196,6 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
     assert not (tmp_path / "undisturbed" / "checkpoints" / "checkpoint-12" / "optimizer.pt").exists()
     again = train_killed("undisturbed")
     assert (_losses(again), again.best) == (expected, undisturbed.best)
-
-
-def test_checkpoint_that_holds_code_is_not_run(
-    train_killed: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = ProgressLines.on_log
-
-    def stop_after_step_9(line: ProgressLines, args: Any, state: Any, *others: Any, **options: Any) -> None:
-        log(line, args, state, *others, **options)
-        if state.global_step == 9:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ProgressLines, "on_log", stop_after_step_9)
-        with pytest.raises(KeyboardInterrupt):
-            train_killed()
-    checkpoint = tmp_path / "training" / "checkpoints" / "checkpoint-8"
-    written = checkpoint / "optimizer.pt"
-    torch.save(_Evil(tmp_path / "was-run"), written)
-    mark = json.loads((checkpoint / "whole.json").read_text())
-    mark["files"]["optimizer.pt"] = written.stat().st_size
-    (checkpoint / "whole.json").write_text(json.dumps(mark))
-    with pytest.raises(Exception, match=r"(?i)weights.only"):
-        train_killed()
-    assert not (tmp_path / "was-run").exists()
-
-
-class _Evil:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return (Path.touch, (self._path,))
 
 
 # Development documents

@@ -15,7 +15,6 @@ import pytest
 from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel
 from tests.run_sql import run_sql
-from toolformer_ops import termination
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, UsageError
@@ -23,7 +22,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
-from toolformer_ops.runs.tries import OUT_OF_MEMORY, FailedDocument, Tries, retry_failed
+from toolformer_ops.runs.tries import OUT_OF_MEMORY, FailedDocument, retry_failed
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import filter_stage
@@ -115,18 +114,6 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
     }
     with pytest.raises(UsageError, match="expected a run, found 'nobody'"):
         retry_failed(settings, "nobody")
-
-
-def test_a_process_that_hangs_after_sigterm_takes_its_try_back_before_it_is_ended(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    tries = Tries(run.engine, run_id=run.run_id, tool="Calculator", stage="execute", recipe_id="e")
-    with tries.begun([uuid.UUID(int=1), uuid.UUID(int=2)]):
-        left = "select document_ids from micro_batch_tries"
-        assert run_sql(settings, left) == [([uuid.UUID(int=1), uuid.UUID(int=2)],)]
-        [last_words] = termination._farewells  # what the thread that ends the process calls
-        last_words()
-        assert run_sql(settings, left) == []
-    assert termination._farewells == []
 
 
 def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
