@@ -14,12 +14,20 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from tests.annotated_runs import RECIPE_COLUMNS
 from toolformer_ops.records import content_uuid, document_id_of
 from toolformer_ops.storage import database, queries
 
 URI = "s3://toolformer/corpora/nights"
 CORPUS_ID = hashlib.sha256(URI.encode()).hexdigest()[:16]
 STAGES = ("filter", "sample", "execute", "score")
+DECISIONS = "filter_recipe_id document_id paragraph start_char end_char kept reason"
+CANDIDATES = """sampling_recipe_id call_id document_id paragraph position_token position_char position_probability
+    call_input call_text input_key effective_input sample_count input_only_after"""
+LOSSES = """scoring_recipe_id call_id document_id result_rank result reason
+    loss_without_call loss_without_result loss_with_result"""
+PLACEBOS = """placebo_recipe_id document_id call_id number source is_sampled loss_with_result
+    reduction_bound information placebo_information"""
 
 
 @dataclass(frozen=True)
@@ -146,10 +154,9 @@ class Nights:
                         connection, queries.runs.insert_recipe, recipe_id=recipe["recipe_id"], stage=stage, tool=tool.name,
                         parent_recipe_id=recipe["parent"], definition=json.dumps(recipe["definition"]),
                     )  # fmt: skip
+                ids = {column: recipes[stage]["recipe_id"] for stage, column in RECIPE_COLUMNS.items()}
                 database.execute(
-                    connection, queries.runs.insert_tool, run_id=run_id, tool=tool.name, tool_version=tool.index,
-                    filter_recipe_id=recipes["filter"]["recipe_id"], sampling_recipe_id=recipes["sample"]["recipe_id"],
-                    execution_recipe_id=recipes["execute"]["recipe_id"], scoring_recipe_id=recipes["score"]["recipe_id"],
+                    connection, queries.runs.insert_tool, run_id=run_id, tool=tool.name, tool_version=tool.index, **ids,
                     keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record,
                     tau_information=tool.tau_information,
                 )  # fmt: skip
@@ -246,18 +253,13 @@ class Nights:
             ledger["score"].append((row.variant_id, number, {"calls": number, **reasons}))
             if tool.placebos:
                 ledger["placebo"].append((row.variant_id, reasons["scored"], {"placebos": reasons["scored"]}))
-        losses_columns = ("scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason",
-                          "loss_without_call", "loss_without_result", "loss_with_result")  # fmt: skip
-        candidates_columns = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
-                              "position_probability", "call_input", "call_text", "input_key", "effective_input", "sample_count",
-                              "input_only_after")  # fmt: skip
-        decision_columns = ("filter_recipe_id", "document_id", "paragraph", "start_char", "end_char", "kept", "reason")
-        database.copy_insert(connection, "filter_decisions", decision_columns, decisions)
-        database.copy_insert(connection, "candidate_calls", candidates_columns, candidates)
-        database.copy_insert(connection, "call_losses", losses_columns, losses)
-        placebo_columns = ("placebo_recipe_id", "document_id", "call_id", "number", "source", "is_sampled", "loss_with_result",
-                           "reduction_bound", "information", "placebo_information")  # fmt: skip
-        database.copy_insert(connection, "placebo_losses", placebo_columns, placebos)
+        for table, columns, written in (
+            ("filter_decisions", DECISIONS, decisions),
+            ("candidate_calls", CANDIDATES, candidates),
+            ("call_losses", LOSSES, losses),
+            ("placebo_losses", PLACEBOS, placebos),
+        ):
+            database.copy_insert(connection, table, columns.split(), written)
         for stage, done in ledger.items():
             in_ledger = "select document_id from stage_ledger where recipe_id = :recipe and stage = :stage"
             known = {key for [key] in _all(connection, in_ledger, recipe=ids[stage], stage=stage)}

@@ -123,6 +123,7 @@ def test_services_start_stop_and_keep_what_they_were_given(
     assert load_settings().database_dsn == settings.database_dsn, "the address or the password changed"
     assert remembered(settings) == ["0123456789abcdef"]
     monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_ports("s3")["s3"]))  # one whose other ports are free, too
+    load_settings.cache_clear()
     moved = up(load_settings(), ["object_store"])
     assert moved.s3_endpoint_url != settings.s3_endpoint_url
     assert ObjectStore(moved).get("kept") == b"content" * 10_000
@@ -136,6 +137,7 @@ def test_services_start_stop_and_keep_what_they_were_given(
         (0, "sql", "-"),
         (2, "sql", "--run=no-such-run", "--", example),
         (0, "logs", "postgres"),
+        (0, "status"),
     ):
         assert command(*words, input=example).exit_code == expected, words
     written = state.state / "written"

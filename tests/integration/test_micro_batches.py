@@ -170,3 +170,14 @@ def test_a_micro_batch_has_the_sums_of_its_documents_but_those_that_another_proc
     ledger = run_sql(engine, "select document_id, batch_id from stage_ledger where stage = 'execute' order by 1")
     first, *others = (row.batch_id for row in ledger)
     assert others == [first, first, first + 1, first + 1]
+
+
+def test_tables_that_have_grown_are_analysed_with_their_parents(engine: Engine) -> None:
+    with database.transaction(engine) as connection:
+        database.ensure_partition(connection, "pruned_positions", "0123456789abcdef")
+        rows = "select '0123456789abcdef', gen_random_uuid(), 0, 1, 1, 0.5, 1.0 from generate_series(1, 2000)"
+        connection.execute(sql(f"insert into pruned_positions {rows}"))
+        connection.execute(sql("select pg_stat_force_next_flush()"))
+    assert database.analyze_grown(engine) == ["pruned_positions_0123456789abcdef", "pruned_positions"]
+    run_sql(engine, "select pg_stat_force_next_flush()")
+    assert database.analyze_grown(engine) == []

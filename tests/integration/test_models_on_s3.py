@@ -1,13 +1,11 @@
 """A model on S3 is the model that was published: the same identity, recipes, losses; folders are used where they are."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.run_sql import run_sql
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.decoding.model import WritingModel
@@ -23,12 +21,6 @@ from toolformer_ops.errors import (
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.language_model.models.publishing import publish_model
-from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.stages.filtering import filter_stage
-from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.planning import plan_shards
-from toolformer_ops.stages.run_setup import start_run
-from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.storage.publication import ObjectStore
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -107,24 +99,3 @@ def test_what_is_no_model_with_safetensors_is_not_published(
     with pytest.raises(ModelError, match="publish-model") as nothing:
         model_identity(store.uri("models/nothing"), settings=settings)
     assert exit_code(nothing.value) == EXIT_USAGE
-
-
-def test_run_takes_the_identity_from_the_manifest_and_finds_its_work_done_with_the_folder(
-    settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(json.dumps({"text": TEXT}) + "\n")
-    ingest_corpus(settings, str(corpus))
-    address = publish_model(settings, str(tiny_model_dir)).address
-    values = {"corpus": str(corpus), "tools": ["Calculator"], "max_positions": 1, "samples_per_position": 1}
-    start_run(settings, "on-s3", RunChoices.parse({**values, "model": address}))
-    assert not settings.cache_folder.exists()
-    filter_stage(settings, "on-s3", "Calculator")
-    assert plan_shards(settings, "on-s3", "Calculator") == ["0/1"]
-    sample_stage(settings, "on-s3", "Calculator", "0/1")
-    assert len(list((settings.cache_folder / "entries").iterdir())) == 1
-    start_run(settings, "in-a-folder", RunChoices.parse({**values, "model": str(tiny_model_dir)}))
-    sampled = "select *, xmin from stage_ledger where stage = 'sample'"
-    done = run_sql(settings, sampled)
-    sample_stage(settings, "in-a-folder", "Calculator", "0/1")
-    assert run_sql(settings, sampled) == done != []

@@ -20,12 +20,11 @@ from toolformer_ops.records import CallLosses, PlacedCall
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.changes import changed_calls, find_changes
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.summary import RunSummary, list_runs, summarise
-from toolformer_ops.stages import release as releasing
+from toolformer_ops.runs.summary import list_runs, summarise
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.release import release, release_of_run, release_prefix
+from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
@@ -76,7 +75,6 @@ class Nights:
     path: Path
     thresholds: dict[str, float] = field(default_factory=lambda: {"Calculator": 1.0})
     model: str = "fake"
-    tools: tuple[str, ...] = TOOLS
     at_the_end: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What each night showed when it finished."""
     texts: list[str] = field(default_factory=list)
@@ -94,51 +92,36 @@ class Nights:
 
     def start(self, run_id: str) -> None:
         choices = {
-            "corpus": str(self.path), "model": "fake", "tools": list(self.tools), "keep_thresholds": self.thresholds,
+            "corpus": str(self.path), "model": "fake", "tools": list(TOOLS), "keep_thresholds": self.thresholds,
             "max_positions": 12, "samples_per_position": 2,
         }  # fmt: skip
         start_run(self.settings, run_id, RunChoices.parse(choices), SCHEDULE)
-
-    def annotate(self, run_id: str) -> None:
-        for tool in self.tools:
-            filter_stage(self.settings, run_id, tool)
-            for stage in (sample_stage, execute_stage, score_stage):
-                stage(self.settings, run_id, tool, "0/1")
-            check_tool(self.settings, run_id, tool)
-
-    def night(self, run_id: str) -> tuple[dict[str, dict[str, int]], list[str], RunSummary]:
-        """A whole night: the documents that each stage computed, by tool; the texts of the release; and the summary."""
-        self.use_model()
-        before = self.ledger()
-        self.start(run_id)
-        self.annotate(run_id)
-        release(self.settings, run_id)
-        said = finish_run(self.settings, run_id, "success")
-        computed: dict[str, dict[str, int]] = {}
-        for (tool, stage), count in self.ledger().items():
-            if gained := count - before.get((tool, stage), 0):
-                computed.setdefault(tool, {})[stage] = gained
-        self.at_the_end[run_id] = self.shown(run_id)
-        with database.transaction(database.connect(self.settings)) as connection:
-            summary = summarise(connection, run_id)
-        assert summary.as_text() == said
-        # The run's own work, by its micro-batches, is what the ledger gained, with what it had done before it was killed.
-        own = {
-            tool.tool: {stage: count for stage, count in tool.done_by_stage.items() if count}
-            for tool in summary.tools
-            if any(tool.done_by_stage.values())
-        }
-        before_the_kill = {"Calculator": all_stages(3)} if run_id == "killed" else {}
-        assert own == computed | before_the_kill
-        return computed, self.released(summary.release_id), summary
 
     def expect(
         self, run_id: str, computed: dict[str, dict[str, int]], released: list[str] | None, reasons: str | None = None,
         **told: object,
     ) -> None:  # fmt: skip
-        """A night that computes and releases this (None: as the night before), with these reasons and fields of its summary."""
-        found, texts, summary = self.night(run_id)
+        """A whole night that computes these numbers of documents, and releases this (None: as the night before), with these reasons
+        for the calls that differ and these fields of its summary."""
+        self.use_model()
+        before = self.ledger()
+        self.start(run_id)
+        for tool in TOOLS:
+            filter_stage(self.settings, run_id, tool)
+            for stage in (sample_stage, execute_stage, score_stage):
+                stage(self.settings, run_id, tool, "0/1")
+            check_tool(self.settings, run_id, tool)
+        release(self.settings, run_id)
+        finish_run(self.settings, run_id, "success")
+        found: dict[str, dict[str, int]] = {}
+        for (tool, name), count in self.ledger().items():
+            if gained := count - before.get((tool, name), 0):
+                found.setdefault(tool, {})[name] = gained
         assert found == computed
+        self.at_the_end[run_id] = self.shown(run_id)
+        with database.transaction(database.connect(self.settings)) as connection:
+            summary = summarise(connection, run_id)
+        texts = self.released(summary.release_id)
         assert texts == (self.texts if released is None else sorted(released))
         self.texts = texts
         assert {name: getattr(summary, name) for name in told} == told
@@ -262,29 +245,3 @@ def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pyte
     # Every night shows what it showed when it finished.
     assert len(nights.at_the_end) == 11
     assert {earlier: nights.shown(earlier) for earlier in nights.at_the_end} == nights.at_the_end
-
-
-def test_a_release_is_made_again_only_where_something_changed(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    nights = Nights(settings, monkeypatch, tmp_path / "posts.jsonl", tools=("Calculator",))
-    written: list[str] = []
-    write = releasing.write_release
-
-    monkeypatch.setattr(releasing, "write_release", lambda *of: (written.append(of[1]), write(*of))[1])
-    records = [{"text": box(name)} for name in "AB"]
-    nights.ingest(*records)
-    _, released, first = nights.night("first")
-    _, again, summary = nights.night("second")
-    assert (again, summary.release_id, summary.is_nothing_new) == (released, first.release_id, True)
-    # It is made again if rows were written since, as after a repair, and with another threshold or corpus.
-    run_sql(settings, "update micro_batches set committed_at = now() where stage = 'score'")
-    nights.night("rows since")
-    nights.thresholds = {"Calculator": 0.9}
-    nights.night("threshold")
-    nights.ingest(*records, {"text": box("C")})
-    nights.night("new text")
-    nights.night("last")
-    assert written == ["first", "rows since", "threshold", "new text"]
-    assert release_of_run(settings, "last").unchanged_since == "new text"
-    assert release_of_run(settings, "new text").unchanged_since is None

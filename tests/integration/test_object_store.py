@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import Mock
@@ -40,18 +40,11 @@ def store(s3_settings: Settings) -> ObjectStore:
     return ObjectStore(s3_settings)
 
 
-@pytest.fixture(scope="module")
-def module_proxy(object_store_server: RunningObjectStore) -> Iterator[ObjectStoreProxy]:
+@pytest.fixture
+def proxy(object_store_server: RunningObjectStore) -> Iterator[ObjectStoreProxy]:
     proxy = ObjectStoreProxy(object_store_server.ports["s3"])
     yield proxy
     proxy.close()
-
-
-@pytest.fixture
-def proxy(module_proxy: ObjectStoreProxy) -> ObjectStoreProxy:
-    module_proxy.reset()
-    module_proxy.kept, module_proxy.announces = 0.5, "all"
-    return module_proxy
 
 
 @pytest.fixture
@@ -236,9 +229,7 @@ def test_other_content_under_a_published_prefix_is_an_error_and_a_replaced_publi
     store: ObjectStore, tmp_path: Path
 ) -> None:
     first = store.publish("p", _files(tmp_path / "a", one=b"1"))
-    with pytest.raises(
-        AlreadyPublishedError, match=f"found {first.content_sha256[:16]} .* A publication never changes"
-    ):
+    with pytest.raises(AlreadyPublishedError, match=f"found {first.content_sha256[:16]}"):
         store.publish("p", _files(tmp_path / "b", one=b"other"))
     assert store.fetch("p", tmp_path / "out", first.sha256) == first
     assert (tmp_path / "out" / "one").read_bytes() == b"1"
@@ -249,44 +240,40 @@ def test_other_content_under_a_published_prefix_is_an_error_and_a_replaced_publi
     assert not (tmp_path / "other").exists()
 
 
-def _replace(store: ObjectStore, key: str, content: bytes) -> None:
-    store.delete(key)
-    store.put_if_absent(key, content)
-
-
 @pytest.mark.parametrize(
-    ("happens", "found", "error"),
+    ("content", "found"),
     [
-        (lambda store, key: store.delete(key), "nothing", ObjectNotFoundError),
-        (lambda store, key: _replace(store, key, b"2"), "1 bytes", CorruptObjectError),
-        (
-            lambda store, key: _replace(store, key, b"xx"),
-            f"content {hashlib.sha256(b'xx').hexdigest()}",
-            CorruptObjectError,
-        ),
-        (flip_a_byte, "bytes that are not those of its checksum", CorruptObjectError),
+        (None, "nothing"),
+        (b"2", "1 bytes"),
+        (b"xx", f"content {hashlib.sha256(b'xx').hexdigest()}"),
+        (b"with the hash of the first", "bytes that are not those of its checksum"),
     ],
-    ids=["lost", "short", "another", "another with the hash of the first"],
 )
 def test_a_publication_whose_file_is_not_its_own_is_refused_by_name_until_it_is_published_again(
-    store: ObjectStore,
-    tmp_path: Path,
-    happens: Callable[[ObjectStore, str], None],
-    found: str,
-    error: type[ObjectStoreError],
+    store: ObjectStore, tmp_path: Path, content: bytes | None, found: str
 ) -> None:
+    error = ObjectNotFoundError if content is None else CorruptObjectError
     files = _files(tmp_path / "in", one=b"1", two=b"22")
     manifest = uploaded(store, "p", files)
     two = manifest.files[1]
     key = manifest.key_of(two)
-    happens(store, key)
+
+    def damage() -> None:
+        if content == b"with the hash of the first":
+            flip_a_byte(store, key)
+        else:
+            store.delete(key)
+            if content is not None:
+                store.put_if_absent(key, content)
+
+    damage()
     assert store.lacking(manifest) == {two: found}
     with pytest.raises(error, match=rf"found 1 missing or changed: two \(2 bytes, {two.sha256}\): found {found}"):
         store.conclude(manifest)
     assert store.read_manifest("p") is None
 
     assert store.publish("p", files) == manifest
-    happens(store, key)
+    damage()
     _files(tmp_path / "out", notes=b"mine")
     with pytest.raises(error, match="/two"):
         store.fetch("p", tmp_path / "out")
@@ -349,26 +336,25 @@ def test_a_listing_of_many_pages_has_the_files_below_the_address_alone(store: Ob
 
 
 def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_settings: Settings) -> None:
-    with pytest.raises(ObjectNotFoundError, match=r"object s3://.*/no/such/key.*TOOLFORMER_S3_ENDPOINT_URL"):
-        store.open_uri(store.uri("no/such/key"))
-    with pytest.raises(BucketNotFoundError, match="bucket s3://no-such-bucket"):
-        store.list_uri("s3://no-such-bucket/corpus")
-    with pytest.raises(ConfigurationError, match="expected s3://bucket/key"):
-        store.open_uri("ftp://host/file")
-    elsewhere = ObjectStore(s3_settings.model_copy(update={"s3_bucket": "no-such-bucket"}))
-    with pytest.raises(ObjectNotFoundError, match="TOOLFORMER_S3_BUCKET=no-such-bucket"):
-        elsewhere.publish("p", {})
-    with pytest.raises(ObjectNotFoundError, match="bucket s3://no-such-bucket"):
-        elsewhere.read_manifest("p")
-    nobody = ObjectStore(s3_settings.model_copy(update={"s3_endpoint_url": "http://127.0.0.1:1"}))
-    with pytest.raises(ObjectStoreUnreachableError, match="TOOLFORMER_S3_ENDPOINT_URL="):
-        nobody.get("x")
-    stranger = ObjectStore(s3_settings.model_copy(update={"s3_secret_access_key": SecretStr("wrong")}))
-    with pytest.raises(ConfigurationError, match="TOOLFORMER_S3_SECRET_ACCESS_KEY"):
-        stranger.get("x")
-
-
-# Refusals
+    elsewhere, nobody, stranger = (
+        ObjectStore(s3_settings.model_copy(update=changes))
+        for changes in (
+            {"s3_bucket": "no-such-bucket"},
+            {"s3_endpoint_url": "http://127.0.0.1:1"},
+            {"s3_secret_access_key": SecretStr("wrong")},
+        )
+    )
+    for asked, error, named in (
+        (lambda: store.open_uri(store.uri("no/such/key")), ObjectNotFoundError, "/no/such/key.*_S3_ENDPOINT_URL"),
+        (lambda: store.list_uri("s3://no-such-bucket/corpus"), BucketNotFoundError, "bucket s3://no-such-bucket"),
+        (lambda: store.open_uri("ftp://host/file"), ConfigurationError, "expected s3://bucket/key"),
+        (lambda: elsewhere.publish("p", {}), ObjectNotFoundError, "TOOLFORMER_S3_BUCKET=no-such-bucket"),
+        (lambda: elsewhere.read_manifest("p"), ObjectNotFoundError, "bucket s3://no-such-bucket"),
+        (lambda: nobody.get("x"), ObjectStoreUnreachableError, "TOOLFORMER_S3_ENDPOINT_URL="),
+        (lambda: stranger.get("x"), ConfigurationError, "TOOLFORMER_S3_SECRET_ACCESS_KEY"),
+    ):
+        with pytest.raises(error, match=named):
+            asked()
 
 
 def test_what_s3_answers_is_the_error_that_says_what_to_do(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,3 +194,5 @@ def test_the_command_writes_both_formats_and_refusals(settings: Settings, uri: s
     for options, field in ((["--format", "preference"], "pairs"), (["--with-refusals", "0.5"], "refusals")):
         outcome = CliRunner().invoke(app, ["export", uri, str(tmp_path / options[-1]), *options])
         assert json.loads(outcome.stdout)[field]
+    both = ["export", uri, str(tmp_path / "both"), "--format", "preference", "--with-refusals", "0.5"]
+    assert isinstance(CliRunner().invoke(app, both).exception, UsageError)

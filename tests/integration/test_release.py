@@ -142,26 +142,6 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
         assert calls == in_release + sum(row.left_out.get(tool, {}).values())
 
 
-def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    document = run.add_text(SUM)
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.add_call("Calculator", run.add_text(DATE), " year", "1 + 1", "2", saves=1.25)
-    run.complete("Calculator")
-    run.change("update annotation_runs set schedule = 'posts'")
-    first = release_of_run(settings, run.run_id)
-    assert first.changed_examples == 2
-    run.change(
-        'insert into annotation_runs select (jsonb_populate_record(r, \'{"run_id": "earlier"}\')).* from annotation_runs r'
-    )
-    model = "select 'm', release_id, 'earlier', 's3://b/m', repeat('0', 64) from dataset_releases"
-    run.change(f"insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256) {model}")
-    run.change("insert into run_models (run_id, model_id) values ('earlier', 'm')")
-    assert release_of_run(settings, run.run_id) == ReleaseOfRun(first.release_id)
-    run.add_call("Calculator", document, " 400", "1400 - 1000", "400", saves=1.0)
-    assert release_of_run(settings, run.run_id).changed_examples == 1
-
-
 def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, tmp_path: Path) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
     first, second = run.add_text(SUM), run.add_text(DATE)

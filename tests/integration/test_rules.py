@@ -1,19 +1,13 @@
-"""The method's rules as SQL functions: equal to the stored column and to Python, inlined, and no partition is read in vain."""
+"""The rules of the method as SQL functions: equal to the stored column and to Python, and inlined."""
 
 import itertools
 import math
 import uuid
-from collections import Counter
-from collections.abc import Iterator
 
 import pytest
-from pydantic import SecretStr
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
-from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres, copied_database
-from toolformer_ops.config import Settings
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import CallLosses
 from toolformer_ops.storage import database
@@ -93,56 +87,3 @@ def test_postgres_inlines_the_rules(engine: Engine) -> None:
     assert "LEAST(" in plan
     assert "is_kept(" not in plan
     assert "loss_reduction(" not in plan
-
-
-# Partitions
-
-TOOLS = ("Calculator", "QA", "Calendar")
-
-
-@pytest.fixture(scope="module")
-def run(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[AnnotatedRun]:
-    """One text, with a kept call of each of three tools at its own place, in partitions of their own; not to be written to."""
-    with copied_database(postgres_server, migrated_template) as name:
-        dsn = SecretStr(postgres_server.address.dsn(name))
-        run = AnnotatedRun(Settings(_env_file=None, database_dsn=dsn), dict.fromkeys(TOOLS, 0.5))  # type: ignore[call-arg]
-        document = run.add_text("Out of 1400 people, 400 passed on a Friday, that is 29 %.")
-        for tool, before in zip(TOOLS, (" 29", " people", " Friday"), strict=True):
-            run.add_call(tool, document, before, "1 + 1", "2", saves=1.25)
-        run.complete(*TOOLS)
-        yield run
-        run.engine.dispose()
-
-
-OF_ONE_TOOL = "where run_id = 'run-1' and tool = 'QA'"
-READS = [
-    f"select * from scored_calls {OF_ONE_TOOL}",
-    f"select * from kept_calls {OF_ONE_TOOL} order by loss_reduction desc limit 10",
-    f"select * from threshold_counts {OF_ONE_TOOL}",
-    f"select * from yield_by_stage {OF_ONE_TOOL}",
-    f"select * from reduction_histogram {OF_ONE_TOOL}",
-    f"select call_text, loss_reduction from candidates {OF_ONE_TOOL}",
-    f"select * from retrieved {OF_ONE_TOOL}",
-]
-
-
-@pytest.mark.parametrize("statement", READS)
-def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: AnnotatedRun, statement: str) -> None:
-    with run.engine.connect() as connection:
-        before = _scans(connection)
-        connection.execute(text(statement))
-        scanned = _scans(connection) - before
-    partitions = {name for name in scanned if name.startswith(tuple(database.PARTITIONED_TABLES))}
-    of_stage = {stage: recipe_id(stage, "QA") for stage in ("sample", "score")}
-    tables = {"call_losses": "score", "candidate_calls": "sample", "pruned_positions": "sample"}
-    assert set() < partitions <= {f"{table}_{of_stage[stage]}" for table, stage in tables.items()}
-
-
-def _scans(connection: Connection) -> Counter[str]:
-    """How often the transaction has scanned each table, or one of its indexes; inside of functions too."""
-    statement = (
-        "select relname, sum(pg_stat_get_xact_numscans(relation)) as scans from pg_class cross join lateral "
-        "(select oid union all select indexrelid from pg_index where indrelid = oid) scanned (relation) "
-        "where relkind = 'r' group by relname"
-    )
-    return Counter({row.relname: int(row.scans) for row in connection.execute(text(statement))})

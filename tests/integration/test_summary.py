@@ -145,6 +145,8 @@ def test_failed_checks_and_lacking_tools_are_warnings(nights: Nights) -> None:
     assert second.warnings == ("the release lacks Calendar",)
     [_, calendar] = second.tools
     assert set(calendar.removed_by_reason) == {"tool_lacking"}
+    dear = night(nights, "dear", Tool("Calculator", threshold=9.0), schedule="another")
+    assert dear.warnings == ("30 new documents, but no new kept call",)
 
 
 def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_model(nights: Nights) -> None:

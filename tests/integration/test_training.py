@@ -23,7 +23,7 @@ from toolformer_ops.finetuning.curves import PICTURE, write_curves
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
-from toolformer_ops.finetuning.training import BaseModel, TrainedModel, all_cores, load_base_model
+from toolformer_ops.finetuning.training import BaseModel, TrainedModel, load_base_model
 from toolformer_ops.finetuning.training_log import read_lines
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.format import read_release
@@ -137,23 +137,6 @@ def test_vocabulary_that_cannot_write_the_markers_is_refused_before_training(
     with pytest.raises(ModelError, match="expected a vocabulary that can write"):
         train()
     assert not (tmp_path / "training").exists()
-
-
-def test_a_training_has_all_cores_of_its_machine_and_in_a_pod_those_of_the_settings(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    before = torch.get_num_threads()
-    for changes, processes, during in (
-        ({}, "1", 6),
-        ({}, "3", 2),
-        ({"threads": 4}, "3", 4),
-        ({"runner": "kubernetes"}, "1", before),
-    ):
-        monkeypatch.setenv("WORLD_SIZE", processes)
-        with all_cores(settings.model_copy(update=changes)):
-            assert torch.get_num_threads() == during
-        assert torch.get_num_threads() == before
 
 
 # Kills

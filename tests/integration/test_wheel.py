@@ -36,19 +36,14 @@ class Installation:
     folder: Path
     """Empty, to start commands in."""
 
-    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """The command line of the installation, as a user starts it in `folder`; its state is below it."""
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("TOOLFORMER_", "PYTHON"))
-        }
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The command line of the installation, as a user starts it in `folder`; its state is beside it."""
+        inherited = {name: value for name, value in os.environ.items() if name[:6] not in ("TOOLFO", "PYTHON")}
         path = f"{self.python.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        own = {"PATH": path, "XDG_DATA_HOME": str(self.folder.parent / "data")}
+        command = [self.python.with_name("toolformer-ops"), *words]
         return subprocess.run(
-            [self.python.with_name("toolformer-ops"), *words],
-            cwd=self.folder,
-            env=inherited | {"PATH": path, "XDG_DATA_HOME": str(self.folder.parent / "data")} | environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=self.folder, env=inherited | own, capture_output=True, text=True, check=False
         )
 
 
