@@ -273,9 +273,8 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
     rates = placebos_of_run(settings, "old", PlaceboChoices())
     assert list(rates["Calculator"]) == [0.5, 1.0, 2.0]
     counts = "select threshold, calls, texts, false_discovery_rate is null, placebos_scored from threshold_counts"
-    assert run_sql(settings, f"{counts} order by threshold") == [
-        (0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128),
-    ]  # fmt: skip
+    of_eight = [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
+    assert run_sql(settings, f"{counts} order by threshold") == of_eight
     assert run_sql(settings, "select step, done, total from annotation_progress where stage = 'placebo'") == [(5, 8, 8)]
     recipe = str(run_sql(settings, "select placebo_recipe_id from run_tools")[0][0])
     every = run_sql(settings, "select call_id, document_id, result from call_losses where result is not null")

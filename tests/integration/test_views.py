@@ -15,9 +15,8 @@ def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None
     run_sql(
         annotated, "update call_losses set loss_with_result = loss_with_result + 0.125 where scoring_recipe_id = 'a2'"
     )
-    assert run_sql(annotated, counts, tool="Calendar") == [
-        (0.25, True, 1), (0.5, False, 0), (1.0, False, 0), (2.0, False, 0),
-    ]  # fmt: skip
+    of_calendar = [(0.25, True, 1), (0.5, False, 0), (1.0, False, 0), (2.0, False, 0)]
+    assert run_sql(annotated, counts, tool="Calendar") == of_calendar
     # Counted is from exactly prune_below on: 1.25 and 2.375 reach 1.0, and below it not all calls were computed.
     run_sql(
         annotated,
