@@ -16,9 +16,14 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import DocumentOutcome, write_ledger
 from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, load_run_tool
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.database import TableRow
 
-STAGES = ("filter", "sample", "execute", "score")
+RECIPE_COLUMNS = {
+    "filter": "filter_recipe_id",
+    "sample": "sampling_recipe_id",
+    "execute": "execution_recipe_id",
+    "score": "scoring_recipe_id",
+}
+STAGES = tuple(RECIPE_COLUMNS)
 WITHOUT_CALL = 3.0
 
 
@@ -59,33 +64,19 @@ class AnnotatedRun:
         chosen = RunChoices(corpus=corpus, model=model, tools=tuple(thresholds), **parameters)
         with database.transaction(self.engine) as connection:
             database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(self.corpus_id, corpus)])
-            database.execute(
-                connection,
-                queries.runs.insert,
-                run_id=run_id,
-                corpus_id=self.corpus_id,
-                corpus_uri=corpus,
-                corpus_version=1,
-                ordinal_limit=chosen.document_limit,
-                tools=list(thresholds),
-                document_limit=chosen.document_limit,
-                parameters=chosen.model_dump_json(),
-                model_identity=f"{model}@1",
-                code_version="test",
-                image="",
-                schedule=None,
-                chained_release_id=None,
-            )
+            limit = chosen.document_limit
+            of_run = {"run_id": run_id, "corpus_id": self.corpus_id, "corpus_uri": corpus, "corpus_version": 1}
+            of_run |= {"tools": list(thresholds), "ordinal_limit": limit, "document_limit": limit, "schedule": None}
+            of_run |= {"parameters": chosen.model_dump_json(), "model_identity": f"{model}@1", "image": ""}
+            database.execute(connection, queries.runs.insert, **of_run, code_version="test", chained_release_id=None)
             for tool, threshold in thresholds.items():
+                recipes = {column: recipe_id(stage, tool) for stage, column in RECIPE_COLUMNS.items()}
                 database.execute(
                     connection,
                     queries.runs.insert_tool,
                     run_id=run_id,
                     tool=tool,
-                    filter_recipe_id=recipe_id("filter", tool),
-                    sampling_recipe_id=recipe_id("sample", tool),
-                    execution_recipe_id=recipe_id("execute", tool),
-                    scoring_recipe_id=recipe_id("score", tool),
+                    **recipes,
                     tool_version="1",
                     keep_threshold=threshold,
                     prune_below=chosen.prune_below,
@@ -151,40 +142,18 @@ class AnnotatedRun:
         call_id = content_uuid(sampling, str(document.document_id), str(position), str(call))
         self.calls[tool, document.document_id] += 1
         scored = reason is None
-        rows: list[TableRow] = [
-            TableRow.of(
-                "candidate_calls",
-                sampling_recipe_id=sampling,
-                call_id=call_id,
-                document_id=document.document_id,
-                paragraph=0,
-                position_token=1,
-                position_char=position,
-                position_probability=probability,
-                call_input=call_input,
-                call_text=str(call),
-                input_key=content_uuid(call_input),
-                effective_input=call_input,
-                sample_count=1,
-                input_only_after=input_only_after,
-            ),
-            TableRow.of(
-                "call_losses",
-                scoring_recipe_id=scoring,
-                call_id=call_id,
-                document_id=document.document_id,
-                result_rank=0,
-                result=result,
-                reason=reason,
-                loss_without_call=WITHOUT_CALL if scored else None,
-                loss_without_result=WITHOUT_CALL + 0.5 if scored else None,
-                loss_with_result=WITHOUT_CALL - saves if scored else None,
-                loss_without_call_full_context=None,
-                number_format=None,
-            ),
-        ]
-        with database.transaction(self.engine) as connection:
-            database.insert_rows(connection, rows)
+        of_call = {"call_id": call_id, "document_id": document.document_id}
+        asked = {"call_input": call_input, "call_text": str(call), "effective_input": call_input}
+        place = {"paragraph": 0, "position_token": 1, "position_char": position, "position_probability": probability}
+        candidate = {"sampling_recipe_id": sampling, "input_key": content_uuid(call_input), "sample_count": 1}
+        self.write("candidate_calls", of_call | asked | place | candidate | {"input_only_after": input_only_after})
+        losses = {
+            "loss_without_call": WITHOUT_CALL if scored else None,
+            "loss_without_result": WITHOUT_CALL + 0.5 if scored else None,
+            "loss_with_result": WITHOUT_CALL - saves if scored else None,
+        }
+        found = {"scoring_recipe_id": scoring, "result_rank": 0, "result": result, "reason": reason}
+        self.write("call_losses", of_call | found | losses)
         return call_id
 
     def add_placebo(self, tool: str, document: Document, call_id: uuid.UUID, information: float) -> None:
@@ -192,35 +161,15 @@ class AnnotatedRun:
         of_tool = {"run_id": self.run_id, "tool": tool, "placebo_recipe_id": recipe_id("placebo", tool)}
         with database.transaction(self.engine) as connection:
             database.ensure_partition(connection, "placebo_losses", recipe_id("placebo", tool))
-            database.execute(
-                connection,
-                queries.runs.insert_recipe,
-                recipe_id=recipe_id("placebo", tool),
-                stage="placebo",
-                tool=tool,
-                parent_recipe_id=None,
-                definition={},
-            )
-            database.execute(
-                connection,
-                queries.placebo_pools.insert,
-                placebo_recipe_id=recipe_id("placebo", tool),
-                scoring_recipe_id=recipe_id("score", tool),
-                corpus_id=self.corpus_id,
-                placebos=1,
-                placebo_sample=1,
-                documents=1,
-                calls=1,
-                sample_share=1.0,
-            )
+            recipe = {"recipe_id": recipe_id("placebo", tool), "stage": "placebo", "tool": tool, "definition": {}}
+            database.execute(connection, queries.runs.insert_recipe, **recipe, parent_recipe_id=None)
+            pool = {"placebo_recipe_id": recipe_id("placebo", tool), "scoring_recipe_id": recipe_id("score", tool)}
+            pool |= dict.fromkeys(("placebos", "placebo_sample", "documents", "calls", "sample_share"), 1)
+            database.execute(connection, queries.placebo_pools.insert, **pool, corpus_id=self.corpus_id)
             database.execute(connection, queries.placebo_pools.use, **of_tool)
-        row = {
-            "placebo_recipe_id": of_tool["placebo_recipe_id"],
-            "document_id": document.document_id,
-            "call_id": call_id,
-        }
-        row |= {"number": 1, "is_sampled": False, "reason": "only_compared", "information": information}
-        self.write("placebo_losses", row)
+        row = {"placebo_recipe_id": of_tool["placebo_recipe_id"], "call_id": call_id, "number": 1}
+        row |= {"document_id": document.document_id, "is_sampled": False, "reason": "only_compared"}
+        self.write("placebo_losses", row | {"information": information})
 
     def complete(
         self, *tools: str, without: Document | None = None, documents: Sequence[Document] | None = None
@@ -229,20 +178,12 @@ class AnnotatedRun:
         documents = self.documents if documents is None else documents
         with database.transaction(self.engine) as connection:
             for tool in tools:
+                columns = ("filter_recipe_id", "document_id", "paragraph", "start_char", "end_char", "kept", "reason")
                 decisions = [
-                    TableRow.of(
-                        "filter_decisions",
-                        filter_recipe_id=recipe_id("filter", tool),
-                        document_id=item.document_id,
-                        paragraph=0,
-                        start_char=0,
-                        end_char=len(item.text),
-                        kept=True,
-                        reason="test",
-                    )
+                    (recipe_id("filter", tool), item.document_id, 0, 0, len(item.text), True, "test")
                     for item in documents
                 ]
-                database.insert_rows(connection, decisions)
+                database.copy_insert(connection, "filter_decisions", columns, decisions)
                 run = load_run_tool(connection, self.run_id, tool)
                 for stage in STAGES:
                     outcomes = [

@@ -115,10 +115,9 @@ class _Request(BaseHTTPRequestHandler):
         large = asked["path"].endswith(LARGE)
         blob = b"" if content is None else f"blob {len(content)}\0".encode() + content
         oid = hashlib.sha256(content or b"") if large else hashlib.sha1(blob)  # noqa: S324 - git's own
-        return {
-            "path": asked["path"], "uploadMode": "lfs" if large else "regular",
-            "shouldIgnore": asked["path"] in self.server.ignored, "oid": None if content is None else oid.hexdigest(),
-        }  # fmt: skip
+        mode = {"path": asked["path"], "uploadMode": "lfs" if large else "regular"}
+        is_ignored = asked["path"] in self.server.ignored
+        return mode | {"shouldIgnore": is_ignored, "oid": None if content is None else oid.hexdigest()}
 
     def _storage(self, asked: dict[str, Any]) -> dict[str, Any]:
         place = {"href": f"{self.server.url}/storage/{asked['oid']}?X-Amz-Signature=signed"}

@@ -9,18 +9,25 @@ import json
 import random
 import uuid
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from tests.annotated_runs import RECIPE_COLUMNS
 from toolformer_ops.records import content_uuid, document_id_of
 from toolformer_ops.storage import database, queries
 
 URI = "s3://toolformer/corpora/nights"
 CORPUS_ID = hashlib.sha256(URI.encode()).hexdigest()[:16]
 STAGES = ("filter", "sample", "execute", "score")
+DECISIONS = "filter_recipe_id document_id paragraph start_char end_char kept reason"
+CANDIDATES = """sampling_recipe_id call_id document_id paragraph position_token position_char position_probability
+    call_input call_text input_key effective_input sample_count input_only_after"""
+LOSSES = """scoring_recipe_id call_id document_id result_rank result reason
+    loss_without_call loss_without_result loss_with_result"""
+PLACEBOS = """placebo_recipe_id document_id call_id number source is_sampled loss_with_result
+    reduction_bound information placebo_information"""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,10 @@ class Tool:
         return hashlib.sha256(f"placebos of {self.recipes()['score']['recipe_id']}".encode()).hexdigest()[:16]
 
 
+def _all(connection: Connection, statement: str, **parameters: object) -> list[Any]:
+    return list(connection.execute(text(statement), parameters))
+
+
 def draw(*parts: object) -> random.Random:
     """Numbers that follow from the parts."""
     return random.Random("/".join(map(str, parts)))  # noqa: S311 - no secret
@@ -88,17 +99,13 @@ class Nights:
         with database.transaction(self.engine) as connection:
             if self.version == 1:
                 database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(CORPUS_ID, URI)])
-            next_ordinal = connection.execute(
-                text("select coalesce(max(ordinal) + 1, 0) from corpus_documents")
-            ).scalar_one()
+            next_ordinal = _all(connection, "select coalesce(max(ordinal) + 1, 0) from corpus_documents")[0][0]
             ended = [key for key, (old, _) in self.members.items() if now.get(key) != old]
             connection.execute(
-                text(
-                    "update corpus_documents set left_version = :version "
-                    "where left_version is null and document_id = any(cast(:ids as uuid[]))"
-                ),
+                text("update corpus_documents set left_version = :version "
+                     "where left_version is null and document_id = any(cast(:ids as uuid[]))"),
                 {"version": self.version, "ids": [str(key) for key in ended]},
-            )
+            )  # fmt: skip
             members = {key: value for key, value in self.members.items() if key not in ended}
             rows = []
             for key, record in now.items():
@@ -109,17 +116,8 @@ class Nights:
                 else:
                     ordinal, next_ordinal = next_ordinal, next_ordinal + 1
                 members[key] = record, ordinal
-                rows.append(
-                    (
-                        CORPUS_ID,
-                        key,
-                        self._variant(connection, key, record),
-                        ordinal,
-                        "f",
-                        self.version,
-                        record.record_id,
-                    )
-                )
+                variant = self._variant(connection, key, record)
+                rows.append((CORPUS_ID, key, variant, ordinal, "f", self.version, record.record_id))
             columns = ("corpus_id", "document_id", "variant_id", "ordinal", "file_uri", "first_version", "record_id")
             database.copy_insert(connection, "corpus_documents", columns, rows)
             self.members = members
@@ -127,10 +125,7 @@ class Nights:
 
     def _variant(self, connection: Connection, key: uuid.UUID, record: Record) -> uuid.UUID | None:
         database.copy_insert(connection, "documents", ("document_id", "text", "url"), [(key, record.text, record.url)])
-        first = connection.execute(
-            text("select url from documents where document_id = :key"), {"key": key}
-        ).scalar_one()
-        if first == record.url:
+        if _all(connection, "select url from documents where document_id = :key", key=key) == [(record.url,)]:
             return None
         variant = content_uuid(str(key), str(record.url))
         columns = ("document_id", "text", "url", "variant_of")
@@ -147,14 +142,11 @@ class Nights:
                 connection, queries.runs.insert, run_id=run_id, corpus_id=CORPUS_ID, corpus_uri=URI,
                 corpus_version=self.version, ordinal_limit=limit, tools=[tool.name for tool in tools], document_limit=limit,
                 parameters=json.dumps(parameters), model_identity=tools[0].model, code_version="test", image="",
-                schedule=schedule,
-                chained_release_id=None,
+                schedule=schedule, chained_release_id=None,
             )  # fmt: skip
-            connection.execute(
-                text("update annotation_runs set started_at = now() + :night * interval '1 minute' - interval '1 day' "
-                     "where run_id = :run_id"),
-                {"night": self.started, "run_id": run_id},
-            )  # fmt: skip
+            started = "now() + :night * interval '1 minute' - interval '1 day' where run_id = :run_id"
+            at = {"night": self.started, "run_id": run_id}
+            connection.execute(text(f"update annotation_runs set started_at = {started}"), at)
             for tool in tools:
                 recipes = tool.recipes()
                 for stage, recipe in recipes.items():
@@ -162,10 +154,9 @@ class Nights:
                         connection, queries.runs.insert_recipe, recipe_id=recipe["recipe_id"], stage=stage, tool=tool.name,
                         parent_recipe_id=recipe["parent"], definition=json.dumps(recipe["definition"]),
                     )  # fmt: skip
+                ids = {column: recipes[stage]["recipe_id"] for stage, column in RECIPE_COLUMNS.items()}
                 database.execute(
-                    connection, queries.runs.insert_tool, run_id=run_id, tool=tool.name, tool_version=tool.index,
-                    filter_recipe_id=recipes["filter"]["recipe_id"], sampling_recipe_id=recipes["sample"]["recipe_id"],
-                    execution_recipe_id=recipes["execute"]["recipe_id"], scoring_recipe_id=recipes["score"]["recipe_id"],
+                    connection, queries.runs.insert_tool, run_id=run_id, tool=tool.name, tool_version=tool.index, **ids,
                     keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record,
                     tau_information=tool.tau_information,
                 )  # fmt: skip
@@ -193,12 +184,12 @@ class Nights:
         """Do what is undone of a run, or only for a share of its documents; a share of them kills its process at the sampling."""
         with database.transaction(self.engine) as connection:
             for tool in tools:
-                rows = connection.execute(
-                    text("select member.document_id, member.variant_id, d.text, d.url from run_tool_documents member "
-                         "join documents d on d.document_id = member.variant_id "
-                         "where member.run_id = :run_id and member.tool = :tool order by member.ordinal"),
-                    {"run_id": run_id, "tool": tool.name},
-                ).all()  # fmt: skip
+                members = (
+                    "select member.variant_id, d.text, d.url from run_tool_documents member "
+                    "join documents d on d.document_id = member.variant_id "
+                    "where member.run_id = :run_id and member.tool = :tool order by member.ordinal"
+                )
+                rows = _all(connection, members, run_id=run_id, tool=tool.name)
                 chosen = [row for row in rows if draw("share", run_id, tool.name, row.text).random() < share]
                 self._annotate(connection, run_id, tool, chosen, killed)
 
@@ -207,7 +198,7 @@ class Nights:
         if tool.placebos:
             ids["placebo"] = tool.placebo_recipe
         done = "select document_id, counts ? 'process_killed' as is_killed from stage_ledger where recipe_id = :recipe"
-        sampled = {row.document_id: row.is_killed for row in connection.execute(text(done), {"recipe": ids["sample"]})}
+        sampled = {row.document_id: row.is_killed for row in _all(connection, done, recipe=ids["sample"])}
         ledger: dict[str, list[tuple[Any, ...]]] = {stage: [] for stage in ids}
         decisions, candidates, losses, placebos = [], [], [], []
         for row in rows:
@@ -262,51 +253,35 @@ class Nights:
             ledger["score"].append((row.variant_id, number, {"calls": number, **reasons}))
             if tool.placebos:
                 ledger["placebo"].append((row.variant_id, reasons["scored"], {"placebos": reasons["scored"]}))
-        losses_columns = ("scoring_recipe_id", "call_id", "document_id", "result_rank", "result", "reason",
-                          "loss_without_call", "loss_without_result", "loss_with_result")  # fmt: skip
-        candidates_columns = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
-                              "position_probability", "call_input", "call_text", "input_key", "effective_input", "sample_count",
-                              "input_only_after")  # fmt: skip
-        decision_columns = ("filter_recipe_id", "document_id", "paragraph", "start_char", "end_char", "kept", "reason")
-        database.copy_insert(connection, "filter_decisions", decision_columns, decisions)
-        database.copy_insert(connection, "candidate_calls", candidates_columns, candidates)
-        database.copy_insert(connection, "call_losses", losses_columns, losses)
-        placebo_columns = ("placebo_recipe_id", "document_id", "call_id", "number", "source", "is_sampled", "loss_with_result",
-                           "reduction_bound", "information", "placebo_information")  # fmt: skip
-        database.copy_insert(connection, "placebo_losses", placebo_columns, placebos)
+        for table, columns, written in (
+            ("filter_decisions", DECISIONS, decisions),
+            ("candidate_calls", CANDIDATES, candidates),
+            ("call_losses", LOSSES, losses),
+            ("placebo_losses", PLACEBOS, placebos),
+        ):
+            database.copy_insert(connection, table, columns.split(), written)
         for stage, done in ledger.items():
-            known = set(connection.execute(
-                text("select document_id from stage_ledger where recipe_id = :recipe and stage = :stage"),
-                {"recipe": ids[stage], "stage": stage},
-            ).scalars())  # fmt: skip
+            in_ledger = "select document_id from stage_ledger where recipe_id = :recipe and stage = :stage"
+            known = {key for [key] in _all(connection, in_ledger, recipe=ids[stage], stage=stage)}
             new = [item for item in done if item[0] not in known]
             if not new:
                 continue
-            batch = connection.execute(
-                text("insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) values "
-                     "(:run_id, :tool, :stage, :recipe, :documents, :rows, :seconds) returning batch_id"),
-                {"run_id": run_id, "tool": tool.name, "stage": stage, "recipe": ids[stage], "documents": len(new),
-                 "rows": sum(item[1] for item in new), "seconds": 0.5 * len(new)},
-            ).scalar_one()  # fmt: skip
-            database.copy_insert(
-                connection,
-                "stage_ledger",
-                ("stage", "recipe_id", "document_id", "rows_written", "counts", "seconds", "batch_id"),
-                [(stage, ids[stage], key, written, json.dumps(counts), 0.5, batch) for key, written, counts in new],
+            insert = (
+                "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) values "
+                "(:run_id, :tool, :stage, :recipe, :documents, :rows, :seconds) returning batch_id"
             )
+            of_batch = {"run_id": run_id, "tool": tool.name, "stage": stage, "recipe": ids[stage]}
+            sums = {"documents": len(new), "rows": sum(item[1] for item in new), "seconds": 0.5 * len(new)}
+            [[batch]] = _all(connection, insert, **of_batch, **sums)
+            columns = ("stage", "recipe_id", "document_id", "rows_written", "counts", "seconds", "batch_id")
+            rows = [(stage, ids[stage], key, written, json.dumps(counts), 0.5, batch) for key, written, counts in new]
+            database.copy_insert(connection, "stage_ledger", columns, rows)
 
     def release(self, run_id: str, *, lacking: tuple[str, ...] = (), max_examples: int | None = None) -> str | None:
         """Choose among the kept calls as the release does, and register it; None where there is nothing."""
         with database.transaction(self.engine) as connection:
-            kept = [
-                row
-                for row in connection.execute(
-                    text("select document_id, position_char, call_id, tool, loss_reduction, scoring_recipe_id from kept_calls "
-                         "where run_id = :run_id and releasable"),
-                    {"run_id": run_id},
-                )
-                if row.tool not in lacking
-            ]  # fmt: skip
+            releasable = "select * from kept_calls where run_id = :run_id and releasable"
+            kept = [row for row in _all(connection, releasable, run_id=run_id) if row.tool not in lacking]
             best: dict[tuple[uuid.UUID, int], Any] = {}
             for row in sorted(kept, key=lambda row: (-row.loss_reduction, row.call_id)):
                 best.setdefault((row.document_id, row.position_char), row)
@@ -330,10 +305,7 @@ class Nights:
             rows = [(release_id, row.document_id, row.call_id, row.scoring_recipe_id, row.tool) for row in chosen]
             columns = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
             database.copy_insert(connection, "release_calls", columns, rows)
-            left_out: Mapping[str, Any] = {}
-            database.execute(
-                connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out=left_out
-            )
+            database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={})
             return release_id
 
     def change(self, drawn: random.Random, number: int, records: list[Record]) -> list[Record]:

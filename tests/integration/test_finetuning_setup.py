@@ -39,7 +39,7 @@ def release_id(settings: Settings, annotated: AnnotatedRun) -> str:
     return release(settings, annotated.run_id)
 
 
-def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew(
+def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew_and_finetunes_by_its_id_alone(
     settings: Settings, annotated: AnnotatedRun, release_id: str
 ) -> None:
     chosen = json.dumps({"finetune_steps": 2, "finetune_baseline": True, "finetune_length": None})
@@ -51,18 +51,8 @@ def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew(
     assert second.parameters == first.parameters | {"finetune_steps": 2, "finetune_baseline": True}
     for field in ("corpus_id", "corpus_uri", "tools", "model_identity"):
         assert getattr(second, field) == getattr(first, field)
-    assert annotated.rows("select run_id, release_id from run_releases order by 1") == [
-        ("run-1", release_id),
-        ("tuned-1", release_id),
-    ]
-
-
-def test_run_finetunes_publishes_and_ends_by_its_id_alone(
-    settings: Settings, annotated: AnnotatedRun, release_id: str
-) -> None:
-    start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
-    model_id = finetune(settings, "tuned-1")
-    assert publish(settings, "tuned-1") == model_id
+    assert annotated.rows("select run_id from run_releases order by 1") == [("run-1",), ("tuned-1",)]
+    assert finetune(settings, "tuned-1") == publish(settings, "tuned-1")
     finish_run(settings, "tuned-1", "success")
     [row] = annotated.rows("select release_id, run_id, best_step from finetuned_models")
     assert (row.release_id, row.run_id) == (release_id, "tuned-1")
@@ -70,22 +60,19 @@ def test_run_finetunes_publishes_and_ends_by_its_id_alone(
     assert annotated.rows("select state from annotation_runs where run_id = 'tuned-1'") == [("success",)]
 
 
-UNCHOOSABLE = (
-    (None, "expected the id of a registered release, found 'nothing'"),
-    ("{", "expected a JSON object, found '{'"),
-    ("[1]", "expected a JSON object, found list"),
-    ('{"seed": 3, "tools": ["QA"]}', "names that begin with one of finetune, approve, evaluation_, found seed, tools"),
-    ('{"finetune_steps": 0}', "finetune_steps"),
-    ('{"finetune_speed": 1}', "finetune_speed"),
-)
-
-
 def test_what_cannot_be_chosen_is_named_and_a_run_starts_once_with_its_parameters(
     settings: Settings, annotated: AnnotatedRun, release_id: str
 ) -> None:
-    for parameters, message in UNCHOOSABLE:
+    for chosen_release, parameters, message in (
+        ("nothing", "{}", "the id of a registered release, found 'nothing'"),
+        (release_id, "{", "expected a JSON object"),
+        (release_id, "[1]", "expected a JSON object"),
+        (release_id, '{"seed": 3, "tools": ["QA"]}', "found seed, tools"),
+        (release_id, '{"finetune_steps": 0}', "finetune_steps"),
+        (release_id, '{"finetune_speed": 1}', "finetune_speed"),
+    ):
         with pytest.raises(UsageError, match=message):
-            start_finetuning(settings, "tuned-1", release_id if parameters else "nothing", parameters or "{}")
+            start_finetuning(settings, "tuned-1", chosen_release, parameters)
     assert len(annotated.rows("select 1 from annotation_runs")) == 1
     for _ in range(2):
         start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
@@ -100,9 +87,10 @@ def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(
     settings: Settings, annotated: AnnotatedRun, release_id: str, model: Path
 ) -> None:
     (model / "config.json").write_text((model / "config.json").read_text() + "\n")
-    with pytest.raises(ConfigurationError, match="Put the first one back"):
-        start_finetuning(settings, "tuned-1", release_id, "{}")
-    shutil.rmtree(model)
-    with pytest.raises(ModelError):
-        start_finetuning(settings, "tuned-1", release_id, "{}")
+    for error in (ConfigurationError, ModelError):
+        with pytest.raises(error):
+            start_finetuning(settings, "tuned-1", release_id, "{}")
+        with pytest.raises(error):
+            finetune(settings, "run-1")
+        shutil.rmtree(model, ignore_errors=True)
     assert len(annotated.rows("select 1 from annotation_runs")) == 1

@@ -83,7 +83,7 @@ def kill_before_the_end(connection: Connection, run: RunTool) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_undone_documents_are_those_of_the_plain_computation(nights: Nights, seed: int) -> None:
     drawn = draw("undone", seed)
     records = [record for record, _ in nights.members.values()]
@@ -92,10 +92,8 @@ def test_undone_documents_are_those_of_the_plain_computation(nights: Nights, see
         if drawn.random() < 0.5:
             records = nights.change(drawn, number, records)
             nights.ingest(*records)
-        tool, version = (
-            drawn.choice(TOOLS),
-            drawn.choice([nights.version, nights.version, drawn.randint(1, nights.version)]),
-        )
+        tool = drawn.choice(TOOLS)
+        version = drawn.choice([nights.version, nights.version, drawn.randint(1, nights.version)])
         limit = drawn.choice([None, None, drawn.randrange(1, 20)])
         with nights.engine.begin() as connection:
             run = start(nights, connection, f"run-{number}", tool, version, limit)
@@ -113,21 +111,3 @@ def test_undone_documents_are_those_of_the_plain_computation(nights: Nights, see
                 pass_check(connection, run)
     assert spared > 20  # the history is one in which finished work was used,
     assert killed  # and left undone
-
-
-def test_rows_that_were_dropped_since_do_not_count_as_finished(nights: Nights) -> None:
-    with nights.engine.begin() as connection:
-        run = start(nights, connection, "run", TOOLS[0], 1)
-    nights.work("run", TOOLS[0])
-    with nights.engine.begin() as connection:
-        pass_check(connection, run)
-        connection.execute(text("update finished_work set finished_at = now() - interval '1 minute'"))
-    with nights.engine.begin() as connection:
-        assert members_beyond_finished(connection, run, *run.recipe_ids)["base_version"] == 1
-        connection.execute(
-            text("update recipes set dropped_at = now() where recipe_id = :id"), {"id": run.sampling_recipe_id}
-        )
-        connection.execute(text("delete from stage_ledger where recipe_id = :id"), {"id": run.sampling_recipe_id})
-        assert members_beyond_finished(connection, run, *run.recipe_ids)["base_version"] == 0
-        assert members_beyond_finished(connection, run, run.filter_recipe_id)["base_version"] == 1
-        assert undone(connection, run, "sample") == plainly_undone(connection, run, "sample") != []

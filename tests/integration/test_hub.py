@@ -1,10 +1,8 @@
 """Releases and models on a hub and in a folder, by a server that speaks the hub's API."""
 
-import datetime
 import json
 import logging
 import os
-import re
 import subprocess
 import sys
 import time
@@ -60,12 +58,8 @@ def released(settings: Settings, *sums: tuple[int, int]) -> str:
 def published_model(settings: Settings, folder: Path) -> str:
     """The name of a model on S3, with weights of random bytes."""
     record = {"definition": {"base_model": f"someone/small@{'a' * 40}"}}
-    contents = {
-        "model-00001.safetensors": os.urandom(5000),
-        "model-00002.safetensors": os.urandom(5000),
-        "finetuning.json": json.dumps(record).encode(),
-        "README.md": b"# Finetuned model\n",
-    }
+    contents = {f"model-0000{number}.safetensors": os.urandom(5000) for number in (1, 2)}
+    contents |= {"finetuning.json": json.dumps(record).encode(), "README.md": b"# Finetuned model\n"}
     folder.mkdir()
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -97,31 +91,19 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(settings: Settings,
     text = repository.files["README.md"].decode()
     card = RepoCard(text)
     data = card.data.to_dict()
-    assert data["license"] == "cc-by-sa-4.0"
-    assert data["language"] == ["en"]
-    assert data["size_categories"] == ["n<1K"]
+    assert (data["license"], data["language"], data["size_categories"]) == ("cc-by-sa-4.0", ["en"], ["n<1K"])
     assert data["configs"] == [{"config_name": "default", "data_files": [{"split": "train", "path": "part-*.parquet"}]}]
     assert "the corpus `run-1400`, version 1" in card.text  # of a file its name alone
-    today = datetime.datetime.now(tz=datetime.UTC).date()
-    assert re.search(
-        rf"Published as `releases/{release_id}` on ({today - datetime.timedelta(days=1)}|{today});", card.text
-    )
     assert (copy / "README.md").read_text(encoding="utf-8") == text  # a copy in a folder says the same
-    assert (copy / MANIFEST_ON_HUB).read_bytes() == manifest.to_bytes()
-    assert "annotated by the language model `no-such-model" in card.text
-    assert "| Calculator | 2 | 2 | 0.5 |" in card.text
     assert any(f"````text\n{read.text}\n````" in card.text for read in read_release(copy))
     # 4. The same again is no new commit.
     assert push(settings, release_id, REPO, Described(licence="cc-by-sa-4.0")).revision == repository.head
     assert len(repository.commits) == 2
     # 5. Another release takes its place, and leaves no file of the one before.
     repository.commits["1" * 40] = repository.files | {"part-00001.parquet": b"of a larger release"}
-    other = released(settings, (90, 9))
-    revision = push(settings, other, REPO, Described(languages=("en",), sources=("a course",))).revision
-    assert revision == repository.head
+    push(settings, released(settings, (90, 9)), REPO, Described(languages=("en",), sources=("a course",)))
     assert "part-00001.parquet" not in repository.files
     assert "- a course\n\nLicence: not said" in repository.files["README.md"].decode()
-    assert list((settings.state_dir / "hub").iterdir()) == []
 
 
 def test_a_push_that_broke_off_continues_and_shows_nothing_before(
@@ -130,9 +112,7 @@ def test_a_push_that_broke_off_continues_and_shows_nothing_before(
     caplog.set_level(logging.DEBUG)
     name = published_model(s3_settings, tmp_path / "model")
     hub.uploads_before_break = 1
-    with pytest.raises(
-        InfrastructureError, match=r"expected the hub to answer, found: .*503.*the same command continues"
-    ) as broken:
+    with pytest.raises(InfrastructureError, match=r"503.*the same command continues") as broken:
         push(s3_settings, name, REPO, Described())
     repository = hub.repositories[f"models/{REPO}"]
     assert repository.files.keys() == {".gitattributes"}
@@ -142,11 +122,7 @@ def test_a_push_that_broke_off_continues_and_shows_nothing_before(
     assert len(hub.uploads) == len(set(hub.uploads)) == 2  # the first was not sent again
     assert repository.files["model-00002.safetensors"] == (tmp_path / "model" / "model-00002.safetensors").read_bytes()
     data = RepoCard(repository.files["README.md"].decode()).data
-    assert (data["base_model"], data["license"], data["library_name"]) == (
-        "someone/small",
-        "apache-2.0",
-        "transformers",
-    )
+    assert (data["base_model"], data["license"]) == ("someone/small", "apache-2.0")
     said = caplog.text + str(broken.value)
     assert TOKEN not in said
     assert "X-Amz-Signature" not in said
@@ -163,24 +139,21 @@ def test_a_hub_that_refuses_is_told_with_the_remedy_and_gets_nothing(
         return str(caught.value)
 
     # 1. Requests that are wrong.
-    assert "expected a repository such as owner/name, found 'sums'" in refused(UsageError, "sums")
-    assert "expected a repository such as owner/name" in refused(UsageError, "a/b/../c")
+    assert "such as owner/name" in refused(UsageError, "a/b/../c")
     assert "nothing published at s3://" in refused(UsageError, publication="0123")
     assert "neither. An index" in refused(UsageError, publication=f"s3://{s3_settings.s3_bucket}/indices/wiki")
     # 2. No rights.
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
-    said = refused(ConfigurationError)
-    assert "expected a token with the right to write there, found one that the hub refuses" in said
-    assert "hf_of_somebody_else" not in said
+    assert "hf_of_somebody_else" not in refused(ConfigurationError)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     # 3. Repositories that are not ours to replace, or public.
     hub.repositories["models/a-team/thesis"] = Repository(True, {"1" * 40: {"thesis.pdf": b"a year of work"}})
-    assert "found 1 other files, such as thesis.pdf" in refused(UsageError, "a-team/thesis")
+    assert "such as thesis.pdf" in refused(UsageError, "a-team/thesis")
     hub.repositories["models/a-team/open"] = Repository(private=False)
-    assert "expected a private repository, found a public one. Say --public" in refused(UsageError, "a-team/open")
+    assert "--public" in refused(UsageError, "a-team/open")
     # 4. Somebody else commits meanwhile; a .gitignore of the repository leaves a file out.
     hub.moves_meanwhile = True
-    assert "found another commit. Nothing was published" in refused(BusyError)
+    assert "found another commit" in refused(BusyError)
     hub.moves_meanwhile = False
     hub.ignored = frozenset({"finetuning.json"})
     assert "found none or another finetuning.json" in refused(InfrastructureError)
@@ -197,17 +170,14 @@ def test_a_download_continues_and_never_mixes_folders(s3_settings: Settings, tmp
     store, folder = ObjectStore(s3_settings), tmp_path / "copy"
     manifest = published(s3_settings, name)
     # 1. A damaged object is refused, and the folder is not there.
-    [lost] = [file for file in manifest.files if file.name == "model-00002.safetensors"]
-    content = store.get(manifest.key_of(lost))
-    store.delete(manifest.key_of(lost))
-    store.put_if_absent(manifest.key_of(lost), bytes(len(content)))
+    [lost] = [manifest.key_of(file) for file in manifest.files if file.name == "model-00002.safetensors"]
+    content = store.get(lost)
+    store.put(lost, bytes(len(content)), "application/octet-stream")
     with pytest.raises(CorruptObjectError, match=r"model-00002\.safetensors: expected content"):
         download(s3_settings, name, folder, Described())
     assert not folder.exists()
-    store.delete(manifest.key_of(lost))
-    store.put_if_absent(manifest.key_of(lost), content)
+    store.put(lost, content, "application/octet-stream")
     # 2. Whole, again, and where other files are.
-    folder.mkdir()
     for _ in range(2):
         download(s3_settings, name, folder, Described())
         assert {path.name for path in folder.iterdir()} == {MANIFEST_ON_HUB, *(file.name for file in manifest.files)}

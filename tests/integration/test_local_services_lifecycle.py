@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import psycopg2
 import pytest
+from click.testing import Result
 from pydantic import SecretStr
 from sqlalchemy import make_url
 from typer.testing import CliRunner
@@ -21,14 +22,12 @@ from tests.servers import directory_in_memory, free_port
 from toolformer_ops.cli.services import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ServiceError
-from toolformer_ops.local import lifecycle
 from toolformer_ops.local.lifecycle import delete_state, down, status, up
-from toolformer_ops.local.object_store import ObjectStoreAddress
 from toolformer_ops.local.ports import choose_ports, is_free, recalled_ports
 from toolformer_ops.local.postgres import READER, cluster_of
 from toolformer_ops.local.state_folder import StatePaths, load_or_make_secrets
-from toolformer_ops.local.supervision import ProcessReport
 from toolformer_ops.storage import database
+from toolformer_ops.storage.publication import ObjectStore
 
 WITHOUT_AIRFLOW = ("postgres", "object_store")
 
@@ -82,25 +81,20 @@ def remembered(settings: Settings) -> list[str]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def object_store(settings: Settings) -> ObjectStoreAddress:
-    assert settings.s3_endpoint_url is not None
-    assert settings.s3_access_key_id is not None
-    assert settings.s3_secret_access_key is not None
-    return ObjectStoreAddress(
-        settings.s3_endpoint_url,
-        settings.s3_access_key_id.get_secret_value(),
-        settings.s3_secret_access_key.get_secret_value(),
-    )
+def command(*words: str, **options: str) -> Result:
+    return CliRunner().invoke(app, words, **options)  # type: ignore[arg-type]
 
 
-def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_start_stop_and_keep_what_they_were_given(
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert command("status").exit_code == 1
     settings = up(load_settings(), WITHOUT_AIRFLOW)
     assert load_settings().database_dsn == settings.database_dsn, "the environment file holds another address"
     assert set(processes(settings)) == {"postgres", "object-store"}
     assert stat.S_IMODE(state.supervisor_configuration.stat().st_mode) == 0o600
     remember(settings, "0123456789abcdef")
-    client = object_store(settings).client()
-    client.put_object(Bucket=settings.s3_bucket, Key="kept", Body=b"content" * 10_000)
+    ObjectStore(settings).put("kept", b"content" * 10_000, "text/plain")
     before = processes(settings)
     # What the reader does to its own role, the page does not feel, and the next `up` puts right.
     page = make_url(settings.reader_dsn.get_secret_value())
@@ -112,7 +106,10 @@ def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths, mo
         cursor.execute("alter role toolformer_reader set search_path = 'x'; alter role toolformer_reader password 'x'")
         connection.commit()
     assert (page.username, remembered(settings)) == ("toolformer_page", ["0123456789abcdef"])
+    monkeypatch.setenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS", "7")  # as from another shell
     up(load_settings(), WITHOUT_AIRFLOW)
+    assert "if they are to see the new TOOLFORMER_MICRO_BATCH_DOCUMENTS" in caplog.text
+    monkeypatch.delenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS")
     assert processes(settings) == before, "a second `up` restarted what ran"
     assert remembered(as_reader) == ["0123456789abcdef"]
 
@@ -122,18 +119,40 @@ def test_services_start_stop_and_keep_what_they_were_given(state: StatePaths, mo
     assert status(settings) == []
     assert not down(settings), "the second `down` found something"
 
-    again = up(load_settings(), WITHOUT_AIRFLOW)
-    assert again == settings, "addresses and passwords changed"
-    assert remembered(again) == ["0123456789abcdef"]
-    down(again)
+    assert f"127.0.0.1:{recalled_ports(state)['postgres']}" in command("up", "--only", "postgres").output
+    assert load_settings().database_dsn == settings.database_dsn, "the address or the password changed"
+    assert remembered(settings) == ["0123456789abcdef"]
+    down(settings)
     monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_ports("s3")["s3"]))  # one whose other ports are free, too
-    moved = up(load_settings(), ["object_store"])
+    load_settings.cache_clear()
+    moved = up(load_settings(), WITHOUT_AIRFLOW)
     assert moved.s3_endpoint_url != settings.s3_endpoint_url
-    kept = object_store(moved).client(timeout_seconds=30).get_object(Bucket=moved.s3_bucket, Key="kept")
-    assert kept["Body"].read() == b"content" * 10_000
+    assert ObjectStore(moved).get("kept") == b"content" * 10_000
+
+    # Commands ask the database, and run nothing but SQL; `clean` leaves nothing.
+    assert command("migrate").output.strip() == "nothing to do"
+    example = (database.SQL_DIR / "examples" / "13_what_became_of_the_candidates.sql").read_text()
+    for expected, *words in (
+        (0, "sql", "select count(*) from documents"),
+        (2, "sql", "delete from documents"),
+        (0, "sql", "-"),
+        (2, "sql", "--run=no-such-run", "--", example),
+        (0, "logs", "postgres"),
+        (0, "status"),
+    ):
+        assert command(*words, input=example).exit_code == expected, words
+    written = state.state / "written"
+    for of_psql in (r"\! touch {}", r"\copy documents to '{}'", r"select 1 \g {}", r"\o {}"):
+        assert command("sql", "select 1;\n" + of_psql.format(written)).exit_code == 2
+        assert not written.exists()
+    assert command("clean", "--yes").exit_code == 0
+    assert not state.state.exists()
+    assert is_free(int(os.environ["TOOLFORMER_POSTGRES_PORT"]))
 
 
-def test_what_was_killed_comes_back_with_its_data(state: StatePaths, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_said(
+    state: StatePaths, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = up(load_settings(), WITHOUT_AIRFLOW)
     remember(settings, "00000000000000aa")
     # 1. The services, which the supervisor starts again.
@@ -146,13 +165,12 @@ def test_what_was_killed_comes_back_with_its_data(state: StatePaths, caplog: pyt
     )
     assert up(load_settings(), WITHOUT_AIRFLOW) == settings
     # 2. The supervisor, which takes its services along.
-    remember(settings, "00000000000000bb")
     before = processes(settings)
     running_supervisor(state).kill()
     wait_until(lambda: not any(map(psutil.pid_exists, before.values())), "services outlived their supervisor")
-    up(load_settings(), WITHOUT_AIRFLOW)
+    up(load_settings(), ["postgres"])
     # 3. Everything at once; Postgres's pid file then names a process that is not its own, as after a restart of the machine.
-    remember(settings, "00000000000000cc")
+    remember(settings, "00000000000000bb")
     supervisor = running_supervisor(state)
     everything = [supervisor, *supervisor.children(recursive=True)]
     for process in everything:
@@ -161,9 +179,22 @@ def test_what_was_killed_comes_back_with_its_data(state: StatePaths, caplog: pyt
     psutil.wait_procs(everything, timeout=60)
     data = cluster_of(state.postgres).data
     (data / "postmaster.pid").write_text(f"{os.getpid()}\n{data}\n")
-    up(load_settings(), WITHOUT_AIRFLOW)
-    assert "its stale postmaster.pid was removed" in caplog.text
-    assert remembered(settings) == ["00000000000000aa", "00000000000000bb", "00000000000000cc"]
+    up(load_settings(), ["postgres"])
+    # 4. Another program takes a port while the supervisor runs.
+    s3, port = recalled_ports(state)["s3"], recalled_ports(state)["postgres"]
+    with squatter(s3), pytest.raises(ServiceError, match=rf"expected port {s3} to be free for s3"):
+        up(load_settings(), ["object_store"])
+    # 5. One takes a port while nothing runs, and a service does not come up until it is mended.
+    down(settings)
+    (data / "global" / "pg_control").rename(data / "elsewhere")
+    with squatter(port):
+        with pytest.raises(ServiceError, match=r"(?s)expected postgres to be ready .*could not open"):
+            up(load_settings(), ["postgres"])
+        (data / "elsewhere").rename(data / "global" / "pg_control")
+        moved = up(load_settings(), ["postgres"])
+        assert f"port {port} is taken, so postgres listens on {recalled_ports(state)['postgres']}" in caplog.text
+        assert up(load_settings(), ["postgres"]) == moved  # which it keeps while it runs
+    assert remembered(moved) == ["00000000000000aa", "00000000000000bb"]
 
 
 def running_supervisor(state: StatePaths) -> psutil.Process:
@@ -174,7 +205,7 @@ def running_supervisor(state: StatePaths) -> psutil.Process:
 
 
 def test_what_a_program_that_was_killed_has_started_is_ended(
-    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the workers of Airflow's scheduler, which is not started here; they overwrite their environment, too."""
     program = ["bash", "-c", "env -i sleep 1000 & wait"]
@@ -196,7 +227,6 @@ def test_what_a_program_that_was_killed_has_started_is_ended(
     [child] = children()
     assert orphan.is_running()
     up(load_settings(), ["object_store"])
-    assert caplog.text.count("1 processes of services that were killed were still there") == 1
     assert not orphan.is_running()
     assert child.is_running()
     # 2. The supervisor is killed, and its program with it.
@@ -206,113 +236,3 @@ def test_what_a_program_that_was_killed_has_started_is_ended(
     assert child.is_running()
     assert down(settings)
     assert not child.is_running()
-
-
-def test_a_taken_port_is_another_after_down_and_a_service_that_does_not_come_up_is_said(
-    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = up(load_settings(), ["postgres"])
-    remember(settings, "00000000000000cc")
-    # 1. One that another program takes while the supervisor runs.
-    s3 = recalled_ports(state)["s3"]
-    with squatter(s3), pytest.raises(ServiceError, match=rf"expected port {s3} to be free for s3.*toolformer-ops down"):
-        up(load_settings(), ["object_store"])
-    # 2. One that another program takes while nothing runs.
-    down(settings)
-    port = recalled_ports(state)["postgres"]
-    with squatter(port):
-        moved = up(load_settings(), ["postgres"])
-        assert f"port {port} is taken, so postgres listens on {recalled_ports(state)['postgres']}" in caplog.text
-        assert remembered(moved) == ["00000000000000cc"]
-        # 3. A service keeps its port while it runs, also where another is asked for.
-        assert up(load_settings(), ["postgres"]) == moved
-    assert "if they are to see the new TOOLFORMER_POSTGRES_PORT" in caplog.text
-    # 4. A service that does not come up is an error with the end of its log, and comes up once it is mended.
-    down(moved)
-    control = cluster_of(state.postgres).data / "global" / "pg_control"
-    control.rename(control.with_name("elsewhere"))
-    with pytest.raises(
-        ServiceError, match=r"(?s)expected postgres to be ready within 120 s, found it FATAL.*could not open"
-    ):
-        up(load_settings(), ["postgres"])
-    control.with_name("elsewhere").rename(control)
-    assert remembered(up(load_settings(), ["postgres"])) == ["00000000000000cc"]
-
-
-def test_up_from_another_shell_restarts_nothing_and_says_what_is_not_seen(
-    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = processes(up(load_settings(), WITHOUT_AIRFLOW))
-    monkeypatch.setenv("PATH", f"/somewhere/else:{os.environ['PATH']}")
-    up(load_settings(), WITHOUT_AIRFLOW)
-    assert "keep the settings" not in caplog.text
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.setenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS", "7")
-    settings = up(load_settings(), ["postgres"])
-    assert (
-        "keep the settings with which they were started: `toolformer-ops down` before `toolformer-ops up`"
-        in caplog.text
-    )
-    assert "if they are to see the new OMP_NUM_THREADS, TOOLFORMER_MICRO_BATCH_DOCUMENTS" in caplog.text
-    state.supervisor_configuration.write_text("; of an earlier version\n" + state.supervisor_configuration.read_text())
-    up(load_settings(), ["postgres"])
-    assert "TOOLFORMER_MICRO_BATCH_DOCUMENTS, supervisord.conf" in caplog.text
-    assert processes(settings) == before
-
-
-def test_two_state_folders_live_side_by_side(
-    state: StatePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = up(load_settings(), ["postgres"])
-    other = Settings(_env_file=None, state_dir=tmp_path / "other")  # type: ignore[call-arg]
-    try:
-        second = up(other, ["postgres"])  # the same ports are asked for
-        remember(second, "00000000000000dd")
-        assert (remembered(first), remembered(second)) == ([], ["00000000000000dd"])
-        assert not set(processes(first).values()) & set(processes(second).values())
-        before = processes(first)
-    finally:
-        delete_state(other)
-    assert processes(first) == before
-    assert remembered(first) == []
-
-
-def test_addresses_are_shown_whole_in_a_narrow_terminal(state: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = [
-        (ProcessReport(name, "", "RUNNING", process_id, int(time.time()) - 3661), address)
-        for name, process_id, address in (
-            ("postgres", 4_200_001, "127.0.0.1:15432"),
-            ("object-store", 4_200_002, "http://127.0.0.1:18333"),
-            ("airflow-api-server", 4_200_003, "http://127.0.0.1:28080"),
-        )
-    ]
-    runner = CliRunner()
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setattr(lifecycle, "status", lambda _settings: shown)
-    lines = runner.invoke(app, ["status"]).output.splitlines()
-    assert len(lines) == 1 + len(shown), "a line was broken"
-    for line, (report, address) in zip(lines[1:], shown, strict=True):
-        assert {report.name, address, str(report.process_id)} <= set(line.split())
-        assert "1 h 1 min" in line
-
-
-def test_commands_show_and_query_and_clean(state: StatePaths) -> None:
-    runner = CliRunner()
-    assert runner.invoke(app, ["status"]).exit_code == 1
-    started = runner.invoke(app, ["up", "--only", "postgres"])
-    assert started.exit_code == 0, started.output
-    assert f"127.0.0.1:{recalled_ports(state)['postgres']}" in started.output
-    assert runner.invoke(app, ["migrate"]).output.strip() == "nothing to do"
-    assert runner.invoke(app, ["sql", "select count(*) from documents"]).exit_code == 0
-    assert runner.invoke(app, ["sql", "delete from documents"]).exit_code == 2
-    example = (database.SQL_DIR / "examples" / "13_what_became_of_the_candidates.sql").read_text()
-    assert runner.invoke(app, ["sql", "-"], input=example).exit_code == 0
-    assert runner.invoke(app, ["sql", "--run=no-such-run", "--", example]).exit_code == 2
-    for command in (r"\! touch {}", r"\copy documents to '{}'", r"select 1 \g {}", r"\o {}"):  # psql's own, not SQL
-        written = state.state / "written"
-        assert runner.invoke(app, ["sql", "select 1;\n" + command.format(written)]).exit_code == 2
-        assert not written.exists()
-    assert runner.invoke(app, ["logs", "postgres"]).exit_code == 0
-    assert runner.invoke(app, ["clean", "--yes"]).exit_code == 0
-    assert not state.state.exists()
-    assert is_free(int(os.environ["TOOLFORMER_POSTGRES_PORT"]))

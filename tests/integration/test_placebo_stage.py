@@ -3,38 +3,30 @@
 import dataclasses
 import functools
 import json
-import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 from sqlalchemy import text as sql
 
-from tests.annotated_runs import AnnotatedRun, unregistered
+from tests.annotated_runs import unregistered
 from tests.fake_language_model import FakeLanguageModel, StoppedError, UseModel
 from tests.run_sql import run_sql
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ScoredCall
-from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
 from toolformer_ops.audit.checking import check_tool
-from toolformer_ops.audit.objects import releases as check_releases
-from toolformer_ops.audit.resampling import resampling_check
-from toolformer_ops.audit.rows import stage_rows
 from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
-from toolformer_ops.evaluation.report.contents import gather
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, load_pool
-from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, CountedDocuments, lowest_threshold, rate_of, store_rates
+from toolformer_ops.runs.placebo_rates import lowest_threshold, store_rates
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import execute_stage
@@ -46,7 +38,7 @@ from toolformer_ops.stages.release import CARD, release, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -61,15 +53,8 @@ def written(path: Path, totals: range) -> Path:
 
 
 def choices(corpus: Path, **changes: Any) -> RunChoices:
-    values = {
-        "corpus": str(corpus),
-        "model": "fake",
-        "tools": ["Calculator"],
-        "max_positions": 2,
-        "samples_per_position": 12,
-        "prune_below": 0.5,
-    }
-    return RunChoices.parse(values | changes)
+    values = {"corpus": str(corpus), "model": "fake", "tools": ["Calculator"], "max_positions": 2}
+    return RunChoices.parse(values | {"samples_per_position": 12, "prune_below": 0.5} | changes)
 
 
 def sums(totals: range) -> FakeLanguageModel:
@@ -103,12 +88,6 @@ def work(settings: Settings, run_id: str) -> None:
     annotate(settings, run_id)
     placebo_stage(settings, run_id, "Calculator", "0/1")
     check_tool(settings, run_id, "Calculator")
-
-
-def yields_of_placebos(settings: Settings, run_id: str) -> dict[str, tuple[bool, int]]:
-    """What the stage counted, by reason: whether it is a loss, and how many."""
-    query = f"select reason, is_loss, count from yield_by_stage where run_id = '{run_id}' and stage = 'placebo'"
-    return {reason: (is_loss, count) for reason, is_loss, count in run_sql(settings, query)}
 
 
 SAMPLED, UNSAMPLED = uuid.UUID(int=1), uuid.UUID(int=2**64 - 1)
@@ -184,17 +163,6 @@ def test_a_document_whose_placebos_are_given_up_has_a_row_for_each_call_that_was
         assert len(loads) == loaded
 
 
-@pytest.mark.parametrize(("own", "asked"), [(3, 3), (0, 7)])
-def test_a_run_that_asked_for_placebos_keeps_its_own_numbers_of_them(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, own: int, asked: int
-) -> None:
-    AnnotatedRun(settings, {"Calculator": 0.5}, placebos=own)
-    seen: list[PlaceboChoices] = []
-    monkeypatch.setattr("toolformer_ops.stages.placebo.placebo_stage", lambda *arguments: seen.append(arguments[-1]))
-    placebos_of_run(settings, "run-1", PlaceboChoices(placebos=7))
-    assert [choices.placebos for choices in seen] == [asked]
-
-
 def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     model = begin("run-1", range(2, 14), keep_rule="information")
@@ -220,23 +188,17 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
         placebo_stage(settings, "run-1", "Calculator", shard)
     assert run_sql(settings, progress) == [("placebo", 12, 12)]
     stored = run_sql(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
-    hashes = run_sql(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1")
     run_sql(settings, "truncate placebo_losses")
     run_sql(settings, "delete from stage_ledger where stage = 'placebo'")
     placebo_stage(settings, "run-1", "Calculator", "0/1")
     assert run_sql(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number") == stored
-    assert (
-        run_sql(settings, "select document_id, rows_hash from stage_ledger where stage = 'placebo' order by 1")
-        == hashes
-    )
     assert run_sql(settings, "select * from call_losses order by call_id") == losses  # untouched
     # 3. Each text has one call that helps, by 1 nat, and 23 that do not (L+ = 2.25); a placebo of that call saves -0.25 nats.
     kept = run_sql(settings, "select loss_reduction, placebo_reduction, information, placebos from kept_calls")
     assert kept == [(1.0, -0.25, 1.25, 3)] * 12
+    [(call_id,)] = run_sql(settings, "select call_id from kept_calls limit 1")
     with database.transaction(database.connect(settings)) as connection:
-        [call] = connection.execute(sql("select call_id, placebo_reduction from kept_calls limit 1")).all()
-        [explained] = explain_stored(connection, "run-1", call_id=str(call.call_id))
-    assert (explained["kept"], explained["information"], explained["tau_information"]) == (True, 1.25, 0.2)
+        [explained] = explain_stored(connection, "run-1", call_id=str(call_id))
     assert [(one["information"], one["loss_with_result"]) for one in explained["placebos"]] == [(1.25, 2.25)] * 3
     assert len({one["result"] for one in explained["placebos"]} - {explained["result"]}) == 3
     # 4. Of the calls without help, one in 23 draws the right result: its placebo is as good as the right call.
@@ -245,39 +207,29 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
         settings,
         "select count(*) from placebo_losses where is_sampled and reduction >= 0.5 and placebo_information > 0",
     )
-    counts = run_sql(
-        settings,
-        "select threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_low < false_discovery_rate, "
-        "rate_high >= false_discovery_rate from threshold_counts order by threshold",
-    )
+    numbers = "select threshold, calls, placebos, placebos_scored, false_discovery_rate from threshold_counts where run_id = '{}'"
+    counts = run_sql(settings, numbers.format("run-1") + " order by threshold")
     assert 4 <= hits[0][0] <= 24
     assert len(stored) == 12 * (24 - 1) + 12 * 3 + hits[0][0] * 3  # each of them is compared with three more
     rate = pytest.approx(min(1.0, hits[0][0] / 12))
-    assert counts[:2] == [(0.5, 12, hits[0][0], 288, rate, True, True), (1.0, 12, hits[0][0], 288, rate, True, True)]
-    assert counts[2][:5] == (2.0, 0, 0, 288, None)
+    assert counts == [(0.5, 12, hits[0][0], 288, rate), (1.0, 12, hits[0][0], 288, rate), (2.0, 0, 0, 288, None)]
     warned = run_sql(settings, "select check_name, severity from quality_results where not success")
     assert ("false_discovery_rate_is_low", "warn") in warned
-    # 5. What the page shows of a run whose numbers are not counted yet is at its place, and a loss where the funnel says so.
-    steps = "select stage, reason, step, is_loss from yield_by_stage where run_id = 'run-1' and step between 2 and 5"
-    funnel = {(stage, reason): (step, is_loss) for stage, reason, step, is_loss in run_sql(settings, steps)}
-    with database.transaction(database.connect(settings)) as connection:
-        own = database.fetch_all(connection, queries.page.own_counts, run_id="run-1")
-    assert {row.stage for row in own} == {"sample", "execute", "score", "placebo"}
-    assert {(row.stage, row.reason): (row.step, row.is_loss) for row in own}.items() <= funnel.items()
+    # 5. Each call has placebos or none, each placebo a reduction or a reason.
+    yields = "select reason, is_loss, count from yield_by_stage where run_id = 'run-1' and stage = 'placebo'"
+    of = {reason: count for reason, _, count in run_sql(settings, yields)}
+    assert of["calls"] == of["with_placebos"] + of.get("without_placebos", 0)
+    assert of["placebos"] == of["scored"] + sum(count for _, is_loss, count in run_sql(settings, yields) if is_loss)
     # 6. A run with the same choices finds nothing to do, and has the same numbers.
     finish_run(settings, "run-1", "success")
     model.loads = 0
     start_run(settings, "run-2", choices(corpus, keep_rule="information"))
     assert tools_to_do(settings, "run-2").tools == []
     placebo_stage(settings, "run-2", "Calculator", "0/1")
+    placebos_of_run(settings, "run-2", PlaceboChoices(placebos=7))  # it keeps those that it has asked for
     assert model.loads == 0
     finish_run(settings, "run-2", "success")
-    numbers = run_sql(
-        settings,
-        "select threshold, calls, placebos, false_discovery_rate, rate_low, rate_high from threshold_counts order by threshold",
-    )
-    assert len(numbers) == 6
-    assert numbers[::2] == numbers[1::2]
+    assert run_sql(settings, numbers.format("run-2") + " order by threshold") == counts
 
 
 def test_the_process_of_the_last_shard_draws_the_pool_and_scores_the_placebos_of_its_shard(
@@ -299,7 +251,6 @@ def test_the_process_of_the_last_shard_draws_the_pool_and_scores_the_placebos_of
     assert [why() for why in left] == ["no document of shard 0/2 lacks its placebos", None]
     # 3. The rest is left to the stage; the rows are those that it writes by itself.
     placebo_stage(settings, "r", "Calculator", "1/2")
-    assert [why() for why in left] == [f"no document of shard {index}/2 lacks its placebos" for index in (0, 1)]
     stored = run_sql(settings, f"select {PLACEBOS} from placebo_losses order by call_id, number")
     run_sql(settings, "truncate placebo_losses")
     run_sql(settings, "delete from stage_ledger where stage = 'placebo'")
@@ -314,23 +265,21 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
     placebo_stage(settings, "old", "Calculator", "0/1")  # asks for none
     assert why_nothing_to_do(settings, "old", "Calculator", "0/1") == "run old asks for no placebos"
     assert model.loads == 0
-    assert run_sql(settings, "select * from annotation_progress where stage = 'placebo'") == []
-    check_tool(settings, "old", "Calculator")
     finish_run(settings, "old", "success")
-    columns = "threshold, calls, texts, false_discovery_rate is null, placebos_scored"
-    counts = f"select {columns} from threshold_counts order by threshold"
-    assert run_sql(settings, counts) == [(0.5, 8, 8, True, None), (1.0, 8, 8, True, None), (2.0, 0, 0, True, None)]
     with database.transaction(database.connect(settings)) as connection:
         run = load_run_tool(connection, "old", "Calculator")
         assert "toolformer-ops placebo" in lowest_threshold(connection, run, 0.1).why_not
     # 1. One command scores them, and counts.
-    before = run_sql(settings, "select * from call_losses order by call_id")
     rates = placebos_of_run(settings, "old", PlaceboChoices())
     assert list(rates["Calculator"]) == [0.5, 1.0, 2.0]
-    assert run_sql(settings, counts) == [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
-    assert run_sql(settings, "select * from call_losses order by call_id") == before
-    assert run_sql(settings, "select count(*) from stored_runs") == [(1,)]
+    counts = "select threshold, calls, texts, false_discovery_rate is null, placebos_scored from threshold_counts"
+    of_eight = [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
+    assert run_sql(settings, f"{counts} order by threshold") == of_eight
     assert run_sql(settings, "select step, done, total from annotation_progress where stage = 'placebo'") == [(5, 8, 8)]
+    recipe = str(run_sql(settings, "select placebo_recipe_id from run_tools")[0][0])
+    every = run_sql(settings, "select call_id, document_id, result from call_losses where result is not null")
+    with database.transaction(database.connect(settings)) as connection:
+        assert load_pool(connection, recipe) == Pool.of_calls(every, PlaceboChoices())
     # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below 1; nothing above.
     rate = rates["Calculator"][0.5].false_discovery_rate
     assert rate is not None
@@ -340,146 +289,85 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
         held = lowest_threshold(connection, run, rate)
     assert (held.threshold, held.calls, held.rate) == (0.5, 8, rates["Calculator"][0.5])
     # 3. The audit finds them in order, computes them again, and misses one that is gone.
-    store = mock.Mock()
-    with database.transaction(database.connect(settings)) as connection:
-        subjects = subjects_of(connection, "run", "old")
-    auditing = Auditing(settings, database.connect(settings), store, subjects, Ages(), audit_id=0)
-    page = stage_rows("placebo")(auditing, str(subjects.tools[0].placebo_recipe_id), "")
-    assert (page.items, page.findings) == (8, [])
-    again = resampling_check(128, "seed")
-    assert again.page(auditing, subjects.tools[0].scoring_recipe_id, "").findings == []
+    assert not audit(settings, "run", "old", sample=10).found
     run_sql(
         settings, "delete from placebo_losses where call_id = (select min(call_id::text)::uuid from placebo_losses)"
     )
-    [lost] = stage_rows("placebo")(auditing, str(subjects.tools[0].placebo_recipe_id), "").findings
-    assert (lost.kind, lost.relation) == ("lost", "placebo_losses")
-
-
-def test_where_all_results_are_equal_no_placebo_is_possible_and_nothing_fails(
-    settings: Settings, tmp_path: Path, use_model: UseModel
-) -> None:
-    corpus = tmp_path / "same.jsonl"
-    texts = [{"text": f"Box {n} holds 2 pens and 3 caps, a total of 5 things."} for n in range(4)]
-    corpus.write_text("".join(json.dumps(line) + "\n" for line in texts))
-    use_model(FakeLanguageModel(("Calculator(2 + 3)",)))
-    ingest_corpus(settings, str(corpus))
-    start_run(settings, "r", choices(corpus, max_false_discovery_rate=0.0))
-    work(settings, "r")
-    assert run_sql(settings, "select distinct reason, source is null, is_sampled from placebo_losses") == [
-        ("no_other_result", True, True)
-    ]
-    assert yields_of_placebos(settings, "r") == {
-        "calls": (False, 8), "without_placebos": (False, 8), "placebos": (False, 8), "no_other_result": (True, 8),
-    }  # fmt: skip
-    assert run_sql(settings, "select calls, placebos_scored, false_discovery_rate from threshold_counts order by threshold") == [
-        (4, 0, None), (4, 0, None), (0, 0, None),
-    ]  # fmt: skip
-    with database.transaction(database.connect(settings)) as connection:
-        found = lowest_threshold(connection, load_run_tool(connection, "r", "Calculator"), 0.1)
-    assert found.why_not.startswith("no placebo is possible")
+    assert audit(settings, "run", "old").found
+    # 4. What a forgotten text gave to the pool is gone, and the losses of others stay.
+    [(forgotten,)] = run_sql(settings, "select document_id from documents order by document_id limit 1")
+    of_others = f"select {PLACEBOS} from placebo_losses where document_id <> '{forgotten}' order by call_id, number"
+    of_text = f"select 1 from placebo_pool_results where document_id = '{forgotten}'"
+    left = run_sql(settings, of_others)
+    assert run_sql(settings, of_text) != []
+    forget(settings, [forgotten])
+    assert run_sql(settings, of_text) == []
+    assert run_sql(settings, of_others) == left
+    # Whose result it was is not said any more.
+    unknown = "select count(*) from call_placebos where source_call_id is null and result is null and reason is null"
+    assert run_sql(settings, unknown) > [(0,)]
 
 
 def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubled_draws_anew(
     settings: Settings, tmp_path: Path, use_model: UseModel
 ) -> None:
     path = tmp_path / "c.jsonl"
-    model = use_model(sums(range(2, 26)))
-    loads: list[int] = []
-    seen: list[tuple[set[str], bool]] = []
-    done = (
-        "select l.document_id from stage_ledger l join micro_batches b using (batch_id) "
-        "where b.run_id = '{}' and l.stage = 'sample'"
-    )
-    of_run = f"select * from placebo_losses where document_id in ({done}) order by document_id, call_id, number"
+    use_model(sums(range(2, 26)))
 
-    def night(run_id: str, totals: range) -> str:
+    def night(run_id: str, totals: range) -> tuple[str, set[str]]:
+        """The pool, and the totals of the texts whose placebos were scored; some of the texts are new."""
         written(path, totals)
         ingest_corpus(settings, str(path))
         start_run(settings, run_id, choices(path))
-        model.loads = 0
         annotate(settings, run_id)
-        loads.append(model.loads)
-        of_annotation = run_sql(settings, of_run.format(run_id))
-        if of_annotation:  # the rows are those of the stage by itself
-            with database.connect(settings).begin() as connection:
-                connection.execute(sql(f"delete from placebo_losses where document_id in ({done.format(run_id)})"))
-                connection.execute(
-                    sql(f"delete from stage_ledger where stage = 'placebo' and document_id in ({done.format(run_id)})")
-                )
-                connection.execute(sql(f"delete from micro_batches where stage = 'placebo' and run_id = '{run_id}'"))
-        model.seen.clear()
-        placebo_stage(settings, run_id, "Calculator", "0/1")
-        assert not of_annotation or run_sql(settings, of_run.format(run_id)) == of_annotation
-        seen.append(({text.split()[1] for text in model.seen}, bool(of_annotation)))
+        of_run = (
+            "select d.text from micro_batches b join stage_ledger using (batch_id) join documents d using (document_id) "
+            f"where b.run_id = '{run_id}' and b.stage = 'placebo'"
+        )
         check_tool(settings, run_id, "Calculator")
         finish_run(settings, run_id, "success")
         [(recipe,)] = run_sql(settings, f"select placebo_recipe_id from run_tools where run_id = '{run_id}'")
-        return str(recipe)
+        return str(recipe), {text.split()[1] for (text,) in run_sql(settings, of_run)}
 
     numbers = "select run_id, threshold, calls, placebos, placebos_scored, false_discovery_rate, rate_high from threshold_counts"
-    first = night("night-1", range(2, 8))
+    first, scored = night("night-1", range(2, 8))
+    assert scored == {"2", "3", "4", "5", "6", "7"}
     of_first = run_sql(settings, f"{numbers} where run_id = 'night-1' order by threshold")
-    assert seen == [({"2", "3", "4", "5", "6", "7"}, True)]
     # 1. Two new texts: the old ones' placebos are not scored again, the new ones' come from the same pool.
-    second = night("night-2", range(2, 10))
-    assert second == first
-    assert (loads, seen[1]) == ([1, 1], ({"8", "9"}, True))
-    sources = "select count(*) from call_placebos placebo join run_documents member on member.run_id = 'night-1' and "
-    assert run_sql(
-        settings, f"{sources} member.document_id = placebo.source_document_id where placebo.run_id = 'night-2'"
-    ) == (
-        run_sql(settings, "select count(*) from call_placebos where run_id = 'night-2' and source_call_id is not null")
+    assert night("night-2", range(2, 10)) == (first, {"8", "9"})
+    of_old_texts = (
+        "select bool_and(placebo.source_document_id in (select document_id from run_documents where run_id = 'night-1')) "
+        "from call_placebos placebo where run_id = 'night-2' and source_call_id is not null"
     )
-    # 2. Each call has placebos or none, each placebo a reduction or a reason.
-    progress = "select stage, done, total from annotation_progress where run_id = 'night-2' order by step desc limit 1"
-    assert run_sql(settings, progress) == [("placebo", 8, 8)]
-    counted = yields_of_placebos(settings, "night-2")
-    of = {reason: count for reason, (_, count) in counted.items()}
-    assert of["calls"] == of["with_placebos"] + of.get("without_placebos", 0)
-    losses = [count for is_loss, count in counted.values() if is_loss]
-    assert of["placebos"] == of["scored"] + sum(losses)
-    assert run_sql(settings, "select documents, documents_reused from run_work where run_id = 'night-2' and stage = 'placebo'") == [
-        (2, 6)
-    ]  # fmt: skip
-    # 3. The corpus has more than twice the documents: a new pool. The numbers of the first night are what they were.
-    assert night("night-3", range(2, 16)) != first
+    assert run_sql(settings, of_old_texts) == [(True,)]
+    reused = "select documents, documents_reused from run_work where run_id = 'night-2' and stage = 'placebo'"
+    assert run_sql(settings, reused) == [(2, 6)]
+    # 2. The corpus has more than twice the documents: a new pool. The numbers of the first night are what they were.
+    assert night("night-3", range(2, 16))[0] != first
     assert run_sql(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
-
-
-def test_two_that_count_the_rates_at_once_store_them_once(settings: Settings, begin: Begin) -> None:
-    begin("run-1", range(2, 8))
-    annotate(settings, "run-1")
-    placebo_stage(settings, "run-1", "Calculator", "0/1")
-    engine = database.connect(settings)
-
-    def count() -> dict[float, Any]:
-        with database.transaction(engine) as connection:
-            return dict(store_rates(connection, load_run_tool(connection, "run-1", "Calculator")))
-
-    with ThreadPoolExecutor(1) as second:
-        with database.transaction(engine) as connection:
-            first = store_rates(connection, load_run_tool(connection, "run-1", "Calculator"))
-            waiting = second.submit(count)
-            while not run_sql(settings, "select 1 from pg_stat_activity where wait_event_type = 'Lock'"):
-                assert not waiting.done()
-                time.sleep(0.01)
-        assert waiting.result() == first
-    assert run_sql(settings, "select count(*) from placebo_rates") == [(len(first),)]
-
-
-def released_run(settings: Settings, begin: Begin, run_id: str) -> str:
-    """A run with its placebos, check and release, finished; the release's id."""
-    begin(run_id, range(2, 14), min_kept_texts=1)
-    work(settings, run_id)
-    release_id = release(settings, run_id)
-    finish_run(settings, run_id, "success")
-    return release_id
+    # 3. All results are equal: no placebo is possible, and nothing fails.
+    same = tmp_path / "same.jsonl"
+    texts = [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(4)]
+    same.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    use_model(FakeLanguageModel(("Calculator(2 + 3)",)))
+    ingest_corpus(settings, str(same))
+    start_run(settings, "same", choices(same, max_false_discovery_rate=0.0))
+    work(settings, "same")
+    reasons = "select reason, count from yield_by_stage where run_id = 'same' and stage = 'placebo' and is_loss"
+    assert run_sql(settings, reasons) == [("no_other_result", 8)]
+    with database.transaction(database.connect(settings)) as connection:
+        found = lowest_threshold(connection, load_run_tool(connection, "same", "Calculator"), 0.1)
+    assert found.why_not.startswith("no placebo is possible")
 
 
 def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that_made_it(
     settings: Settings, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus, first = tmp_path / "c.jsonl", released_run(settings, begin, "run-1")
+    corpus = tmp_path / "c.jsonl"
+    begin("run-1", range(2, 14), min_kept_texts=1)
+    work(settings, "run-1")
+    first = release(settings, "run-1")
+    finish_run(settings, "run-1", "success")
     store, prefix = ObjectStore(settings), release_prefix(first)
     manifest = store.read_manifest(prefix)
     assert manifest is not None
@@ -487,7 +375,7 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     [(rate,)] = run_sql(settings, "select false_discovery_rate from placebo_rates where threshold = 0.5")
     assert on_card["Calculator"]["false_discovery_rate"] == rate
     require_sound(audit(settings, "release", first))
-    # 1. A run with the same release and other rates: nothing that was published changes, and SQL has the new rate.
+    # 1. A run with the same release and other rates: nothing that was published changes.
     start_run(settings, "run-2", choices(corpus, min_kept_texts=1))
     with database.transaction(database.connect(settings)) as connection:
         store_rates(connection, load_run_tool(connection, "run-2", "Calculator"))
@@ -497,11 +385,6 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     assert release(settings, "run-2") == first
     assert store.read_manifest(prefix) == manifest
     assert run_sql(settings, "select run_id, rates from dataset_releases") == [("run-1", on_card)]
-    newest = "select distinct false_discovery_rate from threshold_counts where run_id = 'run-2' and calls > 0"
-    finish_run(settings, "run-2", "success")
-    assert run_sql(settings, newest) == [(0.7,)]
-    [reported] = gather(settings, store, "run-2").facts.rates
-    assert (reported.tool, reported.false_discovery_rate, reported.rate_high) == ("Calculator", 0.7, 0.8)
     # 2. A card that was lost is written again as it was, also by the run with other rates.
     [card] = (manifest.key_of(file) for file in manifest.files if file.name == CARD)
     store.delete(card)
@@ -519,66 +402,3 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     assert store.read_manifest(prefix) == manifest
     found = run_sql(settings, "select run_id, manifest_sha256, rates from dataset_releases")
     assert found == [("run-2", manifest.sha256, None)]
-    with database.transaction(database.connect(settings)) as connection:
-        subjects = subjects_of(connection, "release", first)
-    auditing = Auditing(settings, database.connect(settings), store, subjects, Ages(), audit_id=0)
-    assert check_releases(auditing, first, "").findings == []
-
-
-def test_a_share_of_the_calls_is_sampled_and_stands_for_all(settings: Settings, begin: Begin) -> None:
-    begin("r", range(2, 14), placebo_sample=96, seed=2)  # of 288 calls
-    work(settings, "r")
-    # 1. The sample is decided by the calls' ids; who reaches prune_below has its placebos in any case.
-    results = "select call_id, document_id, result from call_losses where result is not null"
-    every = run_sql(settings, results)
-    ids = {call_id for call_id, *_ in every if (call_id.int & (2**64 - 1)) / 2**64 < 96 / 288}
-    assert len(every) == 288
-    assert 0 < len(ids) < 144
-    assert {row[0] for row in run_sql(settings, "select call_id from placebo_losses where is_sampled")} == ids
-    others = "select count(*), min(placebos), max(placebos) from kept_calls"
-    assert run_sql(settings, others) == [(12, 3, 3)]
-    # 2. Each sampled placebo stands for three calls.
-    hits = "select count(*) from placebo_losses where is_sampled and reduction >= 0.5"
-    [(chance,)] = run_sql(settings, hits)
-    counts = "select calls, placebos, placebos_scored, false_discovery_rate, rate_low from threshold_counts where threshold = 0.5"
-    [(calls, placebos, scored, rate, low)] = run_sql(settings, counts)
-    assert (calls, placebos, scored) == (12, chance, len(ids))
-    assert chance * 3 > 12
-    assert rate == 1.0
-    counted = run_sql(settings, "select placebos, calls, documents from placebo_counts where threshold = 0.5")
-    assert low == rate_of([CountedDocuments(*row) for row in counted], 3 * len(ids), len(ids)).rate_low
-    # 3. No check judges a rate on fewer than 30.
-    of_tool = {"run_id": "r", "tool": "Calculator", "keep_threshold": 0.5, "max_false_discovery_rate": 0.0}
-    for few, checked in ((29, 0), (30, 1)):
-        with database.transaction(database.connect(settings)) as connection:
-            connection.execute(sql("update placebo_rates set placebos = 0, placebos_scored = :few"), {"few": few})
-            database.execute(connection, queries.checks.rates, **of_tool, fewest_placebos=FEWEST_PLACEBOS)
-            assert connection.execute(sql("select count(*) from checked_rates")).scalar() == checked
-            connection.execute(sql("drop view checked_rates"))
-    # 3. The pool and the share are those of the same calls in one process.
-    recipe = "select placebo_recipe_id from run_tools"
-    with database.transaction(database.connect(settings)) as connection:
-        stored = load_pool(connection, str(run_sql(settings, recipe)[0][0]))
-    assert stored == Pool.of_calls(every, PlaceboChoices(placebo_sample=96))
-
-
-def test_what_a_forgotten_text_gave_to_the_pool_is_gone_and_the_losses_of_others_stay(
-    settings: Settings, begin: Begin
-) -> None:
-    begin("r", range(2, 10))
-    work(settings, "r")
-    finish_run(settings, "r", "success")
-    [(forgotten,)] = run_sql(settings, "select document_id from documents order by document_id limit 1")
-    of_others = f"select {PLACEBOS} from placebo_losses where document_id <> '{forgotten}' order by call_id, number"
-    before, information = run_sql(settings, of_others), "select document_id, information, placebos from kept_calls"
-    kept = {row for row in run_sql(settings, information) if row[0] != forgotten}
-    assert run_sql(settings, f"select 1 from placebo_pool_results where document_id = '{forgotten}'")
-    forget(settings, [forgotten])
-    assert not run_sql(settings, f"select 1 from placebo_pool_results where document_id = '{forgotten}'")
-    assert not run_sql(settings, f"select 1 from placebo_losses where document_id = '{forgotten}'")
-    assert run_sql(settings, of_others) == before
-    assert set(run_sql(settings, information)) == kept
-    # Whose result it was is not said any more.
-    unknown = "select count(*) from call_placebos where source_call_id is null and result is null and reason is null"
-    assert run_sql(settings, unknown) > [(0,)]
-    assert not run_sql(settings, f"select 1 from call_placebos where source_document_id = '{forgotten}'")

@@ -17,25 +17,10 @@ SAME_TOOLS = """
 insert into run_tools select (jsonb_populate_record(t, jsonb_build_object('run_id', %(run_id)s))).* from run_tools t
 where run_id = 'run-1'
 """
-CHECKED = (
-    "insert into quality_results (run_id, subject, check_name, severity, success) values ('run-1', %s, %s, %s, %s)"
-)
+CHECKED = "insert into quality_results (run_id, subject, check_name, severity, success) values "
 
 
-def checked_run(settings: Settings, *failures: tuple[str, str], **parameters: object) -> AnnotatedRun:
-    """A run whose tools are checked; `failures`: tool and severity of checks that did not succeed."""
-    run = AnnotatedRun(settings, TOOLS, **parameters)  # type: ignore[arg-type]
-    run.add_text("Out of 1400 people, 400 passed, that is 29 %.")
-    run.complete(*TOOLS)
-    with run.engine.begin() as connection:
-        for tool in TOOLS:
-            connection.exec_driver_sql(CHECKED, (tool, "losses_are_finite", "fail", True))
-        for tool, severity in failures:
-            connection.exec_driver_sql(CHECKED, (tool, "some_call_is_kept", severity, False))
-    return run
-
-
-def run_again(run: AnnotatedRun, run_id: str = "run-2", changes: str = "{}", statement: str = "") -> None:
+def run_again(run: AnnotatedRun, run_id: str, changes: str, statement: str) -> None:
     """A later run that asks for the same but for `changes` to its row, and what `statement` does."""
     with run.engine.begin() as connection:
         connection.exec_driver_sql(AGAIN, {"run_id": run_id, "changes": changes})
@@ -44,24 +29,22 @@ def run_again(run: AnnotatedRun, run_id: str = "run-2", changes: str = "{}", sta
             connection.exec_driver_sql(statement)
 
 
-def test_a_tool_whose_check_failed_has_work_again(settings: Settings) -> None:
-    run_again(checked_run(settings, ("QA", "fail")))
-    assert tools_to_do(settings, "run-2").tools == ["QA"]
-
-
-def test_a_run_that_asks_for_placebos_has_work_until_their_pool_is_drawn(settings: Settings) -> None:
-    run_again(checked_run(settings, placebos=3))
-    assert tools_to_do(settings, "run-2").tools == ["Calculator", "QA"]
-
-
-BOUNDS = '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0}}'
+BOTH = ["Calculator", "QA"]
+BOUNDS = '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0, "placebos": 0}}'
 LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
     ("{}", "", []),
-    ('{"corpus_version": 2}', "", ["Calculator", "QA"]),
-    ('{"ordinal_limit": 5}', "", ["Calculator", "QA"]),
-    (BOUNDS, "", ["Calculator", "QA"]),
+    ('{"corpus_version": 2}', "", BOTH),
+    ('{"ordinal_limit": 5}', "", BOTH),
+    (BOUNDS, "", BOTH),
     ("{}", "update run_tools set scoring_recipe_id = 'new' where run_id = 'later-4' and tool = 'QA'", ["QA"]),
     ("{}", "update run_tools set keep_threshold = 0.7 where run_id = 'later-5' and tool = 'QA'", ["QA"]),
+    # No pool of placebos is drawn yet.
+    (
+        "{}",
+        """update annotation_runs set parameters = parameters || '{"placebos": 3}' where run_id = 'later-6'""",
+        BOTH,
+    ),
+    ("{}", CHECKED + "('run-1', 'QA', 'some_call_is_kept', 'fail', false)", ["QA"]),
     ("{}", f"delete from stage_ledger where recipe_id = '{recipe_id('score', 'QA')}'", ["QA"]),
 )
 """How a run differs from one that was checked, with a warning, what else happens, and which tools have work."""
@@ -70,7 +53,11 @@ LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
 def test_what_is_done_and_checked_is_no_work_and_another_version_limit_bound_recipe_or_threshold_is(
     settings: Settings,
 ) -> None:
-    run = checked_run(settings, ("QA", "warn"))
+    run = AnnotatedRun(settings, TOOLS)
+    run.add_text("Out of 1400 people, 400 passed, that is 29 %.")
+    run.complete(*TOOLS)
+    for tool, name, severity in (("Calculator", "finite", "fail"), ("QA", "finite", "fail"), ("QA", "odd", "warn")):
+        run.change(f"{CHECKED} ('run-1', '{tool}', '{name}', '{severity}', {severity == 'fail'})")
     first = tools_to_do(settings, "run-1")
     assert (first.tools, first.filter_shards) == (["Calculator", "QA"], ["0/1"])
     for number, (changes, statement, to_do) in enumerate(LATER_RUNS):

@@ -1,17 +1,13 @@
 """Pairs of calls and refusals, out of a run in Postgres: which rows, which margins, what the card says; TRL trains on them."""
 
 import json
-import os
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.annotated_runs import WITHOUT_CALL, AnnotatedRun
-from tests.integration.test_chat_export import TEMPLATE, with_template
-from tests.tiny_models import save_tiny_llama
+from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, NoResultError, UsageError, exit_code
@@ -86,20 +82,16 @@ def test_a_kept_call_is_chosen_over_one_at_its_place_or_else_in_its_text_and_no_
     assert called(in_text["chosen"])["arguments"] == {"input": "12 * 7"}
     assert called(in_text["rejected"]) == {"name": "Calendar", "arguments": {}}
     assert (in_text["margin"], in_text["placebo_margin"], in_text["placebos"]) == (1.5, 0.0, 0)
-    assert in_text["chosen"][0]["content"].endswith("the shop sold 12 * 7 =")
-    assert in_text["rejected"][0]["content"] in {"It was", " was", ""}
 
     without = rows["no_call"]
-    assert without["document_id"] == at_place["document_id"]
     assert called(without["chosen"]) == {}
     assert called(without["rejected"])["arguments"] == {"input": "1400 - 400"}
     assert (without["margin"], without["chosen_call_id"]) == (0.5, "")
-    assert without["chosen"][0]["content"].endswith("400 passed, that is 29 %.")
     assert [tool["function"]["name"] for tool in without["tools"]] == ["Calculator"]
 
 
 def test_plain_pairs_end_at_the_arrow_and_their_prompt_at_the_first_call(
-    settings: Settings, uri: str, run: AnnotatedRun, tmp_path: Path
+    settings: Settings, uri: str, tmp_path: Path
 ) -> None:
     export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, plain=True)
     rows = {row["compared"]: row for row in rows_of(tmp_path / "pairs.jsonl")}
@@ -112,25 +104,7 @@ def test_plain_pairs_end_at_the_arrow_and_their_prompt_at_the_first_call(
         "no_call": ("Out of 1400 people, 400 passed, that is", " 29 %.", " [Calculator(1400 - 400) ->"),
     }  # fmt: skip
     assert "tools" not in rows["no_call"]
-    card = (tmp_path / "pairs.md").read_text(encoding="utf-8")
-    assert "3 pairs" in card
-    assert f"the run `{run.run_id}`" in card
-    assert "| `no_call` | the text, without a call |" in card
-
-
-def test_margins_are_differences_of_the_losses_in_postgres(
-    settings: Settings, uri: str, run: AnnotatedRun, tmp_path: Path
-) -> None:
-    """The losses of both calls, read by id, and not by the export's own query."""
-    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=3)
-    losses = {str(row.call_id): row for row in run.rows("select * from call_losses")}
-    for row in rows_of(tmp_path / "pairs.jsonl"):
-        worse = losses[row["rejected_call_id"]]
-        if row["compared"] == "no_call":
-            assert row["margin"] == worse.loss_with_result - WITHOUT_CALL > 0
-        else:
-            better = losses[row["chosen_call_id"]]
-            assert row["margin"] == better.loss_reduction - worse.loss_reduction > 0
+    assert "3 pairs" in (tmp_path / "pairs.md").read_text(encoding="utf-8")
 
 
 def test_a_pruned_call_is_rejected_by_its_bound_and_one_whose_loss_is_not_known_is_not(
@@ -152,7 +126,7 @@ def test_pairs_are_the_same_again_and_another_seed_draws_another_call(
 ) -> None:
     people = run.documents[0]
     for number in range(20):
-        run.add_call("Calculator", people, " 29", f"{number} + 1", str(number + 1), saves=-0.5)
+        run.add_call("Calculator", people, " 29", f"{number} + 1", "1", saves=-0.5)
     uri = ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
     first = export_preferences(settings, uri, str(tmp_path / "a"), seed=0)
     assert export_preferences(settings, uri, str(tmp_path / "a"), seed=0).written is False
@@ -174,9 +148,9 @@ def test_a_release_without_a_pair_and_one_without_refusals_end_with_exit_status_
     run.add_call("Calculator", run.add_text(NEARLY), " dogs", "3 + 4", "7", saves=0.25)
     run.complete("Calculator")
     uri = ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
-    with pytest.raises(NoResultError, match="1 texts with 1 released calls, and 0 calls whose loss") as no_pair:
+    with pytest.raises(NoResultError, match="1 texts with 1 released calls") as no_pair:
         export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
-    with pytest.raises(NoResultError, match="2 texts have scored calls, 1 of them a kept one, 1 others one that may"):
+    with pytest.raises(NoResultError, match="2 texts have scored calls, 1 of them a kept one"):
         export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusal_share=0.5)
     assert exit_code(no_pair.value) == EXIT_NO_RESULT
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
@@ -207,107 +181,18 @@ def test_refusals_are_texts_in_which_no_call_saves_anything_and_the_other_rows_s
     refused = [row for row in rows if plain_text(row["messages"]) == IDLE]
     assert [row for row in rows if row not in refused] == rows_of(tmp_path / "plain" / "train.jsonl")
     [row] = refused
-    assert [message["role"] for message in row["messages"]] == ["user", "assistant"]
     assert " words, and then he left the house." in row["messages"][1]["content"]  # before the first call, at " words"
-    assert row["tools"] == rows[0]["tools"]
-    ids = [uuid.UUID(str(document.document_id)) for document in run.documents]
-    order = [ids[[SUM, SHOP, IDLE].index(plain_text(row["messages"]))] for row in rows]
-    assert order == sorted(order)
     card = (tmp_path / "chat" / "README.md").read_text(encoding="utf-8")
-    assert "3 conversations" in card
-    for line in (
-        "| with a scored call | 4 |",
-        "| of these with a kept call | 2 |",
-        "may save something | 1 |",
-        "asked for | 1 |",
-    ):
-        assert line in card
-
-
-def test_a_text_with_a_call_that_nobody_scored_is_no_refusal(
-    settings: Settings, uri: str, run: AnnotatedRun, tmp_path: Path
-) -> None:
+    assert "| with a scored call | 4 |\n| of these with a kept call | 2 |" in card
+    # A text with a call that nobody scored is no refusal.
     run.add_call("Calculator", run.documents[2], " house", "9 - 8", "1", reason="pruned_below")
-    with pytest.raises(NoResultError, match="4 texts have scored calls, 2 of them a kept one, 2 others one that may"):
-        export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusal_share=0.5)
+    with pytest.raises(NoResultError, match="2 others one that may"):
+        export_chat(settings, uri, str(tmp_path / "none"), seed=0, refusal_share=0.5)
 
 
 def test_the_command_writes_both_formats_and_refusals(settings: Settings, uri: str, tmp_path: Path) -> None:
-    for options, expected in (
-        (["--format", "preference"], {"same_place": 1, "same_text": 1, "no_call": 1}),
-        (["--format", "preference-text", "--seed", "1"], {"same_place": 1, "same_text": 1, "no_call": 1}),
-        (["--with-refusals", "0.5"], None),
-    ):
+    for options, field in ((["--format", "preference"], "pairs"), (["--with-refusals", "0.5"], "refusals")):
         outcome = CliRunner().invoke(app, ["export", uri, str(tmp_path / options[-1]), *options])
-        printed = json.loads(outcome.stdout)
-        assert printed.get("pairs") == expected
-        assert expected is not None or printed["refusals"] == 1
-    both = ["export", uri, str(tmp_path), "--format", "preference", "--with-refusals", "0.5"]
-    assert "expected --format chat with it" in str(CliRunner().invoke(app, both).exception)
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_trl_trains_a_step_of_dpo_on_the_pairs(
-    settings: Settings, uri: str, tmp_path: Path, plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset, model = _trainable(settings, uri, tmp_path, monkeypatch, plain=plain)
-    from trl import DPOConfig, DPOTrainer
-
-    arguments = DPOConfig(
-        output_dir=str(tmp_path / "trained"), max_steps=1, per_device_train_batch_size=3, use_cpu=True, report_to=[],
-        save_strategy="no", bf16=False, max_length=2048, logging_steps=1, model_init_kwargs={"dtype": "float32"},
-    )  # fmt: skip
-    trainer = DPOTrainer(model=str(model), args=arguments, train_dataset=dataset)
-    batch = next(iter(trainer.get_train_dataloader()))
-    learned = [
-        trainer.processing_class.decode(ids[mask.bool()])
-        for ids, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)
-    ]
-    assert len(learned) == 6
-    assert sum("400 / 1400" in text for text in learned[:3]) == 1
-    assert sum("1400 - 400" in text for text in learned[3:]) == 2
-    assert not any("0.29" in text for text in learned)  # no result
-    trainer.train()
-    [loss] = [line["loss"] for line in trainer.state.log_history if "loss" in line]
-    assert loss == pytest.approx(0.6931, abs=1e-3)  # log 2: the model is still its own reference
-
-
-def test_trl_trains_a_step_on_conversations_with_refusals(
-    settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset, model = _trainable(settings, uri, tmp_path, monkeypatch, refusal_share=0.5)
-    from trl import SFTConfig, SFTTrainer
-
-    arguments = SFTConfig(
-        output_dir=str(tmp_path / "trained"), max_steps=1, per_device_train_batch_size=3, assistant_only_loss=True, use_cpu=True,
-        report_to=[], save_strategy="no", bf16=False, max_length=2048, logging_steps=1, model_init_kwargs={"dtype": "float32"},
-    )  # fmt: skip
-    trainer = SFTTrainer(model=str(model), args=arguments, train_dataset=dataset)
-    [batch] = list(trainer.get_train_dataloader())
-    learned = [trainer.processing_class.decode(row[row != -100]) for row in batch["labels"]]
-    assert sum("<call>" in text for text in learned) == 2
-    assert sum("left the house" in text for text in learned) == 1
-    trainer.train()
-    assert trainer.state.global_step == 1
-
-
-def _trainable(
-    settings: Settings,
-    uri: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    plain: bool = False,
-    refusal_share: float = 0.0,
-) -> Any:
-    """The export as `datasets` loads it, and a tiny model with a chat template that renders tools."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    from datasets import load_dataset
-
-    if refusal_share:
-        address = export_chat(settings, uri, str(folder / "rows"), seed=0, refusal_share=refusal_share).address
-    else:
-        address = export_preferences(settings, uri, str(folder / "rows"), seed=0, plain=plain).address
-    dataset = load_dataset("json", data_files=address, split="train", cache_dir=str(folder / "cache"))
-    return dataset, with_template(save_tiny_llama(folder / "plain"), folder / "model", TEMPLATE)
+        assert json.loads(outcome.stdout)[field]
+    both = ["export", uri, str(tmp_path / "both"), "--format", "preference", "--with-refusals", "0.5"]
+    assert isinstance(CliRunner().invoke(app, both).exception, UsageError)

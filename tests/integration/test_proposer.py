@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import transformers
 
-from tests.annotated_runs import AnnotatedRun
 from tests.fake_language_model import FakeLanguageModel
 from tests.run_sql import run_sql
 from tests.tiny_models import GROUPED, save_tiny_model, token_ids, train_tokenizer
@@ -15,21 +14,18 @@ from toolformer_ops.annotation.candidates import sample_paragraphs
 from toolformer_ops.audit.running import audit
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, UsageError
+from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.on_a_file.annotator import annotate_file
 from toolformer_ops.on_a_file.explanation import token_at
 from toolformer_ops.records import CallPosition, Document, Paragraph, PlacedCall
-from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.stages.run_setup import start_run
-from toolformer_ops.storage.forgetting import withdraw
 from toolformer_ops.tools.registry import get_tool
 
 TOOL = "Calculator"
@@ -39,6 +35,7 @@ TEXTS = [
     "Ñandú y pingüino: 12 + 30 = 42 animals, \u00fcber 40 of them \U0001f427 birds.",
 ]
 CHOICES = {"max_positions": 200, "samples_per_position": 2, "sampling_threshold": 0.0, "max_call_tokens": 4}
+KEEPS_ALL = {"placebos": 0, "placebo_sample": 0, "prune_below": 0.0, "keep_thresholds": {TOOL: 0.0}}
 OTHER = "other@1"
 
 
@@ -85,15 +82,7 @@ class Loaded:
 
 
 def parameters(corpus: Path, model: Path, **changes: Any) -> RunChoices:
-    values = {
-        "corpus": str(corpus),
-        "model": str(model),
-        "tools": [TOOL],
-        "placebos": 0,
-        "placebo_sample": 0,
-        "prune_below": 0.0,
-    }
-    return RunChoices.parse(values | {"keep_thresholds": {TOOL: 0.0}} | changes)
+    return RunChoices.parse({"corpus": str(corpus), "model": str(model), "tools": [TOOL]} | KEEPS_ALL | changes)
 
 
 def annotate(settings: Settings, run_id: str, choices: RunChoices) -> None:
@@ -148,12 +137,8 @@ def test_a_model_that_proposes_for_itself_samples_what_it_samples_alone(tiny_mod
         sample_paragraphs(model, get_tool(TOOL), choices, paragraphs, scorer) for scorer in (None, model.tokenize)
     )
     for one, other in zip(alone, through_text, strict=True):
-        assert (one.candidates, one.lost, one.counts, one.pruned) == (
-            other.candidates,
-            other.lost,
-            other.counts,
-            other.pruned,
-        )
+        for field in ("candidates", "lost", "counts", "pruned"):
+            assert getattr(one, field) == getattr(other, field)
         assert one.lost
 
 
@@ -170,34 +155,27 @@ def test_the_run_scores_by_its_own_tokens_and_loads_each_model_once(
         text = row.text
         # Before the space of a word, where the scripted model puts it, or where the scorer's token of the word begins.
         assert row.position_token == token_at(scorer.tokenize(text).starts, text, row.position_char)
-        [[losses]] = scorer.score_texts(
-            [(text, [PlacedCall(row.position_token, parse_call(row.call_text), row.result)])]
-        )
-        expected = (losses.without_call, losses.without_result, losses.with_result)
-        assert (row.loss_without_call, row.loss_without_result, row.loss_with_result) == pytest.approx(
-            expected, abs=1e-5
-        )
+        call = PlacedCall(row.position_token, parse_call(row.call_text), row.result)
+        [[losses]] = scorer.score_texts([(text, [call])])
+        found = (row.loss_without_call, row.loss_without_result, row.loss_with_result)
+        assert found == pytest.approx((losses.without_call, losses.without_result, losses.with_result), abs=1e-5)
     # Nothing of the scripted model's own tokens, which are counted by spaces, is left.
     assert any(row.position_token != row.text[: row.position_char + 1].count(" ") for row in rows)
-    said: list[str] = []
-    outcome = audit(settings, "run", "r", sample=10, say=said.append)
-    assert not outcome.found, "\n".join(line for line in said if line.startswith("-"))
+    assert not audit(settings, "run", "r", sample=10).found
     # On a file the same calls, with the same losses.
-    lines = list(annotate_file(settings, corpus, TOOL, str(tiny_model_dir), None, {
-        "proposer": "other", "placebos": 0, "placebo_sample": 0, "prune_below": 0.0, "keep_thresholds": {TOOL: 0.0},
-    }))  # fmt: skip
-    assert sorted(
-        (line["position_token"], line["call"], round(line["loss_with_result"], 4)) for line in lines
-    ) == sorted((row.position_token, row.call_text, round(row.loss_with_result, 4)) for row in rows)
+    lines = list(annotate_file(settings, corpus, TOOL, str(tiny_model_dir), None, {"proposer": "other"} | KEEPS_ALL))
+    on_file = [(line["position_token"], line["call"], round(line["loss_with_result"], 4)) for line in lines]
+    stored = [(row.position_token, row.call_text, round(row.loss_with_result, 4)) for row in rows]
+    assert sorted(on_file) == sorted(stored)
 
 
-def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model(
+def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model_and_one_that_changed_is_refused(
     settings: Settings, corpus: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Loaded(monkeypatch, identity=model_identity(str(tiny_model_dir), settings=settings))
     start_run(settings, "alone", parameters(corpus, tiny_model_dir))
     start_run(settings, "itself", parameters(corpus, tiny_model_dir, proposer="other"))
-    Loaded(monkeypatch)
+    loaded = Loaded(monkeypatch)
     start_run(settings, "another", parameters(corpus, tiny_model_dir, proposer="other"))
     columns = "filter_recipe_id, sampling_recipe_id, scoring_recipe_id"
     alone, itself, another = (
@@ -206,37 +184,7 @@ def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model(
     )
     assert alone == itself
     assert [one == other for one, other in zip(alone, another, strict=True)] == [True, False, False]
-
-
-def test_a_proposer_that_was_changed_since_is_refused(
-    settings: Settings, corpus: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = Loaded(monkeypatch)
-    start_run(settings, "r", parameters(corpus, tiny_model_dir, proposer="other"))
-    filter_stage(settings, "r", TOOL)
     loaded.fake.identity = "other@2"
+    filter_stage(settings, "another", TOOL)
     with pytest.raises(ConfigurationError, match=r"with the model other@1, found other@2 at other"):
-        annotate_stage(settings, "r", TOOL, "0/1")
-
-
-def test_a_card_says_who_proposed_and_a_release_of_one_model_is_what_it_was() -> None:
-    choices = parameters(Path("c"), Path("m"))
-    by_one, by_two = (release_definition(ToolsOfRun((), {}, "m@1", {}, other), choices) for other in (None, OTHER))
-    assert by_two == {**by_one, "proposer": OTHER}
-    cards = [dataset_card("0" * 16, definition, ReleaseCounts(), {}) for definition in (by_one, by_two)]
-    assert ["proposed by another model, `other@1`" in card for card in cards] == [False, True]
-
-
-@pytest.mark.parametrize("field", ["model", "proposer"])
-def test_a_model_that_an_unfinished_run_works_with_is_not_withdrawn(settings: Settings, field: str) -> None:
-    run = AnnotatedRun(settings, {TOOL: 0.5}, **{field: "s3://b/models/mine/"})
-    run.change(
-        "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls) "
-        "values ('release', 'run-1', 's3://b/releases/release', repeat('0', 64), 1, 1)"
-    )
-    run.change(
-        "insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256) "
-        "values ('mine', 'release', 'run-1', 's3://b/models/mine', repeat('0', 64))"
-    )
-    with pytest.raises(UsageError, match="expected no unfinished run to use it, found run-1"):
-        withdraw(settings, "model", "mine")
+        annotate_stage(settings, "another", TOOL, "0/1")

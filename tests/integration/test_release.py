@@ -2,13 +2,14 @@
 
 import uuid
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.servers import flip_a_byte
-from toolformer_ops.config import Settings
+from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import (
     CorruptObjectError,
     NoResultError,
@@ -17,29 +18,13 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
-from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.stages.release import ReleaseOfRun, release, release_of_run, release_prefix, tools_of_run
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 DATE = "Today is the first Friday of the year."
-
-FINETUNED = """
-with earlier as (
-    insert into annotation_runs
-    select (jsonb_populate_record(r, '{"run_id": "earlier"}')).* from annotation_runs r where run_id = 'run-1'
-    returning run_id
-),
-model as (
-    insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256)
-    select 'model', :release_id, run_id, 's3://b/m', repeat('0', 64) from earlier
-    returning run_id, model_id
-)
-insert into run_models (run_id, model_id) select run_id, model_id from model
-"""
 
 
 def _released(settings: Settings, release_id: str, folder: Path) -> list[ReleasedText]:
@@ -56,8 +41,14 @@ def annotated(settings: Settings, text: str = SUM) -> tuple[AnnotatedRun, Docume
     return run, document
 
 
+def example(language: str) -> str:
+    """The first of a language on the page about releases."""
+    page = (REPOSITORY / "docs" / "releases.md").read_text(encoding="utf-8")
+    return page.partition(f"```{language}\n")[2].partition("```")[0]
+
+
 def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
-    settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5}, document_limit=2)
     document = run.add_text(SUM, "https://example.org/2023/01/30/exam")
@@ -80,13 +71,16 @@ def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
     assert call.call_id == str(call_id)
     assert call.scoring_recipe_id == recipe_id("score", "Calculator")
     assert call.execution_recipe_id == recipe_id("execute", "Calculator")
-    assert run.rows("select documents, calls, lacking_tools, uri from dataset_releases") == [
-        (1, 1, [], f"s3://{settings.s3_bucket}/releases/{release_id}")
-    ]
     assert run.rows("select release_id, document_id, call_id, tool from release_calls") == [
         (release_id, document.document_id, call_id, "Calculator")
     ]
-    assert run.rows("select run_id, release_id from run_releases") == [(run.run_id, release_id)]
+    # The examples of the page find the release and read it.
+    [row] = run.rows(example("sql").rstrip().rstrip(";"))
+    assert (row.run_id, row.release_id, row.documents, row.calls) == (run.run_id, release_id, 1, 1)
+    (tmp_path / "page").mkdir()
+    monkeypatch.chdir(tmp_path / "page")
+    exec(compile(example("python").replace("RELEASE_ID", release_id), "releases.md", "exec"), {})  # noqa: S102
+    assert "that is [Calculator(400 / 1400) -> 0.29] 29 %." in capsys.readouterr().out
 
 
 def test_what_reaches_its_tools_threshold_is_released_and_at_one_position_the_best_and_of_equal_ones_the_smallest_id(
@@ -112,33 +106,9 @@ def test_what_reaches_its_tools_threshold_is_released_and_at_one_position_the_be
     assert (best.tool, tie.tool, tie.call_id) == ("QA", "Calculator", str(min(tied)))
 
 
-def test_what_calls_cost_is_on_the_card_and_in_the_id(settings: Settings, tmp_path: Path) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 0.5})
-    run.add_call("Calculator", run.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
-    run.complete("Calculator", "QA")
-    free = release(settings, run.run_id)
-    costs = {
-        "seconds": None, "nats_per_second": None, "price": 0.2, "price_unit": "cent", "nats_per_price": 2.5, "cost_threshold": 0.5,
-    }  # fmt: skip
-    with database.transaction(run.engine) as connection:
-        database.execute(connection, queries.runs.insert_call_cost, run_id=run.run_id, tool="Calculator", **costs)
-    dear = release(settings, run.run_id)
-    assert free != dear
-    assert dear == release(settings, run.run_id)
-    [calculator, qa] = run.rows(f"select definition -> 'tools' from dataset_releases where release_id = '{dear}'")[0][0]
-    assert calculator.items() >= {"price": 0.2, "price_unit": "cent", "nats_per_price": 2.5}.items()
-    assert not {"seconds", "nats_per_second", "cost_threshold"} & set(calculator)
-    assert not {"price", "price_unit", "seconds"} & set(qa)
-    _released(settings, dear, tmp_path)
-    card = (tmp_path / "README.md").read_text()
-    assert "\n| Calculator | none | none asked for | 0.2 cent | 2.5 |\n\nTools that the run asked for" in card
-    _released(settings, free, tmp_path / "free")
-    assert "cost" not in (tmp_path / "free" / "README.md").read_text()
-
-
-@pytest.mark.parametrize(("max_examples", "checked"), [(1, False), (2, True), (3, False), (4, True), (8, False)])
+@pytest.mark.parametrize("max_examples", [1, 2, 4])
 def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_places(
-    settings: Settings, max_examples: int, checked: bool
+    settings: Settings, max_examples: int
 ) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 0.5}, max_examples_per_tool=max_examples)
     saves: dict[uuid.UUID, dict[str, list[float]]] = {}
@@ -154,23 +124,8 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
             run.add_call("QA", document, place, "How many?", "29", saves=saved)
         run.add_call("QA", document, " passed", "What?", "it", saves=2.0, input_only_after=True)
     run.complete("Calculator", "QA")
-    if checked:
-        with database.transaction(run.engine) as connection:
-            for tool in ("Calculator", "QA"):
-                of_tool = load_run_tool(connection, run.run_id, tool)
-                counted = vars(count_kept(connection, of_tool))
-                bounds = {"corpus_id": run.corpus_id, "at_version": 1, "below_ordinal": of_tool.ordinal_limit}
-                database.execute(
-                    connection, queries.checks.finished, run_id=run.run_id, recipe_ids=of_tool.recipe_ids, **bounds
-                )
-                database.execute(connection, queries.checks.yield_record, run_id=run.run_id, tool=tool, **counted)
-
     release(settings, run.run_id)
-
-    released = {
-        (row.document_id, row.tool, row.calls)
-        for row in run.rows("select document_id, tool, count(*) as calls from release_calls group by document_id, tool")
-    }
+    released = {*map(tuple, run.rows("select document_id, tool, count(*) from release_calls group by 1, 2"))}
     expected, last = set(), dict.fromkeys(("Calculator", "QA"), 0)
     for document_id, of_document in sorted(saves.items()):
         calculator_is_best = of_document["QA"][0] < 1.25
@@ -187,29 +142,6 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
         assert calls == in_release + sum(row.left_out.get(tool, {}).values())
 
 
-def of_schedule(run: AnnotatedRun, schedule: str | None) -> None:
-    run.change("update annotation_runs set schedule = :name where run_id = 'run-1'", name=schedule)
-
-
-def test_examples_are_counted_that_changed_since_the_schedule_finetuned_last(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    document = run.add_text(SUM)
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.add_call("Calculator", run.add_text(DATE), " year", "1 + 1", "2", saves=1.25)
-    run.complete("Calculator")
-    of_schedule(run, "posts")
-    first = release_of_run(settings, run.run_id)
-    assert first.changed_examples == 2
-    run.change(FINETUNED, release_id=first.release_id)
-    assert release_of_run(settings, run.run_id) == ReleaseOfRun(first.release_id)
-    of_schedule(run, "others")
-    assert release_of_run(settings, run.run_id).changed_examples == 2
-
-    of_schedule(run, "posts")
-    run.add_call("Calculator", document, " 400", "1400 - 1000", "400", saves=1.0)
-    assert release_of_run(settings, run.run_id).changed_examples == 1
-
-
 def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, tmp_path: Path) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
     first, second = run.add_text(SUM), run.add_text(DATE)
@@ -224,16 +156,11 @@ def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, 
     )
     with database.transaction(run.engine) as connection:
         tools = tools_of_run(connection, run.run_id)
-    assert [tool.tool for tool in tools.present] == ["Calculator"]
-    assert tools.lacking == {
-        "Calendar": "documents not scored: 1",
-        "QA": "failed checks kept_share_is_plausible",
-    }
+    assert tools.lacking == {"Calendar": "documents not scored: 1", "QA": "failed checks kept_share_is_plausible"}
     release_id = release(settings, run.run_id)
     [text] = _released(settings, release_id, tmp_path)
     assert text.tools == ("Calculator",)
     assert run.rows("select lacking_tools from dataset_releases") == [(["Calendar", "QA"],)]
-    assert "did not come through: Calendar, QA." in (tmp_path / "README.md").read_text()
     # A tool that is mended gives another release, to which the run then points.
     run.complete("Calendar", documents=[second])
     whole = release(settings, run.run_id)
@@ -259,7 +186,18 @@ def test_releasing_twice_and_from_another_run_gives_the_same_release_and_another
     AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-3").add_text(SUM)
     assert release(settings, "run-3") != first
     run.correct_url(document, "https://example.org/b")  # of the same calls
-    assert release(settings, run.run_id) != first
+    another = release(settings, run.run_id)
+    assert another != first
+    costs = {
+        "seconds": None, "nats_per_second": None, "price": 0.2, "price_unit": "cent", "nats_per_price": 2.5, "cost_threshold": 0.5,
+    }  # fmt: skip
+    with database.transaction(run.engine) as connection:
+        database.execute(connection, queries.runs.insert_call_cost, run_id=run.run_id, tool="Calculator", **costs)
+    dear = release(settings, run.run_id)
+    assert dear not in (first, another)
+    [[tool]] = run.rows(f"select definition -> 'tools' -> 0 from dataset_releases where release_id = '{dear}'")
+    assert tool.items() >= {"price": 0.2, "price_unit": "cent", "nats_per_price": 2.5}.items()
+    assert not {"seconds", "nats_per_second", "cost_threshold"} & set(tool)  # a card has what was asked for alone
 
 
 def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settings: Settings) -> None:
@@ -276,12 +214,10 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
 
     release(settings, run.run_id)
 
-    found = run.rows(
-        "select tool, reason, count from yield_by_stage where stage = 'release' and count > 0 order by tool, reason",
-    )
+    yields = "select tool, reason, count from yield_by_stage where stage = 'release' and count > 0 order by 1, 2"
     # Calculator keeps 6 calls. At " and", document 0 has a better one of the same tool and document 2 one of Calendar. Of the three
     # texts that are left with a call of Calculator two are released.
-    assert found == [
+    assert run.rows(yields) == [
         ("Calculator", "above_max_examples", 1),
         ("Calculator", "better_call_at_position", 2),
         ("Calculator", "input_only_after", 1),
@@ -290,10 +226,10 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         ("QA", "not_in_release", 1),
     ]
     sums = run.rows(
-        "select tool, sum(count) filter (where stage = 'keep' and reason = 'kept') "
-        "= sum(count) filter (where stage = 'release') from yield_by_stage group by tool order by tool",
+        "select distinct sum(count) filter (where stage = 'keep' and reason = 'kept') "
+        "= sum(count) filter (where stage = 'release') from yield_by_stage group by tool"
     )
-    assert sums == [("Calculator", True), ("Calendar", True), ("QA", True)]
+    assert sums == [(True,)]
 
 
 def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time(
@@ -314,89 +250,55 @@ def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time
     assert pq.ParquetFile(tmp_path / "a" / "part-00000.parquet").metadata.num_rows == 4
     texts = list(read_release(tmp_path / "a"))
     assert [text.document_id for text in texts] == sorted(item.document_id for item in documents)
-
-    for key in list(store.list(release_prefix(release_id))):
-        store.delete(key)
+    store.remove([*store.list(release_prefix(release_id))])
     release(settings, run.run_id)
     assert store.fetch(release_prefix(release_id), tmp_path / "b") == manifest
 
 
-def _released_sums(settings: Settings) -> tuple[AnnotatedRun, str, ObjectStore]:
+def test_what_was_lost_or_changed_on_s3_is_there_again_and_another_manifest_is_refused(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, _ = annotated(settings)
-    return run, release(settings, run.run_id), ObjectStore(settings)
-
-
-def test_release_whose_files_were_lost_or_changed_has_them_again(settings: Settings, tmp_path: Path) -> None:
-    run, release_id, store = _released_sums(settings)
-    manifest = store.read_manifest(release_prefix(release_id))
-    assert manifest is not None
+    release_id, store = release(settings, run.run_id), ObjectStore(settings)
+    prefix = release_prefix(release_id)
+    manifest = store.fetch(prefix, tmp_path / "first")
     card, part = (manifest.key_of(file) for file in manifest.files)
+
+    def again() -> None:
+        assert release(settings, run.run_id) == release_id
+
+    # 1. Objects that are lost, another or damaged.
     store.delete(part)
     store.delete(card)
     store.put_if_absent(card, b"# Another card")
-    assert release(settings, run.run_id) == release_id
+    again()
     assert store.lacking(manifest) == {}
     flip_a_byte(store, part)
-    assert release(settings, run.run_id) == release_id
-    assert store.fetch(release_prefix(release_id), tmp_path, manifest.sha256) == manifest
-    assert len(list(read_release(tmp_path))) == 1
-
-
-def test_lost_file_that_this_version_writes_with_other_bytes_makes_the_release_anew(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, release_id, store = _released_sums(settings)
-    manifest = store.read_manifest(release_prefix(release_id))
-    assert manifest is not None
-    [card] = (manifest.key_of(file) for file in manifest.files if file.name == "README.md")
-    monkeypatch.setattr("toolformer_ops.stages.release.dataset_card", lambda *_: "# A card of a later version")
-    release(settings, run.run_id)
-    assert store.read_manifest(release_prefix(release_id)) == manifest  # nothing is lost: taken as it is
-    store.delete(card)
-    with monkeypatch.context() as killed:
-        killed.setattr(ObjectStore, "conclude", _killed)
-        with pytest.raises(KeyboardInterrupt):
-            release(settings, run.run_id)
-    assert release(settings, run.run_id) == release_id
-    [row] = run.rows("select manifest_sha256, withdrawn_at from dataset_releases")
-    anew = store.fetch(release_prefix(release_id), tmp_path, row.manifest_sha256)
-    assert anew != manifest
-    assert row.withdrawn_at is None
-    assert (tmp_path / "README.md").read_text() == "# A card of a later version"
-    assert len(list(read_release(tmp_path))) == 1
-
-
-def _killed(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
-def test_release_whose_manifest_was_replaced_is_refused_and_made_anew_once_that_is_removed(
-    settings: Settings, tmp_path: Path
-) -> None:
-    run, release_id, store = _released_sums(settings)
-    prefix = release_prefix(release_id)
-    store.fetch(prefix, tmp_path / "first")
-    store.delete(f"{prefix}/manifest.json")
+    again()
+    assert store.lacking(manifest) == {}
+    # 2. The manifest.
+    store.delete(manifest.key)
     (tmp_path / "other").write_text("another data set")
     store.publish(prefix, {"part-00000.parquet": tmp_path / "other"})
-    with pytest.raises(CorruptObjectError, match="that Postgres registered") as refused:
+    with pytest.raises(CorruptObjectError, match="that Postgres registered"):
         release(settings, run.run_id)
-    assert f"remove {prefix}/manifest.json" in str(refused.value)
-    store.delete(f"{prefix}/manifest.json")
-    assert release(settings, run.run_id) == release_id
-    store.fetch(prefix, tmp_path / "again", run.rows("select manifest_sha256 from dataset_releases")[0][0])
-    for path in (tmp_path / "first").iterdir():
-        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
-
-
-def test_text_that_does_not_come_back_stops_the_release_before_anything_is_published(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, document = annotated(settings, "Smuggled [Calculator(1 + 1) -> 2] in, and 400 passed, that is 29 %.")
-    with pytest.raises(NoResultError, match=str(document.document_id)):
-        release(settings, run.run_id)
-    assert list(ObjectStore(settings).list("")) == []
-    assert run.rows("select 1 from dataset_releases") == []
+    store.delete(manifest.key)
+    again()
+    assert store.read_manifest(prefix) == manifest
+    # 3. A version that writes other bytes takes what is whole as it is; else it makes all anew, also if it is killed meanwhile.
+    monkeypatch.setattr("toolformer_ops.stages.release.dataset_card", lambda *_: "# A card of a later version")
+    again()
+    assert store.read_manifest(prefix) == manifest
+    store.delete(card)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "conclude", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            release(settings, run.run_id)
+    again()
+    [row] = run.rows("select manifest_sha256, withdrawn_at from dataset_releases")
+    assert store.fetch(prefix, tmp_path / "anew", row.manifest_sha256) != manifest
+    assert row.withdrawn_at is None
+    assert (tmp_path / "anew" / "README.md").read_text() == "# A card of a later version"
 
 
 def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Settings) -> None:
@@ -408,39 +310,15 @@ def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Sett
     run.complete("Calculator")
     with pytest.raises(NoResultError, match="threshold_counts shows what lower thresholds would keep"):
         release_of_run(settings, run.run_id)
-    of_schedule(run, "posts")
+    run.change("update annotation_runs set schedule = 'posts'")
     assert release_of_run(settings, run.run_id) == ReleaseOfRun(None)  # such a run may keep no call
     with pytest.raises(UsageError, match="expected a started run, found 'nobody'"):
         release(settings, "nobody")
-    assert list(ObjectStore(settings).list("")) == []
-
-
-def test_missing_bucket_is_said_before_the_database_is_read(settings: Settings) -> None:
     with pytest.raises(ObjectStoreError, match="TOOLFORMER_S3_BUCKET=nowhere"):
-        release(settings.model_copy(update={"s3_bucket": "nowhere"}), str(uuid.uuid4()))
-
-
-def test_calls_of_a_corrected_record_join_those_of_its_text_and_the_url_is_the_corrected_one(
-    settings: Settings, tmp_path: Path
-) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0})
-    document = run.add_text(f"{DATE} {SUM}", "https://example.org/2023/01/30/exam")
-    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.0)
-    run.add_call("Calendar", document, " first", "", "Today is Monday, January 30, 2023.", saves=2.0)
-    run.complete("Calculator", "Calendar")
-    before = release(settings, run.run_id)
-
-    corrected = run.correct_url(document, "https://example.org/2023/02/03/exam")
-    with database.transaction(run.engine) as connection:
-        assert list(tools_of_run(connection, run.run_id).lacking) == ["Calendar"]  # the calculator reads the text alone
-    run.add_call("Calendar", corrected, " first", "", "Today is Friday, February 3, 2023.", saves=2.0)
-    run.complete("Calendar", documents=[corrected])
-    [text] = _released(settings, release(settings, run.run_id), tmp_path / "after")
-
-    assert (text.document_id, text.url) == (document.document_id, "https://example.org/2023/02/03/exam")
-    assert text.text == (
-        "Today is the [Calendar() -> Today is Friday, February 3, 2023.] first Friday of the year. "
-        "Out of 1400 people, 400 passed, that is [Calculator(400 / 1400) -> 0.29] 29 %."
-    )
-    [text_before] = _released(settings, before, tmp_path / "before")
-    assert "Monday" in text_before.text
+        release(settings.model_copy(update={"s3_bucket": "nowhere"}), "nobody")
+    smuggling = run.add_text("Smuggled [Calculator(1 + 1) -> 2] in, and 400 passed, that is 29 %.")
+    run.add_call("Calculator", smuggling, " 29", "400 / 1400", "0.29", saves=1.25)
+    run.complete("Calculator", documents=[smuggling])
+    with pytest.raises(NoResultError, match=str(smuggling.document_id)):
+        release(settings, run.run_id)
+    assert list(ObjectStore(settings).list("")) == []

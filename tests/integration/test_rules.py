@@ -1,26 +1,16 @@
-"""The method's rules as SQL functions: equal to the stored column and to Python, inlined, and no partition is read in vain."""
+"""The rules of the method as SQL functions: equal to the stored column and to Python, and inlined."""
 
 import itertools
 import math
 import uuid
-from collections import Counter
-from collections.abc import Iterator
 
 import pytest
-from psycopg2.extras import Json
-from pydantic import SecretStr
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
-from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres, copied_database
-from toolformer_ops.audit.rows import statement_of
-from toolformer_ops.config import Settings
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import CallLosses
-from toolformer_ops.runs.numbers import what_to_count
-from toolformer_ops.runs.run_tools import load_run_tool, members_of_run
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database
 
 RECIPE = "0123456789abcdef"
 
@@ -45,18 +35,13 @@ def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: 
             for number, values in enumerate(finite_or_none)
         ]
         database.copy_insert(connection, "call_losses", columns, rows)
-        compared = connection.execute(
-            text(
-                "select count(*) as rows, count(loss_reduction) as numbers, "
-                "count(*) filter (where loss_reduction is distinct from loss_reduction("
-                "loss_without_call, loss_without_result, loss_without_call_full_context, loss_with_result)) as different "
-                "from call_losses"
-            )
-        ).one()
-    assert compared.rows == len(finite_or_none) == 8 * 8 * 8 * 6
+    compared = (
+        "select count(*), count(loss_reduction), count(*) filter (where loss_reduction is distinct from loss_reduction("
+        "loss_without_call, loss_without_result, loss_without_call_full_context, loss_with_result)) from call_losses"
+    )
+    assert len(finite_or_none) == 8 * 8 * 8 * 6
     # Without and with the result and without the call there must be numbers: 7 of 8 edges each.
-    assert compared.numbers == 7 * 7 * 7 * 6
-    assert compared.different == 0
+    assert run_sql(engine, compared) == [(8 * 8 * 8 * 6, 7 * 7 * 7 * 6, 0)]
 
 
 def test_the_loss_reduction_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
@@ -102,134 +87,3 @@ def test_postgres_inlines_the_rules(engine: Engine) -> None:
     assert "LEAST(" in plan
     assert "is_kept(" not in plan
     assert "loss_reduction(" not in plan
-
-
-def test_a_run_that_asks_for_no_information_asks_nothing_of_placebos(engine: Engine) -> None:
-    statement = (
-        "explain verbose select from call_losses "
-        "where run_keeps(reason, loss_reduction, 0.5, 'recipe', document_id, call_id, cast(:tau as double precision))"
-    )
-    with database.transaction(engine) as connection:
-        database.ensure_partition(connection, "call_losses", RECIPE)
-        plans = ["\n".join(connection.execute(text(statement), {"tau": tau}).scalars()) for tau in (None, 0.1)]
-    assert [("run_keeps(" in plan, "mean_information(" in plan) for plan in plans] == [(False, False), (False, True)]
-
-
-# Partitions
-
-TOOLS = ("Calculator", "QA", "Calendar")
-
-
-@pytest.fixture(scope="module")
-def run(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[AnnotatedRun]:
-    """One text, with a kept call of each of three tools at its own place, in partitions of their own; not to be written to."""
-    with copied_database(postgres_server, migrated_template) as name:
-        dsn = SecretStr(postgres_server.address.dsn(name))
-        run = AnnotatedRun(Settings(_env_file=None, database_dsn=dsn), dict.fromkeys(TOOLS, 0.5))  # type: ignore[call-arg]
-        document = run.add_text("Out of 1400 people, 400 passed on a Friday, that is 29 %.")
-        for tool, before in zip(TOOLS, (" 29", " people", " Friday"), strict=True):
-            run.add_call(tool, document, before, "1 + 1", "2", saves=1.25)
-        run.complete(*TOOLS)
-        yield run
-        run.engine.dispose()
-
-
-PARTITIONED = tuple(database.PARTITIONED_TABLES)
-OF_ONE_TOOL = "where run_id = 'run-1' and tool = 'QA'"
-RECIPES = {
-    "sampling_recipe_ids": [recipe_id("sample", "QA")],
-    "execution_recipe_ids": [recipe_id("execute", "QA")],
-    "scoring_recipe_ids": [recipe_id("score", "QA")],
-}
-OF_TOOL = {
-    "run_id": "run-1",
-    "tool": "QA",
-    "tool_version": "1",
-    "filter_recipe_id": recipe_id("filter", "QA"),
-    "sampling_recipe_id": recipe_id("sample", "QA"),
-    "execution_recipe_id": recipe_id("execute", "QA"),
-    "scoring_recipe_id": recipe_id("score", "QA"),
-    "keep_threshold": 0.5,
-    "min_kept_texts": 0,
-    "max_kept_share": 1.0,
-    "document_ids": [uuid.UUID(int=1)],
-    "tau_information": None,
-    "placebo_recipe_id": None,
-    "call_opening": "[QA(",
-    "not_in_a_call": "[0-9]",  # matches the input, so that the text is in doubt
-    "after": uuid.UUID(int=0),
-    "page_size": 10,
-    "texts": 10,
-    "most_findings": 10,
-}
-PAGE = {**RECIPES, "after": uuid.UUID(int=0), "until": uuid.UUID(int=2**128 - 1)}
-READS: dict[str, tuple[str, dict[str, object]]] = {
-    "scored_calls": (f"select * from scored_calls {OF_ONE_TOOL}", {}),
-    "kept_calls": (f"select * from kept_calls {OF_ONE_TOOL} order by loss_reduction desc limit 10", {}),
-    "threshold_counts": (f"select * from threshold_counts {OF_ONE_TOOL}", {}),
-    "yield_by_stage": (f"select * from yield_by_stage {OF_ONE_TOOL}", {}),
-    "reduction_histogram": (f"select * from reduction_histogram {OF_ONE_TOOL}", {}),
-    "candidates": (f"select call_text, loss_reduction from candidates {OF_ONE_TOOL}", {}),
-    "retrieved": (f"select * from retrieved {OF_ONE_TOOL}", {}),
-    **{
-        f"check_{name}": (queries.checks[name].sql, OF_TOOL) for name in ("calls", "ledger", "pruned", "texts_in_doubt")
-    },
-    **{
-        f"audit_{stage}": (
-            statement_of(stage).sql,
-            {**OF_TOOL, "stage": stage, "recipe_id": now, "previous_recipe_id": before},
-        )
-        for (_, before), (stage, now) in itertools.pairwise((stage, recipe_id(stage, "QA")) for stage in STAGES)
-    },
-    "kept_counts": (queries.choosing.kept_counts.sql, OF_TOOL),
-    "calls_of_documents": (queries.undone.calls.sql, OF_TOOL),
-    "executed_calls_of_documents": (queries.undone.executed_calls.sql, OF_TOOL),
-    "release_first_texts": (queries.choosing.first_texts.sql, OF_TOOL),
-    "release_kept_calls": (queries.choosing.kept_calls.sql, OF_TOOL),
-    "release_calls_of_texts": (queries.choosing.calls_of_texts.sql, PAGE),
-}
-
-
-@pytest.mark.parametrize("name", READS)
-def test_what_reads_one_tool_scans_only_the_partitions_of_its_recipes(run: AnnotatedRun, name: str) -> None:
-    statement, parameters = READS[name]
-    with run.engine.connect() as connection:
-        tool = load_run_tool(connection, "run-1", "QA")
-        of_tool = {**OF_TOOL, "reads_record": tool.reads_record, "members": Json(members_of_run(tool))}
-        of_tool |= what_to_count(connection, "run-1", "QA", "checked_yields")
-        if parameters is OF_TOOL:
-            parameters = of_tool
-        database.execute(connection, queries.checks.members, **of_tool)
-        if name.startswith("check_") and name != "check_calls":
-            database.execute(connection, queries.checks.calls, **of_tool)
-        database.execute(connection, queries.choosing.choice_table)
-        if name in ("release_kept_calls", "release_calls_of_texts"):
-            database.execute(connection, queries.choosing.first_texts, **of_tool)
-            database.execute(connection, queries.choosing.texts_to_choose_from, **of_tool)
-        if name == "release_calls_of_texts":
-            database.execute(connection, queries.choosing.kept_calls, **of_tool)
-            database.execute(connection, queries.choosing.choose_calls, max_examples=None)
-        before = _scans(connection)
-        connection.execute(text(_without_comment(statement).split(";\n")[0]), parameters)  # views follow
-        scanned = _scans(connection) - before
-    partitions = {name for name in scanned if name.startswith(PARTITIONED)}
-    assert partitions
-    assert partitions <= {
-        f"call_losses_{recipe_id('score', 'QA')}",
-        f"candidate_calls_{recipe_id('sample', 'QA')}",
-        f"pruned_positions_{recipe_id('sample', 'QA')}",
-    }
-
-
-def _without_comment(statement: str) -> str:
-    return "\n".join(line for line in statement.splitlines() if not line.startswith("--"))
-
-
-def _scans(connection: Connection) -> Counter[str]:
-    """How often the transaction has scanned each table, or one of its indexes; inside of functions too."""
-    statement = (
-        "select relname, sum(pg_stat_get_xact_numscans(relation)) as scans from pg_class cross join lateral "
-        "(select oid union all select indexrelid from pg_index where indrelid = oid) scanned (relation) "
-        "where relkind = 'r' group by relname"
-    )
-    return Counter({row.relname: int(row.scans) for row in connection.execute(text(statement))})

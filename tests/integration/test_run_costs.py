@@ -5,7 +5,6 @@ from decimal import Decimal
 import pytest
 
 from tests.annotated_runs import AnnotatedRun
-from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
@@ -29,18 +28,15 @@ def run(settings: Settings) -> AnnotatedRun:
     run.add_call("MT", first, "one", "eins", "one")
     run.complete("Calculator", "MT")
     for stage, seconds in SECONDS.items():
-        run_sql(
-            run.engine,
-            "update micro_batches set seconds = 2 * :seconds where stage = :stage",
-            stage=stage,
-            seconds=seconds,
-        )
+        run.change("update micro_batches set seconds = 2 * :of where stage = :stage", stage=stage, of=seconds)
     return run
 
 
 def test_the_estimate_stands_beside_the_truth(settings: Settings, run: AnnotatedRun) -> None:
     kept = KeptTexts(texts=1000, decisions=1000)
     estimates = [extrapolate(get_tool(tool), kept, PROBED, PlaceboChoices()) for tool in ("Calculator", "MT")]
+    with pytest.raises(UsageError, match="'other'"):
+        store_estimate(settings, "other", {})
     store_estimate(settings, "run-1", as_json(settings, estimates))
     finish_run(settings, "run-1", "success")
     with run.engine.connect() as connection, database.raw_cursor(connection) as cursor:
@@ -55,25 +51,12 @@ def test_the_estimate_stands_beside_the_truth(settings: Settings, run: Annotated
         # the translator is a model: its 1,800 s a text are the device's too
         ("MT", 1000, 2, 2000, 1, 7000, 5, *translated, Decimal("3.500")),
     ]
-
-
-def test_the_cost_holds_the_seconds_of_each_stage(settings: Settings, run: AnnotatedRun) -> None:
-    finish_run(settings, "run-1", "failed")
-    cost = run_sql(run.engine, "select cost from annotation_runs")[0][0]
-    assert cost["tools"][0]["seconds"] == {
-        stage: 2 * seconds for stage, seconds in (SECONDS | {"placebo": 0.0}).items()
-    }
+    [(cost,)] = run.rows("select cost from annotation_runs")
+    seconds = {stage: 2 * seconds for stage, seconds in SECONDS.items()}
+    assert cost["tools"][0]["seconds"] == seconds | {"placebo": 0.0}
     assert (cost["total"]["texts"], cost["total"]["calls"], cost["total"]["rows"]) == (4, 4, 16)
-    assert cost["total"]["device_hours"] == pytest.approx(6.0)
-
-
-def test_a_run_that_ended_before_its_first_stage_cost_nothing(settings: Settings) -> None:
-    AnnotatedRun(settings, {"Calculator": 0.5})
-    finish_run(settings, "run-1", "failed")
-    cost = run_sql(settings, "select cost from annotation_runs")[0][0]
+    # A run that ended before its first stage cost nothing.
+    AnnotatedRun(settings, {"Calculator": 0.5}, "run-2")
+    finish_run(settings, "run-2", "failed")
+    [(cost,)] = run.rows("select cost from annotation_runs where run_id = 'run-2'")
     assert (cost["total"]["texts"], cost["total"]["rows"], cost["total"]["device_hours"]) == (0, 0, 0)
-
-
-def test_an_estimate_for_a_run_that_is_not_there_is_refused(settings: Settings) -> None:
-    with pytest.raises(UsageError, match="'other'"):
-        store_estimate(settings, "other", {})

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -45,24 +44,16 @@ def test_the_first_night_has_all_documents_anew_and_one_with_nothing_new_says_so
     first = night(nights, "one", *TOOLS)
     assert (first.previous_run_id, first.documents, first.documents_added, first.documents_removed) == (None, 30, 30, 0)
     assert [(tool.annotated, tool.reused) for tool in first.tools] == [(30, 0), (30, 0)]
-    assert sum(tool.calls_added for tool in first.tools) > 0
-    assert first.examples_changed == first.examples == first.examples_added
-    assert first.device_seconds == sum(
-        0.5 * (tool.done_by_stage["sample"] + tool.done_by_stage["score"]) for tool in first.tools
-    )
-    assert not first.is_nothing_new
+    assert first.examples_changed == first.examples == first.examples_added > 0
+    done = [tool.done_by_stage for tool in first.tools]
+    assert first.device_seconds == sum(0.5 * (by_stage["sample"] + by_stage["score"]) for by_stage in done)
     assert "the first of its kind" in first.as_text()
     second = night(nights, "two", *TOOLS)
     assert second.is_nothing_new
     assert (second.previous_run_id, second.release_id) == ("one", first.release_id)
     assert (second.examples_changed, second.device_seconds) == (0, 0.0)
     assert second.headline == "nothing new"
-    assert second.as_text().splitlines() == [
-        "- Nothing new: 30 texts as before, nothing computed. "
-        f"Release {first.release_id} of {first.examples} texts as before.",
-        "- Device time of this run: 0.0 s",
-        "- Run two: success, compared with one; corpus version 1",
-    ]
+    assert second.as_text().startswith("- Nothing new: 30 texts as before, nothing computed. ")
 
 
 def test_a_night_says_what_moved_in_corpus_tools_and_release(nights: Nights) -> None:
@@ -80,14 +71,8 @@ def test_a_night_says_what_moved_in_corpus_tools_and_release(nights: Nights) -> 
     assert "record_corrected" in by_tool["Calendar"].removed_by_reason
     assert second.examples == first.examples + second.examples_added - second.examples_removed
     written = second.as_text()
-    moves = "25 new, 15 gone, 5 with another url, date or title, 5 of a record with another text"
-    assert written.startswith(
-        f"- Corpus: 70 texts ({moves})\n- Release: {second.release_id}, before {first.release_id}, "
-    )
-    assert written.endswith("\n- Run two: success, compared with one; corpus version 1 to 2")
-    assert len(written.splitlines()) <= 15
+    assert "70 texts (25 new, 15 gone, " in written
     assert all(line.startswith("- ") for line in written.splitlines())  # a list, wherever it is read
-    assert second.as_dict()["examples_changed"] == second.examples_changed
 
 
 def test_what_a_night_that_failed_did_is_not_reused(nights: Nights) -> None:
@@ -97,21 +82,16 @@ def test_what_a_night_that_failed_did_is_not_reused(nights: Nights) -> None:
     for number, share in enumerate((0.3, 0.6)):
         nights.start(f"failed-{number}", *TOOLS)
         nights.work(f"failed-{number}", *TOOLS, share=share)
+        failed = {"state": "failed", "problem": "failed: MT.annotate (2 shards). None."}
         with database.transaction(nights.engine) as connection:
-            problem = "failed: MT.annotate (2 shards). None."
-            database.execute(
-                connection, queries.runs.finish, run_id=f"failed-{number}", state="failed", problem=problem
-            )
-    failed = summarise_one(nights, "failed-1")
-    assert failed.headline == "FAILED: MT.annotate (2 shards)"
-    assert failed.as_text().startswith("failed: MT.annotate (2 shards). None.\n\n- Corpus: ")
+            database.execute(connection, queries.runs.finish, run_id=f"failed-{number}", **failed)
+    second_failed = summarise_one(nights, "failed-1")
+    assert second_failed.headline == "FAILED: MT.annotate (2 shards)"
+    assert second_failed.as_text().startswith("failed: MT.annotate (2 shards). None.\n\n- Corpus: ")
     second = night(nights, "two", *TOOLS)
-    assert second.problem is None
     for tool in second.tools:
         assert (tool.annotated + tool.annotated_by_failed, tool.reused) == (10, 30)
         assert tool.annotated_by_failed > 0
-    assert not second.is_nothing_new
-    assert f"{second.tools[0].annotated_by_failed} by runs that failed since, 30 as before; " in second.as_text()
     third = night(nights, "three", *TOOLS)
     assert third.is_nothing_new
     assert [(tool.annotated_by_failed, tool.reused) for tool in third.tools] == [(0, 40), (0, 40)]
@@ -130,8 +110,6 @@ def test_a_summary_shows_the_best_new_calls_the_model_and_its_scores(nights: Nig
     assert saved[0] == 2.5
     line = next(line for line in second.as_text().splitlines() if line.startswith("- New call: "))
     assert re.fullmatch(r"- New call: `[^`<]*\[Calculator\([^`<]*` \(Calculator, saves 2\.50 nats\)", line)
-    calls = sum(tool.calls_added for tool in second.tools)
-    assert second.headline == f"20 new texts, {calls} new calls"
     with database.transaction(nights.engine) as connection:
         columns = ("model_id", "release_id", "run_id", "uri", "manifest_sha256")
         model = ("5c08a1b2c3d4", second.release_id, "two", "u", "0" * 64)
@@ -145,27 +123,9 @@ def test_a_summary_shows_the_best_new_calls_the_model_and_its_scores(nights: Nig
         ]  # fmt: skip
         write_scores(connection, "two", scores, {"m": None, "ours": model[0]}, {})
     told = summarise_one(nights, "two")
+    calls = sum(tool.calls_added for tool in second.tools)
     assert told.headline == f"20 new texts, {calls} new calls, model 5c08a1b2"
-    assert "\n- Model: 5c08a1b2c3d4, finetuned on the release\n" in told.as_text()
-    assert "- Evaluation: math svamp share correct 50.0% of 8 inputs, before finetuning 25.0%\n" in told.as_text()
-    assert "; kept by chance: no placebos\n" in told.as_text()
-
-
-def test_new_documents_without_a_new_kept_call_are_a_warning(nights: Nights) -> None:
-    tool = Tool("Calculator", threshold=2.0)
-    nights.ingest(*texts(*range(60)))
-    night(nights, "one", tool)
-    for number in range(60, 100):  # the first text without a call that saves so much
-        nights.ingest(*texts(*range(60)), *texts(number))
-        after = night(nights, f"with-{number}", tool, schedule=f"alone-{number}")
-        if after.tools[0].kept == summarise_one(nights, "one").tools[0].kept:
-            break
-    nights.ingest(*texts(*range(60)))
-    night(nights, "again", tool)
-    nights.ingest(*texts(*range(60)), *texts(number))
-    last = night(nights, "last", tool)
-    assert last.warnings == ("1 new documents, but no new kept call",)
-    assert last.as_text().splitlines()[2] == "- Warning: 1 new documents, but no new kept call"
+    assert "math svamp share correct 50.0% of 8 inputs, before finetuning 25.0%\n" in told.as_text()
 
 
 def summarise_one(nights: Nights, run_id: str) -> RunSummary:
@@ -185,6 +145,8 @@ def test_failed_checks_and_lacking_tools_are_warnings(nights: Nights) -> None:
     assert second.warnings == ("the release lacks Calendar",)
     [_, calendar] = second.tools
     assert set(calendar.removed_by_reason) == {"tool_lacking"}
+    dear = night(nights, "dear", Tool("Calculator", threshold=9.0), schedule="another")
+    assert dear.warnings == ("30 new documents, but no new kept call",)
 
 
 def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_model(nights: Nights) -> None:
@@ -199,50 +161,35 @@ def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_mode
     assert compared == {"a-2": "a-1", "b-2": "b-1", "hand-2": None, "hand-3": "b-2"}
 
 
-@pytest.fixture
-def command(nights: Nights, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
-    """`toolformer-ops` with these arguments, on the database of `nights`."""
+def test_commands_list_the_runs_and_count_the_changes_of_one_by_reason(
+    nights: Nights, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
     load_settings.cache_clear()
-    yield lambda *arguments: CliRunner().invoke(app, arguments)
-    load_settings.cache_clear()
 
+    def command(*arguments: str) -> Result:
+        return CliRunner().invoke(app, arguments)
 
-def test_the_runs_are_listed_the_newest_first(nights: Nights, command: Callable[..., Result]) -> None:
     assert json.loads(command("runs", "--json").stdout) == []
-    nights.ingest(*texts(*range(30)))
-    first = night(nights, "one", *TOOLS)
-    nights.ingest(*texts(*range(34)))
-    night(nights, "two", *TOOLS)
-    nights.start("three", *TOOLS, schedule=None)
-    listed = json.loads(command("runs", "--json").stdout)
-    assert [(run["run_id"], run["state"], run["schedule"], run["corpus_version"]) for run in listed] == [
-        ("three", "running", None, 2),
-        ("two", "success", "nightly", 2),
-        ("one", "success", "nightly", 1),
-    ]
-    assert [(run["documents"], run["own_documents"]) for run in listed] == [(34, 0), (34, 8), (30, 60)]
-    assert listed[2]["kept_calls"] == sum(tool.kept for tool in first.tools)
-    assert (listed[2]["release_id"], listed[2]["device_seconds"]) == (first.release_id, first.device_seconds)
-    assert listed[0]["release_id"] is None
-    shown = command("runs", "--limit", "2").stdout
-    assert "nights version 2" in shown
-    assert "by hand" in shown
-    assert first.release_id not in shown
-
-
-def test_the_changes_of_a_run_are_said_in_words_and_counted_by_reason(
-    nights: Nights, command: Callable[..., Result]
-) -> None:
     nights.ingest(*texts(*range(60)))
-    night(nights, "one", *TOOLS)
+    first = night(nights, "one", *TOOLS)
     nights.ingest(*texts(*range(10, 80)))
     second = night(nights, "two", *TOOLS)
     night(nights, "three", *TOOLS)
+    nights.start("four", *TOOLS, schedule=None)
+    listed = json.loads(command("runs", "--json").stdout)
+    assert [(run["run_id"], run["state"], run["schedule"], run["documents"]) for run in listed] == [
+        ("four", "running", None, 70),
+        ("three", "success", "nightly", 70),
+        ("two", "success", "nightly", 70),
+        ("one", "success", "nightly", 60),
+    ]
+    assert [run["own_documents"] for run in listed] == [0, 0, 40, 120]
+    assert listed[3]["kept_calls"] == sum(tool.kept for tool in first.tools)
+    assert listed[3]["release_id"] == first.release_id not in command("runs", "--limit", "2").stdout
     shown = command("changes", "two", "--calls", "3").stdout
     assert shown.startswith(second.as_text())
-    assert "text_new" in shown
-    assert "text_removed" in shown
+    assert {"text_new", "text_removed"} <= {*shown.split()}
     found = json.loads(command("changes", "two", "--calls", "1000", "--json").stdout)
     assert found["summary"]["documents_added"] == 20
     assert len(found["calls"]) == sum(count["calls"] for count in found["changes"]) > 0

@@ -14,24 +14,22 @@ import pytest
 
 from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel
-from tests.killed_stages import MICRO_BATCH
 from tests.run_sql import run_sql
-from toolformer_ops import termination
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, UsageError
-from toolformer_ops.records import CHARACTERS_A_TOKEN, Document
+from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
-from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, FailedDocument, Tries, retry_failed
+from toolformer_ops.runs.tries import OUT_OF_MEMORY, FailedDocument, retry_failed
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.scoring import ScoreWork
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import get_tool
 
@@ -80,26 +78,6 @@ def snapshot(settings: Settings, without: Sequence[uuid.UUID] = ()) -> dict[str,
     return {table: [row for row in of_table if row[0] not in without] for table, of_table in found.items()}
 
 
-def test_a_try_that_a_killed_process_left_is_at_work_no_more_when_another_has_its_documents(
-    settings: Settings, tmp_path: Path
-) -> None:
-    start(settings, tmp_path)
-    ids = [document_id for (document_id,) in run_sql(settings, "select document_id from documents order by 1")]
-    engine = database.connect(settings)
-    [(recipe_id,)] = run_sql(settings, "select sampling_recipe_id from run_tools")
-    tries = Tries(engine, run_id="r", tool="Calculator", stage="sample", recipe_id=recipe_id)
-
-    def at_work() -> list[int]:
-        with database.transaction(engine) as connection:
-            return [row.units for row in database.fetch_all(connection, queries.page.at_work, run_id="r")]
-
-    tokens = -(-len("Box 0 holds 2 pens and 3 caps, a total of 5 things.") // CHARACTERS_A_TOKEN)
-    with tries.begun(ids[:4]), tries.begun(ids[4:6]):
-        assert at_work() == [4 * tokens, 2 * tokens]
-        with tries.begun(ids[1:2]):  # half of the first one's documents, after its death
-            assert at_work() == [2 * tokens, tokens]
-
-
 def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_if_undisturbed(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -108,19 +86,16 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
     assert killed_stages(20) == [-signal.SIGKILL] * (DEATHS_BETWEEN_ROUNDS + DEATHS_OF_ONE) + [0]
 
     # 1. They are counted under their reason, where they were given up, and the run's check passes.
-    given_up = (
-        "select stage, text, reason, deaths from run_failed_documents join documents using (document_id) order by 1"
-    )
+    given_up = "select stage, text, deaths from run_failed_documents join documents using (document_id) order by 1"
     assert run_sql(settings, given_up) == [
-        ("sample", deadly[0], PROCESS_KILLED, DEATHS_BETWEEN_ROUNDS),
-        ("score", deadly[1], PROCESS_KILLED, DEATHS_OF_ONE),
+        ("sample", deadly[0], DEATHS_BETWEEN_ROUNDS),
+        ("score", deadly[1], DEATHS_OF_ONE),
     ]
     assert run_sql(settings, "select * from micro_batch_tries") == []
     check_tool(settings, "r", "Calculator")
     lost = "select stage, count, documents from yield_by_stage where reason = 'process_killed' and is_loss order by 1"
     counted = run_sql(settings, lost)
     assert counted == [("sample", 1, 1), ("score", 3, 1)]  # a text; the calls of a text, one a position
-    assert run_sql(settings, "select 1 from yield_by_stage where reason = 'texts_without_position'") == []
     finish_run(settings, "r", "success")
     assert run_sql(settings, lost) == counted  # stored now
 
@@ -129,10 +104,7 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
     ids = [row[0] for row in run_sql(settings, "select document_id from failed_documents")]
     annotate_stage(settings, "r", "Calculator", "0/1")
     assert snapshot(settings) == disturbed  # nobody tries them again unasked
-    assert {(found.stage, found.reason) for found in retry_failed(settings, "r")} == {
-        ("sample", PROCESS_KILLED),
-        ("score", PROCESS_KILLED),
-    }
+    assert {found.stage for found in retry_failed(settings, "r")} == {"sample", "score"}
     annotate_stage(settings, "r", "Calculator", "0/1")
     assert run_sql(settings, "select * from failed_documents") == []
     undisturbed = snapshot(settings)
@@ -140,31 +112,8 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
     assert snapshot(settings, without=ids) == {
         table: [row for row in of_table if row[0] not in ids] for table, of_table in disturbed.items()
     }
-    check_tool(settings, "r", "Calculator")
     with pytest.raises(UsageError, match="expected a run, found 'nobody'"):
         retry_failed(settings, "nobody")
-
-
-def test_a_process_that_is_told_to_end_says_so_and_no_text_is_suspected(settings: Settings, tmp_path: Path) -> None:
-    start(settings, tmp_path, "told: 2 pens and 3 caps, a total of 5 things.")
-    assert killed_stages(1) == [143]
-    assert run_sql(settings, "select * from micro_batch_tries") == []
-    done = run_sql(settings, "select document_id from stage_ledger where stage = 'sample'")
-    assert len(done) % MICRO_BATCH == 0  # whole micro-batches; the one at work was dropped
-    annotate_stage(settings, "r", "Calculator", "0/1")
-    assert run_sql(settings, "select count(*) from stage_ledger where stage = 'score'") == [(11,)]
-
-
-def test_a_process_that_hangs_after_sigterm_takes_its_try_back_before_it_is_ended(settings: Settings) -> None:
-    run = AnnotatedRun(settings, {"Calculator": 0.5})
-    tries = Tries(run.engine, run_id=run.run_id, tool="Calculator", stage="execute", recipe_id="e")
-    with tries.begun([uuid.UUID(int=1), uuid.UUID(int=2)]):
-        left = "select document_ids from micro_batch_tries"
-        assert run_sql(settings, left) == [([uuid.UUID(int=1), uuid.UUID(int=2)],)]
-        [last_words] = termination._farewells  # what the thread that ends the process calls
-        last_words()
-        assert run_sql(settings, left) == []
-    assert termination._farewells == []
 
 
 def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
@@ -176,9 +125,7 @@ def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
         raise DeviceMemoryError("expected memory for one of texts, found too little.")
 
     monkeypatch.setattr(model, "find_positions", too_little)
-    with pytest.raises(
-        DeviceMemoryError, match=r"no other was ever done with this model .* Give the stage more memory"
-    ):
+    with pytest.raises(DeviceMemoryError, match="no other was ever done with this model"):
         annotate_stage(settings, "r", "Calculator", "0/1")
     assert run_sql(settings, "select * from failed_documents") == []
     assert run_sql(settings, "select 1 from micro_batch_tries") == []
@@ -192,28 +139,11 @@ def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themse
     reasons = ("divides_by_zero", None, None)
     calls: list[Any] = [SimpleNamespace(call_id=uuid.UUID(int=at), reason=reason) for at, reason in enumerate(reasons)]
     done = work.give_up([(document, calls)], OUT_OF_MEMORY)
-    written = [SimpleNamespace(**row.values) for row in done.rows]
-    assert [(row.call_id.int, row.reason) for row in written] == [
-        (0, "divides_by_zero"),
-        (1, OUT_OF_MEMORY),
-        (2, OUT_OF_MEMORY),
-    ]
+    written = [(row.values["call_id"], row.values["reason"]) for row in done.rows]
+    assert written == [(call.call_id, call.reason or OUT_OF_MEMORY) for call in calls]
     [outcome] = done.outcomes
     assert (outcome.document_id, outcome.rows_written) == (document.document_id, 3)
     assert outcome.counts == {"calls": 3, "divides_by_zero": 1, OUT_OF_MEMORY: 2}
-
-
-class Answering:
-    """A tool that answers everything."""
-
-    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
-        return [ToolOutput((f"answer to {item}",)) for item in inputs]
-
-
-def execution(run: AnnotatedRun) -> ExecuteWork:
-    with database.transaction(run.engine) as connection:
-        registered = load_run_tool(connection, run.run_id, "Calculator")
-    return ExecuteWork(run=registered, shard=Shard(), runner=Answering, time_limit_seconds=30.0)
 
 
 def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_given_up(
@@ -226,7 +156,11 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     run.complete("Calculator")
     run.change("delete from stage_ledger where stage in ('execute', 'score')")
     run.change("truncate call_results")
-    work = execution(run)
+    with database.transaction(run.engine) as connection:
+        registered = load_run_tool(connection, run.run_id, "Calculator")
+    answering: Any = SimpleNamespace(run=lambda inputs: [ToolOutput((f"answer to {item}",)) for item in inputs])
+    of_run: Any = {"run": registered, "shard": Shard(), "runner": lambda: answering, "time_limit_seconds": 30.0}
+    work = ExecuteWork(**of_run)
     compute = work.compute
 
     sizes: list[int] = []
@@ -250,5 +184,5 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     assert retry_failed(settings, run.run_id) == [
         FailedDocument("Calculator", "execute", documents[3].document_id, OUT_OF_MEMORY)
     ]
-    again = work_off(settings, run.engine, execution(run))
+    again = work_off(settings, run.engine, ExecuteWork(**of_run))
     assert (again["documents"], again["with_result"]) == (1, 1)

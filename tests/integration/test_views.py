@@ -8,52 +8,21 @@ from tests.run_sql import run_sql
 from toolformer_ops.storage import database
 
 
-def test_a_run_counts_its_own_documents_and_threshold_under_a_shared_recipe(annotated: Engine) -> None:
-    """What r1 counts is an example of `sql/examples`."""
-    counts = run_sql(
-        annotated,
-        "select threshold, is_keep_threshold, calls, texts from threshold_counts where run_id = 'r2' order by threshold",
-    )
-    assert counts == [(0.5, False, 4, 3), (1.0, True, 3, 3), (2.0, False, 2, 2)]
-
-
 def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None:
+    counts = "select threshold, is_keep_threshold, calls from threshold_counts where run_id = 'r1' and tool = :tool order by 1"
     run_sql(annotated, "update run_tools set keep_threshold = 0.25 where run_id = 'r1' and tool = 'Calendar'")
     # A reduction of 0.375, below the lowest of the usual thresholds.
     run_sql(
         annotated, "update call_losses set loss_with_result = loss_with_result + 0.125 where scoring_recipe_id = 'a2'"
     )
-    counts = run_sql(
-        annotated,
-        "select threshold, is_keep_threshold, calls from threshold_counts "
-        "where run_id = 'r1' and tool = 'Calendar' order by threshold",
-    )
-    assert counts == [(0.25, True, 1), (0.5, False, 0), (1.0, False, 0), (2.0, False, 0)]
+    of_calendar = [(0.25, True, 1), (0.5, False, 0), (1.0, False, 0), (2.0, False, 0)]
+    assert run_sql(annotated, counts, tool="Calendar") == of_calendar
     # Counted is from exactly prune_below on: 1.25 and 2.375 reach 1.0, and below it not all calls were computed.
     run_sql(
         annotated,
         "update run_tools set prune_below = 1.0, keep_threshold = 2.0 where run_id = 'r1' and tool = 'Calculator'",
     )
-    counts = run_sql(
-        annotated,
-        "select threshold, is_keep_threshold, calls from threshold_counts "
-        "where run_id = 'r1' and tool = 'Calculator' order by threshold",
-    )
-    assert counts == [(1.0, False, 2), (2.0, True, 1)]
-
-
-def test_scored_calls_are_those_with_losses_kept_or_not(annotated: Engine) -> None:
-    calls = run_sql(
-        annotated,
-        "select left(call_id::text, 2), result, loss_reduction from scored_calls where run_id = 'r1' order by call_id",
-    )
-    assert calls == [
-        ("c1", "0.29", 1.25),
-        ("c2", "3.50", -0.25),
-        ("c4", "333", 2.375),
-        ("c5", "333", 0.625),
-        ("c7", "Today is Monday, January 30, 2023.", 0.5),
-    ]
+    assert run_sql(annotated, counts, tool="Calculator") == [(1.0, False, 2), (2.0, True, 1)]
 
 
 def test_the_text_around_a_call_is_120_characters_at_most(annotated: Engine) -> None:
@@ -67,17 +36,12 @@ def test_the_text_around_a_call_is_120_characters_at_most(annotated: Engine) -> 
 
 
 def test_kept_calls_reach_the_runs_threshold_and_say_whether_they_may_be_released(annotated: Engine) -> None:
-    kept = run_sql(
-        annotated, "select run_id, left(call_id::text, 2), releasable from kept_calls order by run_id, call_id"
-    )
-    assert kept == [
-        ("r1", "c1", True),
-        ("r1", "c4", True),
-        ("r1", "c5", False),
-        ("r2", "c1", True),
-        ("r2", "c4", True),
-        ("r2", "c6", True),
-    ]
+    # Losses that do not count are in no view even if they are stored.
+    not_finite = "loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0"
+    run_sql(annotated, f"update call_losses set {not_finite} where reason = 'loss_not_finite'")
+    kept = "select left(call_id::text, 2), releasable from kept_calls where run_id = :run order by 1"
+    assert run_sql(annotated, kept, run="r1") == [("c1", True), ("c4", True), ("c5", False)]
+    assert run_sql(annotated, kept, run="r2") == [("c1", True), ("c4", True), ("c6", True)]
 
 
 WITH_PLACEBOS = """
@@ -109,79 +73,27 @@ update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee', keep_threshold = 0.
 def test_a_kept_call_reaches_the_threshold_and_carries_information_where_the_run_asks_for_it(
     annotated: Engine, tau_information: float | None, kept: list[str], counts: list[tuple[float, int]]
 ) -> None:
-    _run(annotated, WITH_PLACEBOS)
-    run_sql(
-        annotated,
-        "update run_tools set tau_information = :tau where run_id = 'r1' and tool = 'Calculator'",
-        tau=tau_information,
-    )
+    with database.transaction(annotated) as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute(WITH_PLACEBOS)
+    run_sql(annotated, "update run_tools set tau_information = :tau where tool = 'Calculator'", tau=tau_information)
     of_tool = "where run_id = 'r1' and tool = 'Calculator' order by 1"
     assert [row[0] for row in run_sql(annotated, f"select left(call_id::text, 2) from kept_calls {of_tool}")] == kept
     assert run_sql(annotated, f"select threshold, calls from threshold_counts {of_tool}") == counts
 
 
-def test_a_threshold_has_the_rate_that_was_counted_at_it_for_the_tool_in_the_run(annotated: Engine) -> None:
-    counted = [("r1", "Calculator", 0.5, 0.25), ("r1", "Calculator", 1.0, 0.75), ("r1", "Calendar", 0.5, 0.5)]
-    for run, tool, threshold, rate in [*counted, ("r2", "Calculator", 0.5, 1.0)]:
-        run_sql(
-            annotated,
-            "insert into placebo_rates (run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, "
-            "calls_sampled, false_discovery_rate) values (:run, :tool, :threshold, 'p', 4, 1, 4, 4, :rate)",
-            run=run,
-            tool=tool,
-            threshold=threshold,
-            rate=rate,
-        )
-    rates = "select run_id, tool, threshold, false_discovery_rate from threshold_counts where run_id = 'r1'"
-    assert run_sql(annotated, f"{rates} and false_discovery_rate is not null order by 2, 3") == counted
-    assert len(run_sql(annotated, rates)) == 9
-
-
-def test_losses_that_do_not_count_are_in_no_view_even_where_they_are_stored(annotated: Engine) -> None:
-    run_sql(
-        annotated,
-        "update call_losses set loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0 "
-        "where reason = 'loss_not_finite'",
-    )
-    assert run_sql(annotated, "select count(*) from kept_calls where run_id = 'r1'") == [(3,)]
-    assert run_sql(
-        annotated, "select calls from threshold_counts where run_id = 'r1' and tool = 'Calculator' and threshold = 0.5"
-    ) == [(3,)]
-
-
 def test_yield_accounts_for_every_paragraph_sample_and_call(annotated: Engine) -> None:
+    """The losses are those of the example `04_where_do_calls_get_lost`."""
     found = run_sql(
         annotated,
-        "select stage, reason, is_loss, count from yield_by_stage where run_id = 'r1' and tool = 'Calculator' "
-        "order by step, is_loss, reason",
+        "select stage, reason, count from yield_by_stage where run_id = 'r1' and tool = 'Calculator' and not is_loss",
     )
-    assert found == [
-        ("filter", "kept_paragraphs", False, 2),
-        ("filter", "paragraphs", False, 3),
-        ("filter", "texts", False, 3),
-        ("filter", "fewer_than_3_numbers", True, 1),
-        ("sample", "candidates", False, 6),
-        ("sample", "paragraphs", False, 2),
-        ("sample", "positions", False, 4),
-        ("sample", "samples", False, 16),
-        ("sample", "duplicates_merged", True, 3),
-        ("sample", "sample_does_not_parse", True, 3),
-        ("sample", "sample_without_end", True, 4),
-        ("execute", "calls", False, 6),
-        ("execute", "executed", False, 5),
-        ("execute", "from_cache", False, 0),
-        ("execute", "inputs", False, 5),
-        ("execute", "with_result", False, 5),
-        ("execute", "divides_by_zero", True, 1),
-        ("score", "calls", False, 6),
-        ("score", "scored", False, 4),
-        ("score", "divides_by_zero", True, 1),
-        ("score", "loss_not_finite", True, 1),
-        ("keep", "kept", False, 3),
-        ("keep", "kept_texts", False, 2),
-        ("keep", "below_threshold", True, 1),
-        ("release", "input_only_after", True, 1),
-    ]
+    assert {stage: {reason: count for of, reason, count in found if of == stage} for stage, *_ in found} == {
+        "filter": {"texts": 3, "paragraphs": 3, "kept_paragraphs": 2},
+        "sample": {"paragraphs": 2, "positions": 4, "samples": 16, "candidates": 6},
+        "execute": {"calls": 6, "inputs": 5, "executed": 5, "from_cache": 0, "with_result": 5},
+        "score": {"calls": 6, "scored": 4},
+        "keep": {"kept": 3, "kept_texts": 2},
+    }
 
 
 ENTERS_AND_LEAVES = {
@@ -211,135 +123,13 @@ def test_what_enters_a_stage_leaves_it_for_the_next_or_is_a_loss(annotated: Engi
 
 
 def test_a_text_in_which_no_call_starts_is_counted(annotated: Engine) -> None:
-    run_sql(
-        annotated,
-        "update stage_ledger set counts = cast(:counts as jsonb) where stage = 'sample' and document_id::text like 'd1%'",
-        counts='{"paragraphs": 1, "positions": 0}',
-    )
+    none = '{"paragraphs": 1, "positions": 0}'
+    of_text = "where stage = 'sample' and document_id::text like 'd1%'"
+    run_sql(annotated, f"update stage_ledger set counts = cast(:none as jsonb) {of_text}", none=none)
     counted = (
-        "select run_id, tool, is_loss, count from yield_by_stage where reason = 'texts_without_position' and count > 0"
+        "select tool, is_loss, count from yield_by_stage where run_id = 'r1' and reason = 'texts_without_position'"
     )
-    assert run_sql(annotated, f"{counted} order by run_id") == [
-        ("r1", "Calculator", True, 1),
-        ("r2", "Calculator", True, 1),
-    ]
-
-
-RELEASE_OF_R2 = (
-    "select reason, is_loss, count from yield_by_stage where run_id = 'r2' and stage = 'release' order by reason"
-)
-
-
-def test_every_kept_call_is_in_the_release_or_counted_under_a_reason(annotated: Engine) -> None:
-    assert run_sql(annotated, RELEASE_OF_R2) == [
-        ("input_only_after", True, 0),
-        ("not_in_release", True, 0),
-        ("released", False, 3),
-    ]
-    run_sql(annotated, "delete from release_calls where call_id::text not like 'c1%'")
-    # As in a release that was made before the reasons were counted.
-    assert ("not_in_release", True, 2) in run_sql(annotated, RELEASE_OF_R2)
-    left_out = (
-        '{"Calculator": {"better_call_at_position": 1, "above_max_examples": 1}, "QA": {"above_max_examples": 7}}'
-    )
-    run_sql(annotated, "update run_releases set left_out = cast(:left_out as jsonb)", left_out=left_out)
-    assert run_sql(annotated, RELEASE_OF_R2) == [
-        ("above_max_examples", True, 1),
-        ("better_call_at_position", True, 1),
-        ("input_only_after", True, 0),
-        ("not_in_release", True, 0),
-        ("released", False, 1),
-    ]
-
-
-CORRECTED = """
-insert into documents (document_id, text, url, variant_of) values
-    ('dd000000-0000-0000-0000-000000000000', 'The meeting of Monday was short.', 'https://x.org/2023/02/06/a',
-     'd3000000-0000-0000-0000-000000000000');
-update corpus_documents set left_version = 2 where document_id::text like 'd3%' or document_id::text like 'd4%';
-insert into corpus_documents (corpus_id, document_id, variant_id, ordinal, file_uri, line, first_version) values
-    ('c000000000000000', 'd3000000-0000-0000-0000-000000000000', 'dd000000-0000-0000-0000-000000000000', 2, 'f', 1, 2);
-insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools) values
-    ('r3', 'c000000000000000', 's3://toolformer/corpora/posts', 2, '{Calculator,Calendar}');
-insert into run_tools
-    (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
-     reads_record)
-values
-    ('r3', 'Calculator', 'f1', '51', 'e1', 'a1', '1', 0.5, false),
-    ('r3', 'Calendar', 'f2', '52', 'e2', 'a2', '1', 1.0, true);
-"""
-ANSWERED_AGAIN = """
-insert into filter_decisions (filter_recipe_id, document_id, paragraph, start_char, end_char, kept, reason) values
-    ('f2', 'dd000000-0000-0000-0000-000000000000', 0, 0, 32, true, 'date_in_url');
-insert into candidate_calls
-    (sampling_recipe_id, call_id, document_id, paragraph, position_token, position_char, position_probability, call_input,
-     call_text, input_key, effective_input, sample_count, input_only_after)
-values
-    ('52', 'cc000000-0000-0000-0000-000000000000', 'dd000000-0000-0000-0000-000000000000', 0, 3, 14, 0.0625, '',
-     'Calendar()', '0c000000-0000-0000-0000-000000000000', '2023-02-06', 5, false);
-insert into call_losses
-    (scoring_recipe_id, call_id, document_id, result_rank, result, loss_without_call, loss_without_result, loss_with_result)
-values
-    ('a2', 'cc000000-0000-0000-0000-000000000000', 'dd000000-0000-0000-0000-000000000000', 0,
-     'Today is Monday, February 06, 2023.', 2.5, 2.0, 0.75);
-insert into stage_ledger (stage, recipe_id, document_id, rows_written, counts) values
-    ('filter', 'f2', 'dd000000-0000-0000-0000-000000000000', 1, '{}'),
-    ('sample', '52', 'dd000000-0000-0000-0000-000000000000', 1, '{"paragraphs": 1, "positions": 1, "candidates": 1}'),
-    ('execute', 'e2', 'dd000000-0000-0000-0000-000000000000', 1, '{"calls": 1}'),
-    ('score', 'a2', 'dd000000-0000-0000-0000-000000000000', 1, '{"calls": 1, "scored": 1}');
-"""
-
-
-def _run(engine: Engine, script: str) -> None:
-    with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(script)
-
-
-def test_a_corrected_record_counts_anew_for_the_tool_that_reads_it_and_for_no_other(annotated: Engine) -> None:
-    progress = "select tool, stage, done, total from annotation_progress where run_id = 'r3' order by tool, step"
-    yields = "select count from yield_by_stage where run_id = 'r3' and tool = :tool and stage = 'score' and reason = 'scored'"
-    _run(annotated, CORRECTED)
-    assert run_sql(annotated, progress) == [
-        ("Calculator", "filter", 3, 3),
-        ("Calculator", "sample", 2, 2),
-        ("Calculator", "execute", 2, 2),
-        ("Calculator", "score", 2, 2),
-        ("Calendar", "filter", 2, 3),  # the corrected record is not filtered yet
-        ("Calendar", "sample", 0, 0),
-        ("Calendar", "execute", 0, 0),
-        ("Calendar", "score", 0, 0),
-    ]
-    assert run_sql(annotated, yields, tool="Calendar") == []
-    _run(annotated, ANSWERED_AGAIN)
-    assert run_sql(annotated, progress)[4:] == [
-        ("Calendar", "filter", 3, 3),
-        ("Calendar", "sample", 1, 1),
-        ("Calendar", "execute", 1, 1),
-        ("Calendar", "score", 1, 1),
-    ]
-    assert run_sql(annotated, yields, tool="Calendar") == [(1,)]
-    assert run_sql(annotated, yields, tool="Calculator") == [(4,)]
-    assert run_sql(
-        annotated,
-        "select run_id, document_id::text, url, result from scored_calls where tool = 'Calendar' order by run_id",
-    ) == [
-        # r1 is pinned to version 1: it has the old answer
-        (
-            "r1",
-            "d3000000-0000-0000-0000-000000000000",
-            "https://x.org/2023/01/30/a",
-            "Today is Monday, January 30, 2023.",
-        ),
-        (
-            "r3",
-            "d3000000-0000-0000-0000-000000000000",
-            "https://x.org/2023/02/06/a",
-            "Today is Monday, February 06, 2023.",
-        ),
-    ]
-    counts = "select calls, texts from threshold_counts where run_id = :run and tool = 'Calendar' and is_keep_threshold"
-    assert run_sql(annotated, counts, run="r3") == [(1, 1)]
-    assert run_sql(annotated, counts, run="r1") == [(0, 0)]
+    assert run_sql(annotated, f"{counted} and count > 0") == [("Calculator", True, 1)]
 
 
 def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated: Engine) -> None:
@@ -358,29 +148,3 @@ def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated: Engi
     assert found > 6
     with pytest.raises(DBAPIError, match="expected a started run with Calculator, found none"):
         run_sql(annotated, "select * from best_kept_calls('r0', 'Calculator', 1)")
-
-
-@pytest.mark.parametrize("reads_record", [False, True])
-def test_the_best_calls_of_a_tool_that_reads_the_record_are_those_of_the_variant_that_counts(
-    annotated: Engine, reads_record: bool
-) -> None:
-    variant = "d9000000-0000-0000-0000-000000000000"
-    for statement in (
-        "insert into documents (document_id, text, url, variant_of) "
-        f"select '{variant}', text, 'https://x.org/', document_id from documents where document_id::text like 'd2%'",
-        f"update corpus_documents set variant_id = '{variant}' where document_id::text like 'd2%'",
-        "insert into candidate_calls select sampling_recipe_id, 'cf000000-0000-0000-0000-000000000000', "
-        f"'{variant}', paragraph, position_token, position_char, position_probability, call_input, call_text, input_key, "
-        "effective_input, sample_count, input_only_after from candidate_calls where call_id::text like 'c4%'",
-        "insert into call_losses (scoring_recipe_id, call_id, document_id, result, loss_without_call, loss_without_result, "
-        f"loss_with_result) values ('a1', 'cf000000-0000-0000-0000-000000000000', '{variant}', '333', 3, 3, 0)",
-        f"update run_tools set reads_record = {reads_record}",
-    ):
-        run_sql(annotated, statement)
-    best = run_sql(
-        annotated,
-        "select left(document_id::text, 2), left(call_id::text, 2) from best_kept_calls('r1', 'Calculator', 1)",
-    )
-    kept = "select left(document_id::text, 2), left(call_id::text, 2) from kept_calls where run_id = 'r1' and tool = 'Calculator'"
-    assert best == run_sql(annotated, f"{kept} order by loss_reduction desc limit 1")
-    assert best == [("d2", "cf" if reads_record else "c4")]

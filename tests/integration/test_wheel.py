@@ -5,7 +5,6 @@ The environment takes the other packages from the one that runs the tests, so th
 
 import filecmp
 import os
-import re
 import shutil
 import site
 import subprocess
@@ -17,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from packaging.markers import Marker
-from packaging.requirements import Requirement
 
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.errors import EXTRA_OF_MODULE
@@ -39,19 +36,14 @@ class Installation:
     folder: Path
     """Empty, to start commands in."""
 
-    def run(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """The command line of the installation, as a user starts it in `folder`; its state is below it."""
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("TOOLFORMER_", "PYTHON"))
-        }
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The command line of the installation, as a user starts it in `folder`; its state is beside it."""
+        inherited = {name: value for name, value in os.environ.items() if name[:6] not in ("TOOLFO", "PYTHON")}
         path = f"{self.python.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        own = {"PATH": path, "XDG_DATA_HOME": str(self.folder.parent / "data")}
+        command = [self.python.with_name("toolformer-ops"), *words]
         return subprocess.run(
-            [self.python.with_name("toolformer-ops"), *words],
-            cwd=self.folder,
-            env=inherited | {"PATH": path, "XDG_DATA_HOME": str(self.folder.parent / "data")} | environment,
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=self.folder, env=inherited | own, capture_output=True, text=True, check=False
         )
 
 
@@ -82,7 +74,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(python, packages / "toolformer_ops", sdist, folder)
 
 
-def test_the_wheel_has_every_file_that_the_package_reads(installation: Installation) -> None:
+def test_the_wheel_has_every_file_that_the_package_reads_and_the_sdist_those_to_work_with(
+    installation: Installation,
+) -> None:
     listed = ["git", "ls-files", "--", "toolformer_ops", *SHIPPED_FOLDERS]
     found = subprocess.run(listed, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(found) > 400
@@ -93,17 +87,18 @@ def test_the_wheel_has_every_file_that_the_package_reads(installation: Installat
         if not there.is_file() or not filecmp.cmp(REPOSITORY / name, there, shallow=False):
             lacking.append(name)
     assert lacking == []
+    with tarfile.open(installation.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"Makefile", "requirements/run.lock", "tests/conftest.py", "docs/tools.md", "Dockerfile", "LICENSE"} <= names
+    assert not any(name.startswith((".venv", ".toolformer")) or name.endswith(".pyc") for name in names)
 
 
 def test_the_services_start_from_any_folder_and_the_database_has_its_tables(installation: Installation) -> None:
     folder = installation.run("dags-folder")
     assert (folder.returncode, folder.stdout) == (0, f"{installation.package}/shipped/dags\n"), folder.stderr
-    pools = re.search(r"airflow pools import (\S+)", folder.stderr)
-    assert pools is not None
-    assert Path(pools[1]).is_file()
     state = installation.folder.parent / "data" / "toolformer-ops"
     try:
-        started = installation.run("up", "--only", "postgres", "--only", "object_store")
+        started = installation.run("up", "--only", "postgres")
         assert started.returncode == 0, started.stderr
         asked = installation.run("sql", "select count(*) as kept from kept_calls")
         assert (asked.returncode, asked.stdout.split()[2]) == (0, "0"), asked.stderr
@@ -111,7 +106,8 @@ def test_the_services_start_from_any_folder_and_the_database_has_its_tables(inst
         assert f"dags_folder = {installation.package}/shipped/dags\n" in configuration
     finally:
         cleaned = installation.run("clean", "--yes")
-    assert (cleaned.returncode, cleaned.stdout.splitlines()[-1]) == (0, f"deleted {state}"), cleaned.stderr
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert not state.exists()
     assert list(installation.folder.iterdir()) == []
 
 
@@ -137,30 +133,4 @@ def test_stages_need_no_extra_and_what_needs_one_says_which(installation: Instal
     )  # fmt: skip
     assert finished.returncode == 2, finished.stderr
     assert 'pip install "toolformer-ops[local]"' in finished.stderr
-
-
-def test_the_versions_that_are_locked_are_within_the_ranges_of_the_metadata() -> None:
-    locks = "".join((REPOSITORY / "requirements" / f"{name}.lock").read_text() for name in ("run", "local", "torch"))
-    lines = re.findall(r"^([a-z0-9][a-z0-9.-]*)==([^ \n]+)(?: ; ([^\\\n]+))?", locks, re.MULTILINE)
-    locked = {name: version for name, version, marker in lines if not marker or Marker(marker).evaluate()}
-    asked = [Requirement(line) for group in (PROJECT["dependencies"], *EXTRAS.values()) for line in group]
-    asked = [item for item in asked if item.name != PROJECT["name"] and (item.marker is None or item.marker.evaluate())]
-    assert len(asked) > 40
-    assert [str(item) for item in asked if locked.get(item.name, "0") not in item.specifier] == []
-    direct = (REPOSITORY / "requirements" / "direct.in").read_text()
-    # What only the image, tests and the demo's data need, and what comes along with others.
-    shipped = direct.partition("# The demo")[0]
-    named = {line.split()[0] for line in shipped.splitlines() if line and not line.startswith("#")}
-    assert named - {item.name for item in asked} == set()
-
-
-def test_every_extra_that_a_message_names_is_there() -> None:
     assert set(EXTRA_OF_MODULE.values()) <= set(EXTRAS)
-    assert {"demo", "kubernetes", "finetune", "search"} <= set(EXTRAS)
-
-
-def test_the_sdist_can_be_worked_on(installation: Installation) -> None:
-    with tarfile.open(installation.sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"Makefile", "requirements/run.lock", "tests/conftest.py", "docs/tools.md", "Dockerfile", "LICENSE"} <= names
-    assert not any(name.startswith((".venv", ".toolformer")) or name.endswith(".pyc") for name in names)
