@@ -48,7 +48,7 @@ from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage import artifacts, database, queries
 from toolformer_ops.storage.claims import claims_of
 from toolformer_ops.storage.forgetting import forget, withdraw
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.publication import Manifest, ObjectStore
 
 TOOLS = ("Calculator", "Calendar")
 RUN = "night"
@@ -272,15 +272,25 @@ ONE_LOSS = A_CALL.format("call_losses", "reason is null")
 A_DOCUMENT = "document_id = (select document_id from candidate_calls order by document_id limit 1)"
 OF_CALCULATOR = "{0} = (select {1} from run_tools where tool = 'Calculator')"
 OF_STAGE = A_DOCUMENT + " and stage = '{0}' and " + OF_CALCULATOR.format("recipe_id", "{1}")
-SAMPLED = OF_STAGE.format("sample", "sampling_recipe_id")
+SAMPLED, SCORED = OF_STAGE.format("sample", "sampling_recipe_id"), OF_STAGE.format("score", "scoring_recipe_id")
 FILTERED_OUT = "document_id = (select document_id from documents where text = 'No number at all.')"
 A_BOX = "document_id = (select document_id from documents where text like 'Box {} %')"
 A_COUNT = "(placebos, calls) = (select placebos, calls from placebo_counts where tool = 'Calculator' and threshold = 1 limit 1)"
 BY_CALCULATOR = [
     OF_CALCULATOR.format(name, name)
-    for name in (f"{stage}_recipe_id" for stage in ("filter", "sampling", "execution", "scoring", "placebo"))
+    for name in (
+        "filter_recipe_id",
+        "sampling_recipe_id",
+        "execution_recipe_id",
+        "scoring_recipe_id",
+        "placebo_recipe_id",
+    )
 ]
 FILTERED_BY, SAMPLED_BY, _, SCORED_BY, _ = BY_CALCULATOR
+RESULT = (
+    "insert into quality_results (run_id, subject, check_name, severity, success, observed, message, checked_at) "
+    "select run_id, {}, {}, 'fail', true, '{{}}', 'so', checked_at from quality_results limit 1"
+)
 
 
 def publish_other_urls(state: State) -> None:
@@ -296,6 +306,12 @@ def publish_other_urls(state: State) -> None:
             state.store.delete(key)
         manifest = state.store.publish(prefix, {**writer.files, "README.md": Path(folder) / "in" / "README.md"})
     state.change("update dataset_releases set manifest_sha256 = :sha256", sha256=manifest.sha256)
+
+
+def release_of_another_run(state: State) -> None:
+    start_run(state.settings, "another", choices(state))
+    finish_run(state.settings, "another", "failed")
+    state.change("update dataset_releases set run_id = 'another'")
 
 
 def leave_an_older_folder(state: State) -> None:
@@ -335,8 +351,30 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
         "count of samples forged": (
             f"update stage_ledger set counts = counts || '{{\"samples\": 99}}' where {SAMPLED}", "changed stage_ledger"
         ),
+        "loss in the ledger forged": (
+            f"update stage_ledger set counts = counts || '{{\"divides_by_zero\": 99}}' where {SCORED}", "changed stage_ledger"
+        ),
+        "corpus version of a run": (
+            "update annotation_runs set corpus_version = 99", "changed annotation_runs, lost corpus_versions"
+        ),
+        "run copied": (
+            "insert into annotation_runs select (jsonb_populate_record(run, '{\"run_id\": \"copy\"}')).* from annotation_runs run",
+            "changed annotation_runs",
+        ),
+        "time in the future": (
+            f"update stage_ledger set committed_at = now() + interval '1 year' where {SAMPLED}", "changed stage_ledger"
+        ),
+        "judgement of an unknown call": (
+            "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, is_placebo, "
+            "reviewer, verdict) select gen_random_uuid(), release_id, 1, tool, document_id, gen_random_uuid(), scoring_recipe_id, "
+            "false, 'r', 'useful' from release_calls limit 1",
+            "orphaned judgements",
+        ),
         "hash of a corpus file": (
             "update corpus_files set content_sha256 = repeat('0', 64) where file_uri like '%a.jsonl'", "changed corpus_files"
+        ),
+        "ordinal beyond the others": (
+            f"update corpus_documents set ordinal = 1000 where {FILTERED_OUT}", "changed corpus_documents"
         ),
         "date of a text": (f"update documents set document_date = '1999-01-01' where {FILTERED_OUT}", "changed documents"),
         "filter decision turned": (
@@ -354,19 +392,38 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
              "where stage = 'score' and rows_written > 0"),
             "changed call_losses",
         ),
+        "hash of results forged": (
+            f"update stage_ledger set rows_hash = gen_random_uuid() where {OF_STAGE.format('execute', 'execution_recipe_id')}",
+            "changed call_results",
+        ),
+        "filter decision deleted": (
+            f"delete from filter_decisions where {A_DOCUMENT} and {FILTERED_BY}", "lost filter_decisions"
+        ),
         "member lost": (f"delete from corpus_documents where {A_BOX.format(9)}", "lost corpus_files, orphaned documents"),
     },
     {
+        "recipe of another tool": (
+            "update run_tools set scoring_recipe_id = (select scoring_recipe_id from run_tools where tool = 'Calendar') "
+            "where tool = 'Calculator'",
+            "changed run_tools",
+        ),
+        "no definition of a release": ("update dataset_releases set definition = null", "lost dataset_releases"),
+        "version of finished work": ("* update finished_work set version = 99", "lost corpus_versions"),
         "parameters of a run": (
             "update annotation_runs set parameters = parameters || '{\"seed\": 99}'", "changed annotation_runs"
         ),
         "micro-batches deleted": ("* delete from micro_batches where stage = 'score'", "lost micro_batches+"),
+        "run of a release": (release_of_another_run, "changed dataset_releases"),
         "ordinals swapped": (
             tuple(f"update corpus_documents set ordinal = {ordinal} where {A_BOX.format(number)}"
                   for number, ordinal in ((8, 1000), (9, 8), (8, 9))),
             "changed corpus_documents",
         ),
+        "url of a text": (
+            f"update documents set url = 'https://example.org/1999/01/01/x' where {FILTERED_OUT}", "changed documents"
+        ),
         "row deleted": (f"delete from candidate_calls where {ONE_CALL}", "lost candidate_calls"),
+        "object deleted": (lambda s: s.store.delete(s.key("releases/", ".parquet")), "lost object"),
     },
     {
         "recipe that is not there": (
@@ -383,6 +440,7 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
             "lost corpus_versions",
         ),
         "run set back": ("update annotation_runs set state = 'running', finished_at = null", "changed annotation_runs"),
+        "quality result of an unknown check": (RESULT.format("subject", "'all_is_well'"), "doubled quality_results"),
         "urls of a release": (publish_other_urls, "changed release+"),
         "text changed": (f"update documents set text = substr(text, 1, 20) where {A_DOCUMENT}", "changed documents"),
         "recipe changed": (
@@ -400,6 +458,10 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
             "where rt.tool = 'Calculator' and rate.tool = rt.tool and rate.threshold = rt.keep_threshold",
             "changed placebo_rates",
         ),
+        "rate on a card changed": (
+            "update dataset_releases set rates = jsonb_set(rates, '{Calculator}', '{\"false_discovery_rate\": 0.123}')",
+            "changed dataset_releases",
+        ),
         "counts of a rate changed": (
             f"update placebo_counts set documents = documents + 1 where tool = 'Calculator' and threshold = 1 and {A_COUNT}",
             "changed placebo_counts",
@@ -407,6 +469,10 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
         "checked yield changed": (
             "update checked_yields set judged_calls = judged_calls + 1 where tool = 'Calculator'", "changed checked_yields"
         ),
+        "quality result of a release that was not checked": (
+            RESULT.format("'release'", "'every_tool_is_present'"), "doubled quality_results"
+        ),
+        "release marked as withdrawn": ("update dataset_releases set withdrawn_at = now()", "orphaned object"),
         "stored number changed": (
             "update finished_run_thresholds set calls = calls + 1 where tool = 'Calculator' and threshold = 1",
             "changed finished_run_numbers",
@@ -414,10 +480,16 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
         "definition of a release changed": (
             "update dataset_releases set definition = definition || '{\"model\": \"another\"}'", "changed dataset_releases"
         ),
+        "weights cut": (lambda s: s.put(s.key("models/", "safetensors"), b"weights"), "changed object"),
     },
     {
         "loss changed by 1e-6": (
             f"update call_losses set loss_with_result = loss_with_result + 1e-6 where {ONE_LOSS}", "changed call_losses"
+        ),
+        "call renamed, and no hash": (
+            (f"update candidate_calls set call_id = gen_random_uuid() where {ONE_CALL}",
+             f"update stage_ledger set rows_hash = null where {SAMPLED}"),
+            "changed candidate_calls",
         ),
         "doubled row": (
             "insert into candidate_calls select (jsonb_populate_record(call, jsonb_build_object('call_id', gen_random_uuid()))).* "
@@ -427,6 +499,7 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
     },
     {
         "loss deleted": (f"delete from call_losses where {ONE_LOSS}", "lost call_losses"),
+        "result swapped": (f"update call_losses set result = '6' where {ONE_LOSS}", "changed call_losses"),
         "pruned position deleted": (
             "delete from pruned_positions where (document_id, position_token) = "
             "(select document_id, position_token from pruned_positions order by document_id, position_token limit 1) "
@@ -440,10 +513,19 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
     },
     {
         "ledger row lost": (f"delete from stage_ledger where {SAMPLED}", "lost stage_ledger"),
+        "last ledger row lost, with all rows": (
+            (f"* delete from call_losses where {A_DOCUMENT} and {SCORED_BY}", f"delete from stage_ledger where {SCORED}"),
+            "lost stage_ledger",
+        ),
         "sum of a file wrong": (
             "update corpus_files set duplicates = duplicates + 1, records = records + 1 where file_uri like '%b.jsonl'",
             "doubled corpus_versions, lost corpus_files",
         ),
+        "manifest swapped": (
+            lambda s: s.put(s.key("releases/", "manifest"), Manifest(f"releases/{s.release_id}", ()).to_bytes()), "changed object"
+        ),
+    },
+    {
         "registered manifest changed": ("update dataset_releases set manifest_sha256 = repeat('0', 64)", "changed object"),
     },
     {
@@ -588,9 +670,37 @@ def test_numbers_that_the_rows_do_not_give_are_counted_again_only_where_a_person
         audit(state.settings, "run", RUN, ages=AT_ONCE, accepts=True)
 
 
+def test_numbers_of_each_run_are_counted_from_those_of_the_runs_before(state: State) -> None:
+    with (Path(state.corpus) / "b.jsonl").open("a") as file:
+        file.write(json.dumps({"text": "Box 99 holds 2 pens and 3 caps, a total of 5 things."}) + "\n")
+    try:
+        ingest_corpus(state.settings, state.corpus)
+        start_run(state.settings, "second", choices(state))
+        annotate(state.settings, "second")
+        release(state.settings, "second")
+        finish_run(state.settings, "second", "success")
+        assert found_by(state, audit(state.settings, ages=AT_ONCE)) == []
+        sound = tables(state)
+        for run_id in ("second", RUN):
+            state.change(
+                "update finished_run_thresholds set calls = calls + 1 "
+                "where run_id = :run_id and tool = 'Calculator' and threshold = 1",
+                run_id=run_id,
+            )
+            for scope in (("all", ""), ("run", run_id)):
+                outcome = audit(state.settings, *scope, ages=AT_ONCE)  # type: ignore[arg-type]
+                [found] = findings_of(database.connect(state.settings), outcome.audit_id)
+                assert (found.relation, found.place) == ("finished_run_numbers", run_id)
+            assert audit(state.settings, "run", run_id, ages=AT_ONCE, accepts=True).wrong == 0
+            assert {table: rows for table, rows in tables(state).items() if rows != sound[table]} == {}
+    finally:
+        lines = (Path(state.corpus) / "b.jsonl").read_text().splitlines(keepends=True)
+        (Path(state.corpus) / "b.jsonl").write_text("".join(lines[:-1]))
+
+
 def test_an_interrupted_audit_continues_behind_its_last_page(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     state.damage(DAMAGES["loss deleted"])
-    pages: list[str] = []
+    pages = []
     of_statement = rows.statement_page
 
     def stop_at_the_third(*arguments: Any, **parameters: Any) -> Page:
@@ -608,7 +718,7 @@ def test_an_interrupted_audit_continues_behind_its_last_page(state: State, monke
     assert "audited_rows.documents" not in pages
     assert found_by(state, outcome) == ["lost call_losses"]
     [scored] = [check for check in outcome.checks if check.name == "score rows"]
-    assert state.ask("select count(*) from stage_ledger where stage = 'score'") == [(scored.items,)]
+    assert scored.items == state.ask("select count(*) from stage_ledger where stage = 'score'")[0][0]
 
 
 def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> None:
@@ -639,22 +749,22 @@ def test_the_command_says_what_it_looked_at_and_ends_with_3_where_something_is_w
 ) -> None:
     for module in (housekeeping, stages):
         monkeypatch.setattr(module, "load_settings", lambda: state.settings)
-
-    def said(*words: str) -> tuple[BaseException | None, str]:
-        found = CliRunner().invoke(app, words)
-        return found.exception, found.output
-
-    error, sound = said("audit", "--run", RUN, "--sample", "3")
-    assert (error, sound.splitlines()[-1].endswith("nothing is wrong")) == (None, True)
+    command = CliRunner()
+    sound = command.invoke(app, ["audit", "--run", RUN, "--sample", "3"])
+    assert (sound.exit_code, sound.output.splitlines()[-1].endswith("nothing is wrong")) == (0, True), sound.output
     state.damage(DAMAGES["stored number changed"])
-    error, accepted = said("audit", "--accept-numbers", RUN)
-    assert (error, "accepted: 1 findings" in accepted) == (None, True)
-    state.damage(DAMAGES["loss deleted"])
-    for words in (("audit", "--repair"), ("stage", "audit")):
-        error, damaged = said(*words)
-        assert exit_code(error) == EXIT_NO_RESULT  # type: ignore[arg-type]
-        assert "- lost: call_losses score of " in damaged
-    assert isinstance(said("audit", "--run", RUN, "--release", state.release_id)[0], UsageError)
+    accepted = command.invoke(app, ["audit", "--accept-numbers", RUN])
+    assert (accepted.exit_code, "accepted: 1 findings" in accepted.output) == (0, True), accepted.output
+    state.change(f"delete from call_losses where {ONE_LOSS}")
+    damaged = command.invoke(app, ["audit", "--repair"])
+    assert exit_code(damaged.exception) == EXIT_NO_RESULT  # type: ignore[arg-type]
+    assert "- lost: call_losses score of " in damaged.output
+    assert "--repair --yes would delete the document's rows, so that the next run computes" in damaged.output
+    printed = command.invoke(app, ["stage", "audit"])
+    assert "- lost: call_losses score of " in json.loads(printed.output.splitlines()[-1])["report"]
+    assert isinstance(printed.exception, NoResultError)
+    refused = command.invoke(app, ["audit", "--run", RUN, "--release", state.release_id])
+    assert isinstance(refused.exception, UsageError)
 
 
 def test_what_was_forgotten_and_withdrawn_is_not_missed(state: State) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -158,3 +159,34 @@ def test_the_model_of_the_settings_is_asked_if_none_is_named_and_must_not_be_the
         assert len(export.warnings) == warnings
     with pytest.raises(ModelError):
         export_chat(load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0, model=str(missing))
+
+
+@pytest.fixture
+def chat_rows(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The export as the library `datasets` loads it."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    from datasets import load_dataset
+
+    export = export_chat(load_settings(), str(release), str(tmp_path / "chat"), seed=0)
+    rows = load_dataset("json", data_files=export.address, split="train", cache_dir=str(tmp_path / "cache"))
+    written = Path(export.address).read_text(encoding="utf-8").splitlines()
+    assert [dict(row) for row in rows] == [json.loads(line) for line in written]  # without a null that was not there
+    return rows
+
+
+def test_the_templates_of_qwen_3_and_others_render_calls_and_results(chat_rows: Any, tiny_model_dir: Path) -> None:
+    import trl
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    folder = Path(trl.__file__).parent / "chat_templates"
+    for name in ("qwen2_5", "qwen3_training", "glm4moe_training", "nemotron_3_nano"):
+        template = (folder / f"{name}.jinja").read_text(encoding="utf-8")
+        for row in chat_rows:
+            rendered = tokenizer.apply_chat_template(
+                row["messages"], tools=row["tools"], chat_template=template, tokenize=False
+            )
+            for message in row["messages"]:
+                assert message["content"].strip() in rendered, name
+                for call in message.get("tool_calls", ()):
+                    assert call["function"]["name"] in rendered

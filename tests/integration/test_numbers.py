@@ -2,6 +2,7 @@
 
 import math
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -220,3 +221,22 @@ def test_a_bound_of_the_histogram_is_the_number_that_its_decimals_are_read_as(ni
     with nights.engine.connect() as connection:
         buckets = list(connection.execute(text(statement), {"numbers": numbers}).scalars())
     assert buckets == [*places, *(place - 1 for place in places), 20_000_000, 20_000_000]
+
+
+def test_two_runs_that_store_the_numbers_of_one_at_once_wait_for_each_other(nights: Nights) -> None:
+    nights.ingest(*texts(*range(10)))
+    night(nights, "one", CALCULATOR)
+    stored, _ = stored_and_computed(nights, "one")
+
+    def store() -> None:
+        with database.transaction(nights.engine) as connection:
+            store_numbers(connection, "one")
+
+    with ThreadPoolExecutor(1) as other, database.transaction(nights.engine) as connection:
+        store_numbers(connection, "one")
+        waiting = other.submit(store)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.5)
+        connection.commit()
+        waiting.result()
+    assert stored_and_computed(nights, "one")[0] == stored

@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 import json
+import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -402,3 +404,24 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     assert store.read_manifest(prefix) == manifest
     found = run_sql(settings, "select run_id, manifest_sha256, rates from dataset_releases")
     assert found == [("run-2", manifest.sha256, None)]
+
+
+def test_two_that_count_the_rates_at_once_store_them_once(settings: Settings, begin: Begin) -> None:
+    begin("run-1", range(2, 8))
+    annotate(settings, "run-1")
+    placebo_stage(settings, "run-1", "Calculator", "0/1")
+    engine = database.connect(settings)
+
+    def count() -> dict[float, Any]:
+        with database.transaction(engine) as connection:
+            return dict(store_rates(connection, load_run_tool(connection, "run-1", "Calculator")))
+
+    with ThreadPoolExecutor(1) as second:
+        with database.transaction(engine) as connection:
+            first = store_rates(connection, load_run_tool(connection, "run-1", "Calculator"))
+            waiting = second.submit(count)
+            while not run_sql(settings, "select 1 from pg_stat_activity where wait_event_type = 'Lock'"):
+                assert not waiting.done()
+                time.sleep(0.01)
+        assert waiting.result() == first
+    assert run_sql(settings, "select count(*) from placebo_rates") == [(len(first),)]

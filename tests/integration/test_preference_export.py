@@ -1,6 +1,7 @@
 """Pairs of calls and refusals, out of a run in Postgres: which rows, which margins, what the card says; TRL trains on them."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun
+from tests.integration.test_chat_export import TEMPLATE, with_template
+from tests.tiny_models import save_tiny_llama
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, NoResultError, UsageError, exit_code
@@ -196,3 +199,72 @@ def test_the_command_writes_both_formats_and_refusals(settings: Settings, uri: s
         assert json.loads(outcome.stdout)[field]
     both = ["export", uri, str(tmp_path / "both"), "--format", "preference", "--with-refusals", "0.5"]
     assert isinstance(CliRunner().invoke(app, both).exception, UsageError)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.slow
+def test_trl_trains_a_step_of_dpo_on_the_pairs(
+    settings: Settings, uri: str, tmp_path: Path, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, model = _trainable(settings, uri, tmp_path, monkeypatch, plain=plain)
+    from trl import DPOConfig, DPOTrainer
+
+    arguments = DPOConfig(
+        output_dir=str(tmp_path / "trained"), max_steps=1, per_device_train_batch_size=3, use_cpu=True, report_to=[],
+        save_strategy="no", bf16=False, max_length=2048, logging_steps=1, model_init_kwargs={"dtype": "float32"},
+    )  # fmt: skip
+    trainer = DPOTrainer(model=str(model), args=arguments, train_dataset=dataset)
+    batch = next(iter(trainer.get_train_dataloader()))
+    learned = [
+        trainer.processing_class.decode(ids[mask.bool()])
+        for ids, mask in zip(batch["input_ids"], batch["completion_mask"], strict=True)
+    ]
+    assert len(learned) == 6
+    assert sum("400 / 1400" in text for text in learned[:3]) == 1
+    assert sum("1400 - 400" in text for text in learned[3:]) == 2
+    assert not any("0.29" in text for text in learned)  # no result
+    trainer.train()
+    [loss] = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert loss == pytest.approx(0.6931, abs=1e-3)  # log 2: the model is still its own reference
+
+
+@pytest.mark.slow
+def test_trl_trains_a_step_on_conversations_with_refusals(
+    settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, model = _trainable(settings, uri, tmp_path, monkeypatch, refusal_share=0.5)
+    from trl import SFTConfig, SFTTrainer
+
+    arguments = SFTConfig(
+        output_dir=str(tmp_path / "trained"), max_steps=1, per_device_train_batch_size=3, assistant_only_loss=True, use_cpu=True,
+        report_to=[], save_strategy="no", bf16=False, max_length=2048, logging_steps=1, model_init_kwargs={"dtype": "float32"},
+    )  # fmt: skip
+    trainer = SFTTrainer(model=str(model), args=arguments, train_dataset=dataset)
+    [batch] = list(trainer.get_train_dataloader())
+    learned = [trainer.processing_class.decode(row[row != -100]) for row in batch["labels"]]
+    assert sum("<call>" in text for text in learned) == 2
+    assert sum("left the house" in text for text in learned) == 1
+    trainer.train()
+    assert trainer.state.global_step == 1
+
+
+def _trainable(
+    settings: Settings,
+    uri: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    plain: bool = False,
+    refusal_share: float = 0.0,
+) -> Any:
+    """The export as `datasets` loads it, and a tiny model with a chat template that renders tools."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    from datasets import load_dataset
+
+    if refusal_share:
+        address = export_chat(settings, uri, str(folder / "rows"), seed=0, refusal_share=refusal_share).address
+    else:
+        address = export_preferences(settings, uri, str(folder / "rows"), seed=0, plain=plain).address
+    dataset = load_dataset("json", data_files=address, split="train", cache_dir=str(folder / "cache"))
+    return dataset, with_template(save_tiny_llama(folder / "plain"), folder / "model", TEMPLATE)

@@ -1,6 +1,7 @@
 """Training on a release without Postgres and S3: what a step computes, kills, memory, several processes, the best step."""
 
 import functools
+import json
 import logging
 import math
 import os
@@ -24,7 +25,7 @@ from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
 from toolformer_ops.finetuning.training import BaseModel, TrainedModel, load_base_model
-from toolformer_ops.finetuning.training_log import read_lines
+from toolformer_ops.finetuning.training_log import ProgressLines, read_lines
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.format import read_release
 
@@ -283,3 +284,36 @@ def test_two_processes_give_the_losses_and_weights_of_one(
         assert ours == pytest.approx(theirs, rel=1e-4)
     assert two.training_loss == pytest.approx(one.training_loss, abs=1e-3)
     assert largest_difference(one.directory, two.directory) < 1e-3
+
+
+def test_checkpoint_that_holds_code_is_not_run(
+    train_killed: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ProgressLines.on_log
+
+    def stop_after_step_9(line: ProgressLines, args: Any, state: Any, *others: Any, **options: Any) -> None:
+        log(line, args, state, *others, **options)
+        if state.global_step == 9:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressLines, "on_log", stop_after_step_9)
+        with pytest.raises(KeyboardInterrupt):
+            train_killed()
+    checkpoint = tmp_path / "training" / "checkpoints" / "checkpoint-8"
+    written = checkpoint / "optimizer.pt"
+    torch.save(_Evil(tmp_path / "was-run"), written)
+    mark = json.loads((checkpoint / "whole.json").read_text())
+    mark["files"]["optimizer.pt"] = written.stat().st_size
+    (checkpoint / "whole.json").write_text(json.dumps(mark))
+    with pytest.raises(Exception, match=r"(?i)weights.only"):
+        train_killed()
+    assert not (tmp_path / "was-run").exists()
+
+
+class _Evil:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return (Path.touch, (self._path,))
