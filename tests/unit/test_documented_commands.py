@@ -4,12 +4,10 @@ import ast
 import importlib
 import re
 import shlex
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 
 from tests.documentation import PAGES, blocks, commands
@@ -83,14 +81,10 @@ def _typed(page: Path, program: str) -> list[list[str]]:
 def test_each_command_that_a_page_names_takes_what_the_page_hands_it() -> None:
     typed = [(page.name, words) for page in PAGES for words in _typed(page, "toolformer-ops") if words]
     assert len(typed) > 100
-    assert {words[0] for _, words in typed} >= {"run", "call", "stage", "audit", "forget", "push", "evaluate"}
     wrong = [(page, " ".join(words), why) for page, words in typed if (why := _refused(words))]
     assert wrong == []
-
-
-@pytest.mark.parametrize("words", [["rum"], ["call", "--modle", "x"], ["runs", "a", "b"], ["stage", "no-such-stage"]])
-def test_a_command_that_there_is_not_is_found(words: list[str]) -> None:
-    assert _refused(words) is not None
+    for words in (["rum"], ["call", "--modle", "x"], ["runs", "a", "b"], ["stage", "no-such-stage"]):
+        assert _refused(words)
 
 
 def test_each_target_and_variable_of_make_is_there() -> None:
@@ -128,20 +122,7 @@ def test_each_example_of_python_compiles_and_imports_what_there_is() -> None:
     assert seen > 5
 
 
-def test_each_example_of_toml_is_toml() -> None:
-    examples = [body for page in PAGES for body in blocks(page, "toml")]
-    assert len(examples) >= 3
-    for body in examples:
-        tomllib.loads("\n".join(line.removeprefix("   ") for line in body.splitlines()))
-
-
 def test_each_module_that_a_page_starts_is_there() -> None:
     named = {name for page in PAGES for line in commands(page) for name in re.findall(r"python -m ([\w.]+)", line)}
     assert len(named) >= 2
-    missing = [name for name in named - {"pytest"} if not _is_module(name)]
-    assert missing == []
-
-
-def _is_module(name: str) -> bool:
-    path = REPOSITORY / name.replace(".", "/")
-    return path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+    assert [name for name in named if importlib.util.find_spec(name) is None] == []
