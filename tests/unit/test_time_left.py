@@ -64,14 +64,10 @@ def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or
     assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * (0.01 + 0.01 + 0.02 + 0.01))
 
 
-def test_a_share_is_of_tokens_and_of_documents_where_those_are_not_known() -> None:
+def test_a_share_is_of_tokens_or_of_documents_and_a_stage_that_the_page_does_not_list_counts_for_nothing() -> None:
     assert StageProgress("sample", 29, 30, 29, SHORT, SHORT + LONG).share_done == SHORT / (SHORT + LONG)
     assert StageProgress("filter", 15, 30, 15).share_done == 0.5
     assert StageProgress("sample", 0, 0, 0, 0, 0).share_done == 0.0
-
-
-def test_a_micro_batch_of_a_stage_that_the_page_does_not_list_counts_for_nothing() -> None:
     rows, counted = [work("sample", 0.02, recent=100.0, age=100.0)], [progress("sample", 0)]
-    assert left(rows, counted, [at_work(50.0, stage="placebo")]) == pytest.approx(
-        (SHORT + LONG) * 0.02
-    )  # it has one process
+    expected = (SHORT + LONG) * 0.02  # it has one process
+    assert left(rows, counted, [at_work(50.0, stage="placebo")]) == pytest.approx(expected)
