@@ -65,16 +65,6 @@ def settings() -> dict[str, str]:
     return variables(BASE / "settings.env")
 
 
-def rendered(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """What `kubectl apply -k` would apply, by kind and name."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed: nothing renders the kustomizations")
-    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr, "kustomize warns"
-    return {(found["kind"], found["metadata"]["name"]): found for found in yaml.safe_load_all(done.stdout)}
-
-
 # Manifests
 
 
@@ -82,23 +72,6 @@ def test_every_manifest_is_valid_to_the_letter_of_kubernetes() -> None:
     for folder in ("base", "internet", "eks-pod-identity", "gke-workload-identity", "shared-cache", "trial"):
         for manifest in documents(KUBERNETES / folder):
             kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
-
-
-def test_kustomize_renders_into_the_namespace_and_the_trial_changes_what_it_says_alone(
-    settings: dict[str, str],
-) -> None:
-    base, trial = rendered(BASE), rendered(KUBERNETES / "trial")
-    namespace = Settings.model_fields["kubernetes_namespace"].default
-    for (kind, name), manifest in [*base.items(), *trial.items()]:
-        assert kind == "Namespace" or manifest["metadata"]["namespace"] == namespace, name
-    of_base, of_trial = base["ConfigMap", "toolformer"]["data"], trial["ConfigMap", "toolformer"]["data"]
-    assert of_base == settings
-    assert {name for name, value in of_trial.items() if of_base.get(name) != value} == {
-        "TOOLFORMER_KUBERNETES_IMAGE",
-        "TOOLFORMER_KUBERNETES_TEMPLATES",
-        "TOOLFORMER_DTYPE",
-        "TOOLFORMER_S3_ENDPOINT_URL",
-    }
 
 
 def test_doctor_asks_for_the_rights_of_the_role_and_for_no_others() -> None:
@@ -159,7 +132,7 @@ def test_the_trials_secrets_are_whole_new_each_time_and_for_nobody_else(tmp_path
     made = []
     for name in ("one", "two"):
         subprocess.run([script, tmp_path / name], check=True, capture_output=True)
-        files = sorted((tmp_path / name).iterdir())
+        files = list((tmp_path / name).iterdir())
         assert [path.stat().st_mode & 0o777 for path in files] == [0o600] * 3
         made.append({path.name: variables(path) for path in files})
     one, two = made
@@ -167,10 +140,7 @@ def test_the_trials_secrets_are_whole_new_each_time_and_for_nobody_else(tmp_path
     assert set(one["toolformer-airflow.env"]) == KEYS_OF_THE_CHART
     for file, found in one.items():
         assert all(value and two[file][name] != value for name, value in found.items())
-    owner = one["toolformer-services.env"]["TOOLFORMER_OWNER_PASSWORD"]
-    assert owner in one["toolformer.env"]["TOOLFORMER_DATABASE_DSN"]
-    again = subprocess.run([script, tmp_path / "one"], capture_output=True, check=False)
-    assert again.returncode != 0
+    assert subprocess.run([script, tmp_path / "one"], capture_output=True, check=False).returncode != 0
 
 
 def test_every_setting_exists_is_no_secret_and_has_a_value_that_it_takes(
@@ -201,21 +171,6 @@ def test_every_setting_of_airflow_exists(settings: dict[str, str]) -> None:
 # Names
 
 
-def test_names_agree_between_manifests_values_and_settings(values: dict[str, Any], settings: dict[str, str]) -> None:
-    namespace, secret = (Settings.model_fields[f"kubernetes_{name}"].default for name in ("namespace", "secret"))
-    assert list(named("Namespace")) == [namespace] == [settings["TOOLFORMER_KUBERNETES_NAMESPACE"]]
-    assert settings["TOOLFORMER_KUBERNETES_SECRET"] == secret
-    sources = [{"configMapRef": {"name": "toolformer"}}, {"secretRef": {"name": secret}}]
-    assert yaml.safe_load(values["extraEnvFrom"]) == sources
-    accounts = {
-        part: values[part]["serviceAccount"]["name"] for part in ("scheduler", "triggerer", "dagProcessor", "apiServer")
-    }
-    assert set(accounts.values()) <= set(named("ServiceAccount"))
-    (bound,) = named("RoleBinding")["airflow-starts-stage-pods"]["subjects"]
-    assert {part for part, name in accounts.items() if name == bound["name"]} == {"scheduler", "triggerer"}
-    assert settings["TOOLFORMER_SCHEDULES_DIR"] in {mount["mountPath"] for mount in values["volumeMounts"]}
-
-
 def test_tool_files_are_where_airflow_and_every_stage_look_for_them(
     values: dict[str, Any], settings: dict[str, str]
 ) -> None:
@@ -243,15 +198,21 @@ def test_versions_of_image_airflow_and_chart_are_the_same_everywhere(
 
 
 def test_an_overlay_as_the_page_shows_it_renders(tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed: nothing renders the kustomizations")
     page = (REPOSITORY / "docs" / "kubernetes.md").read_text()
     (text,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", page, re.DOTALL)
     shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
     overlay = tmp_path / "kubernetes" / "mine"
     overlay.mkdir()
     (overlay / OF_KUSTOMIZE).write_text(text)
-    found = rendered(overlay)
+    command = ["kubectl", "kustomize", str(overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not done.stderr, "kustomize warns"
+    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+    namespaces = {one["metadata"].get("namespace") for (kind, _), one in found.items() if kind != "Namespace"}
+    assert namespaces == {Settings.model_fields["kubernetes_namespace"].default}
     assert found["ConfigMap", "toolformer"]["data"]["TOOLFORMER_S3_BUCKET"] == "our-toolformer"
-    assert {("NetworkPolicy", "stages-to-the-internet"), ("PersistentVolumeClaim", "toolformer-cache")} <= set(found)
 
 
 def test_a_pod_asks_for_the_disk_that_its_cache_may_fill() -> None:

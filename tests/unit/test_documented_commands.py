@@ -15,31 +15,6 @@ from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import REPOSITORY
 
 MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-NOT_RUN_HERE = {
-    "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='[": "a variable; tests/system starts Airflow with it",
-    "docker": "needs dockerd; tests/docker",
-    "docker/make-env": "needs dockerd; tests/docker",
-    "docker/ops": "needs dockerd; tests/docker",
-    "grep": "reads a file that docker/make-env writes",
-    "kubectl": "needs a cluster; tests/kubernetes/test_deployment.py",
-    "helm": "needs a cluster; tests/unit/test_deploy.py renders the values",
-    "sed": "tests/kubernetes/test_deployment.py follows it",
-    "for": "tests/kubernetes/test_deployment.py follows it",
-    "deploy/kubernetes/trial/make-secrets": "tests/kubernetes/test_deployment.py follows it",
-    "cp": "a copy of the pod templates",
-    "pip": "needs a package registry; tests/integration/test_wheel.py installs the wheel",
-    ".venv/bin/pip": "needs a package registry; tests/system/test_one_run.py installs the example",
-    "git": "needs an address",
-    "python3": "needs a package registry",
-    "python3.11": "makes an environment; tests/integration/test_wheel.py does",
-    "printf": "needs SeaweedFS' shell",
-    "mkdir": "makes a folder",
-    "sudo": "needs root",
-    ".venv/bin/python": "pytest, or a module that the next test imports",
-    "export": "a variable",
-    "select": "SQL in a block of commands; tests/integration/test_documented_queries.py",
-}
-"""By the first word of a line, why no test of this file tries it."""
 
 
 def _refused(words: Sequence[str]) -> str | None:
@@ -97,17 +72,6 @@ def test_each_target_and_variable_of_make_is_there() -> None:
         wrong += [(page, words) for word in words[:1] if word not in targets]
         wrong += [(page, words) for name in names if not re.search(rf"\b{name}\b", MAKEFILE)]
     assert wrong == []
-
-
-def test_each_other_line_of_a_block_of_commands_says_why_it_is_not_tried() -> None:
-    unknown = []
-    for page in PAGES:
-        for body in blocks(page, "bash", "console"):
-            for line in body.replace("\\\n", " ").splitlines():
-                first = line.strip().removeprefix("$ ").split(" ")[0]
-                if first and first not in ("toolformer-ops", "make", "#") and first not in NOT_RUN_HERE:
-                    unknown.append((page.name, line))
-    assert unknown == []
 
 
 def test_each_example_of_python_compiles_and_imports_what_there_is() -> None:

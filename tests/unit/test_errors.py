@@ -20,24 +20,6 @@ AIRFLOWS_KINDS = "watching.py"
 """Its errors are Airflow's own kinds, which `errors.py` may not know."""
 
 
-def test_the_tree_in_the_docstring_is_that_of_the_classes() -> None:
-    drawn: list[tuple[str, str]] = []
-    path: list[str] = []  # from the root to the class of the line before
-    for line in (errors.__doc__ or "").splitlines():
-        if match := re.fullmatch(r" {4}(\w+)", line):
-            path = [match[1]]
-        elif match := re.fullmatch(r" {4}((?:\|   |    )*)\+-- (\w+)(?:, an? \w+ too)?", line):
-            depth = len(match[1]) // 4
-            path[depth + 1 :] = [match[2]]
-            drawn.append((match[2], path[depth]))
-    classes = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind)}
-    assert len(drawn) == len(set(drawn))
-    assert dict(drawn) == {name: kind.__bases__[0].__name__ for name, kind in classes.items()}
-    assert all(kind.__doc__ for kind in classes.values())
-    also = re.findall(r"\+-- (\w+), an? (\w+) too", errors.__doc__ or "")
-    assert dict(also) == {name: kind.__bases__[1].__name__ for name, kind in classes.items() if len(kind.__bases__) > 1}
-
-
 def test_every_error_class_of_the_package_is_in_the_module_of_errors() -> None:
     package = REPOSITORY / "toolformer_ops"
     known = {name for name, kind in vars(errors).items() if inspect.isclass(kind)} | {"Exception"}

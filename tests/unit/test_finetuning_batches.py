@@ -79,22 +79,6 @@ def test_rows_never_exceed_their_width_and_lose_nothing() -> None:
         assert len(rows) * max(widths) < 1.2 * sum(lengths)  # a sequence a row, padded, takes 32 * 200
 
 
-def test_packed_row_restarts_positions_and_scores_neither_borders_nor_padding() -> None:
-    batch = packed_batch([_example(5, 0, 7), _example(9, 8), _example(1, 2, 3, 4, 5, 6)], 0, 6)
-    assert batch["input_ids"].tolist() == [[1, 2, 3, 4, 5, 6], [5, 0, 7, 9, 8, 0]]
-    assert batch["position_ids"].tolist() == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 0]]
-    no = NOT_SCORED
-    assert batch["labels"].tolist() == [[no, 2, 3, 4, 5, 6], [no, 0, 7, no, 8, no]]
-    assert "attention_mask" not in batch  # transformers packs only where there is none
-
-
-def test_padding_is_neither_attended_to_nor_scored_even_where_the_text_holds_the_padding_token() -> None:
-    batch = padded_batch([_example(5, 0, 7), _example(9)], padding_id=0)
-    assert batch["input_ids"].tolist() == [[5, 0, 7], [9, 0, 0]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch["labels"].tolist() == [[NOT_SCORED, 0, 7], [NOT_SCORED, NOT_SCORED, NOT_SCORED]]
-
-
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(networks: dict[str, Any], shape: str) -> None:
     network, examples = networks[shape], _examples()

@@ -1,8 +1,6 @@
 """What a process says about GPUs that it cannot use, and about those that others fill; the driver and torch are stand-ins."""
 
 import ctypes
-import re
-import subprocess
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, InfrastructureError, ModelError, ToolformerError, exit_code
 from toolformer_ops.language_model.memory import _halving
 from toolformer_ops.language_model.models import gpus
@@ -134,13 +132,3 @@ def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(
     with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
         _halving(out_of_memory, [1], "texts")
     assert isinstance(_cannot_be_loaded("models/m", {}, error), ModelError)
-
-
-@pytest.mark.parametrize(("asked", "installed"), [("yes", True), ("", False)])
-def test_deepspeed_is_in_the_image_that_asks_for_it(asked: str, installed: bool) -> None:
-    dockerfile = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
-    [step] = re.findall(r"^ARG DEEPSPEED=\nRUN (.*)$", dockerfile, re.MULTILINE)
-    command = ["bash", "-euc", f'pip() {{ echo "$@"; }}; {step}']
-    said = {"DEEPSPEED": asked, "TORCH_INDEX": ""}
-    done = subprocess.run(command, env=said, capture_output=True, text=True, check=True)
-    assert ("requirements/gpu.lock" in done.stdout) is installed

@@ -1,6 +1,5 @@
 """Files for deployment: lock files, docker-compose.yml, Makefile, ci. They are read here, not run."""
 
-import configparser
 import json
 import re
 import subprocess
@@ -16,7 +15,6 @@ from packaging.requirements import Requirement
 
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.local.airflow import COMMANDS
-from toolformer_ops.local.state_folder import GeneratedSecrets, rendered_template
 
 SECRET_NAME = re.compile(r"PASSWORD|SECRET|_KEY|ACCESS_KEY_ID|DSN|CONN$")
 
@@ -165,19 +163,6 @@ def test_airflow_in_containers_has_the_parts_of_the_embedded_one(compose: dict[s
         command = compose["services"][name]["command"]
         assert command[1] == words[0]
         assert ("--skip-serve-logs" in words) == ("--skip-serve-logs" in command)
-
-
-def test_schedules_are_shown_to_airflow_in_containers_as_by_make_up(compose: dict[str, Any]) -> None:
-    rendered = rendered_template(
-        "airflow.cfg.jinja", dags_folder="/r/dags", home="/h", passwords="/p", username="u", secrets=GeneratedSecrets(),
-        task_slots=2, port=1, url="http://u", database_dsn="d",
-    )  # fmt: skip
-    parser = configparser.RawConfigParser()
-    parser.read_string(rendered)
-    embedded = json.loads(parser["dag_processor"]["dag_bundle_config_list"])
-    assert [bundle["name"] for bundle in embedded] == ["dags-folder", "schedules"]
-    environment = compose["x-toolformer"]["environment"]
-    assert json.loads(environment["AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"]) == embedded
 
 
 def test_every_target_of_the_makefile_is_explained() -> None:

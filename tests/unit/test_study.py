@@ -4,7 +4,6 @@ import datetime
 import json
 import math
 import operator
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ from benchmarks.reference import PlainReference
 from studies import calls, study
 from studies.arms import RULES, Rule, chosen_texts, foretells, rules_table
 from studies.evidence import evidence, markdown, mean_interval, paired_bootstrap
-from studies.sentences import DATES, FACTS, SUMS, Sentence, SentenceSource, WordProblems
-from studies.study import StudyPlan, counted, released_text, run_seed
+from studies.sentences import DATES, FACTS, SUMS, Sentence, SentenceSource
+from studies.study import StudyPlan, released_text, run_seed
 from toolformer_ops.config import Settings
-from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
-from toolformer_ops.errors import NoResultError, UsageError
+from toolformer_ops.errors import NoResultError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
-from toolformer_ops.local.demo.corpus import write_kilt_records
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.models import load_tokenization
 from toolformer_ops.tools.calendar import DAYS, write_day
@@ -31,19 +28,14 @@ from toolformer_ops.tools.registry import get_tool
 COMPUTED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 
 
-def test_every_sum_holds_its_numbers_and_the_right_result() -> None:
+def test_every_sum_has_the_right_result_and_every_dated_sentence_says_what_the_calendar_says() -> None:
     for item in [*SUMS.training(200, 0), *SUMS.fresh(100, 0, [])]:
         sign, left, right = item.fact  # type: ignore[misc]
         assert str(COMPUTED[sign](left, right)) == item.answer  # type: ignore[has-type]
         assert sign != "/" or left % right == 0  # type: ignore[has-type]
-        assert item.text.startswith(item.prompt + f" {item.answer}")
         assert all(str(number) in item.prompt for number in (left, right))  # type: ignore[has-type]
-
-
-def test_every_dated_sentence_says_what_the_calendar_says() -> None:
     for item in [*DATES.training(200, 0), *DATES.fresh(100, 0, [])]:
         assert item.date is not None
-        assert item.document.document_date == item.date
         if item.kind == "tomorrow":
             assert item.answer == DAYS[(item.date + datetime.timedelta(days=1)).weekday()]
         elif item.kind == "days until":
@@ -51,36 +43,6 @@ def test_every_dated_sentence_says_what_the_calendar_says() -> None:
             assert other.strftime("%B ") + str(other.day) in item.prompt
         else:
             assert item.answer in write_day(item.date)
-
-
-def test_every_fact_is_what_the_summary_of_its_title_says(tmp_path: Path) -> None:
-    write_kilt_records(tmp_path / "kilt.jsonl")
-    lines = (tmp_path / "kilt.jsonl").read_text(encoding="utf-8").splitlines()
-    summaries = [json.loads(line)["text"] for line in lines]
-    for item in FACTS.training(100, 0):
-        kind, title = item.fact  # type: ignore[misc]
-        said = f"atomic number {item.answer}" if kind == "atomic number" else f" {item.answer}"  # type: ignore[has-type]
-        assert any(text[0].startswith(title) and said in text[1] for text in summaries)  # type: ignore[has-type]
-
-
-def test_word_problems_are_read_up_to_their_first_result_and_no_question_is_in_both_halves(tmp_path: Path) -> None:
-    lines = [
-        {"question": f"Ann has {number} pens and buys {number}. How many?", "answer": f"Ann has {number}+{number} = "
-         f"<<{number}+{number}={2 * number}>>{2 * number} pens.\n#### {2 * number}"}
-        for number in range(100, 140)
-    ]  # fmt: skip
-    file = tmp_path / "questions.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    source = WordProblems(file)
-    training = source.training(10, 0)
-    fresh = source.fresh(10, 0, training)
-    assert not {item.text for item in training} & {item.text for item in fresh}
-    assert training != source.training(10, 1)
-    for item in [*training, *fresh]:
-        assert item.prompt.endswith(" =")
-        assert int(item.answer) == 2 * int(re.findall(r"\d+", item.prompt)[0])
-    with pytest.raises(UsageError, match="Ask for fewer texts"):
-        source.training(40, 0)
 
 
 @pytest.mark.parametrize("source", [SUMS, DATES, FACTS])
@@ -162,6 +124,26 @@ RECORDS = [
     annotated(4, ("333", 0.7, None)),
     annotated(5, ("333", 0.4, None), place=" so it"),
 ]
+
+
+def dated_record(item: Sentence) -> dict[str, Any]:
+    """A sentence of the Calendar with the call before its answer, as `annotate` writes it."""
+    assert item.date is not None
+    found = {
+        **RECORDS[0]["calls"][1],
+        "document_id": str(item.document.document_id),
+        "call_id": str(content_uuid(item.text)),
+        "position_char": len(item.prompt),
+        "position_token": 3,
+        "call": "Calendar()",
+        "result": write_day(item.date),
+        "reason": None,
+        "number_format": "float32",
+        "loss_with_result": -9.0,  # so that each placebo loses more
+        "loss_reduction": 13.0,
+        "reduction_bound": 13.0,
+    }
+    return {"document_id": found["document_id"], "text": item.text, "calls": [found]}
 
 
 def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() -> None:
@@ -254,25 +236,6 @@ def test_a_killed_step_continues_after_its_last_whole_group(tmp_path: Path) -> N
         assert groups == [5]
 
 
-def test_right_answers_and_calls_are_counted_by_template_and_kind() -> None:
-    sentences = [
-        Sentence("It has 5 left.", "5", "-", ("-", 7, 2), held_out=False),
-        Sentence("It has 6 now.", "6", "+", ("+", 4, 2), held_out=True),
-        Sentence("It has 9 now.", "9", "+", ("+", 4, 5), held_out=True),
-    ]
-    made = MadeCall("Calculator", "7 - 2", "5", None, 1, 24, 0.0)
-    failed = MadeCall("Calculator", "4 +", None, "not_a_sum", 0, 0, 0.0)
-    written = [
-        WrittenText(Prompt("It has"), " [Calculator(7 - 2) -> 5] 5 left", " 5 left", (made,), (), (), 9, "length"),
-        WrittenText(Prompt("It has"), " 4 + 2 = 6 now", " 4 + 2 = 6 now", (failed,), (), (), 9, "length"),
-        WrittenText(Prompt("It has"), " 8 now", " 8 now", (), (), (), 9, "length"),
-    ]
-    found = counted(sentences, written)
-    assert found["right"] == [True, True, False]
-    assert [found[name] for name in ("called", "right_held_out", "called_held_out")] == [1, 1, 0]
-    assert found["by_kind"] == {"+": [1, 2], "-": [1, 1]}
-
-
 def test_intervals_are_those_of_the_textbook() -> None:
     half = 4.303 * 0.1 / math.sqrt(3)  # Student's t of two degrees of freedom
     assert mean_interval([0.4, 0.5, 0.6]) == pytest.approx((0.5, 0.5 - half, 0.5 + half), abs=1e-3)
@@ -289,30 +252,6 @@ def test_intervals_are_those_of_the_textbook() -> None:
     assert apart == (0.5, 0.0, 1.0)
 
 
-def dated_record(item: Sentence) -> dict[str, Any]:
-    """A sentence of the Calendar with the call before its answer, as `annotate` writes it."""
-    assert item.date is not None
-    found = {
-        "document_id": str(item.document.document_id),
-        "call_id": str(content_uuid(item.text)),
-        "position_char": len(item.prompt),
-        "position_token": 3,
-        "position_probability": 0.25,
-        "call": "Calendar()",
-        "result": write_day(item.date),
-        "reason": None,
-        "number_format": "float32",
-        "reduction_bound": 13.0,
-        "loss_without_call": 4.0,
-        "loss_without_result": 4.5,
-        "loss_with_result": -9.0,  # so that each placebo loses more
-        "loss_reduction": 13.0,
-        "kept": True,
-        "input_only_after": False,
-    }
-    return {"document_id": found["document_id"], "text": item.text, "calls": [found]}
-
-
 def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
     tmp_path: Path, tiny_gpt2_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,9 +259,7 @@ def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
     arms = ("paper", "paper_masked", "without_calls")
     plan = StudyPlan(tool="Calendar", arms=arms, proposals=True, texts=16, test=4, steps=2, batch=2)
     records = [dated_record(item) for item in DATES.training(16, 0)]
-    known = {"information": 1.0, **{name: RECORDS[0]["calls"][1][name] for name in ("log_p", "in_place")}}
-    for record in records:
-        record["calls"][0].update(known)
+
     for name in ("disturbed", "undisturbed"):
         (tmp_path / name).mkdir()
         for file in (calls.ANNOTATED, calls.CALLS):

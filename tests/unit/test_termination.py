@@ -93,20 +93,6 @@ def test_the_command_line_ends_with_143_and_waits_for_no_thread() -> None:
     assert ended.stderr.rstrip().endswith("ended by SIGTERM: what is committed stays")
 
 
-def test_a_process_that_ends_leaves_no_object_to_look_through_and_its_threads_sleep_while_they_wait() -> None:
-    ended = run("""
-        import atexit, gc, os
-        del os.environ["OMP_WAIT_POLICY"]  # that the tests set for themselves
-        from toolformer_ops import __main__ as command_line
-        gc.unfreeze()
-        print(len(gc.get_objects()) > 10_000)
-        atexit.register(lambda: print(len(gc.get_objects()) > 10_000))
-        command_line.app = lambda: print(os.environ["OMP_WAIT_POLICY"])
-        command_line.main()
-    """)
-    assert ended.stdout == "True\nPASSIVE\nFalse\n"
-
-
 def test_java_in_the_process_leaves_the_signal_to_python() -> None:
     ended = run("""
         from toolformer_ops.tools.retrieval.java_runtime import start_java
