@@ -54,7 +54,8 @@ def evaluated(number: int, correct: bool, calls: tuple[MadeCall, ...] = (), subs
     )  # fmt: skip
 
 
-CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 1, 5, 0.02)
+WRITTEN = "[Calculator(723 / 252) -> 2.87]"
+CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 7 + len(WRITTEN), 0.02)
 
 
 def test_the_page_says_how_many_calls_are_kept_by_chance_and_what_was_not_evaluated() -> None:
@@ -138,26 +139,19 @@ def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
     assert compare_inputs([evaluated(1, True)]) == []
 
 
-def path_ends(group: ElementTree.Element) -> tuple[float, float]:
-    """The smallest and the largest x of the first path in a group."""
-    path = next(group.iter(f"{SVG}path")).get("d", "")
-    numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
-    return min(numbers[::2]), max(numbers[::2])
-
-
 def test_a_bar_ends_at_its_score_and_its_interval_at_its_ends() -> None:
     [table] = suite_tables([score("base", 0.2, subset="$x$"), score("with_tools", 0.45, k=10, subset="$x$")])
     svg = ElementTree.fromstring(bar_chart(table, "share correct"))  # noqa: S314 - our own
-    groups = {name: [one for one in svg.iter(f"{SVG}g") if one.get("class") == name] for name in ("bar", "interval")}
-    (zero, first), (same_zero, second) = map(path_ends, groups["bar"])
-    assert zero == same_zero
-    a_percent = (first - zero) / 20
-    assert second - zero == pytest.approx(45 * a_percent, abs=0.01)
-    for group, (low, high) in zip(groups["interval"], ((15, 25), (40, 50)), strict=True):
-        assert path_ends(group) == pytest.approx((zero + low * a_percent, zero + high * a_percent), abs=0.05)
-    titles = [str(title.text) for title in svg.iter(f"{SVG}title")]
-    assert titles[0] == "M, $x$: 20.0 (15.0\u201325.0), n = 200"
-    assert titles[1].startswith("Toolformer, $x$: 45.0 (40.0\u2013")
+    ends = {}
+    for kind in ("bar", "interval"):
+        groups = [one for one in svg.iter(f"{SVG}g") if one.get("class") == kind]
+        paths = [re.findall(r"-?[\d.]+", str(next(group.iter(f"{SVG}path")).get("d"))) for group in groups]
+        ends[kind] = [(min(map(float, path[::2])), max(map(float, path[::2]))) for path in paths]
+    (zero, first), (same_zero, second) = ends["bar"]
+    percent = (first - zero) / 20
+    assert (same_zero, second) == pytest.approx((zero, zero + 45 * percent), abs=0.05)
+    assert ends["interval"][0] == pytest.approx((zero + 15 * percent, zero + 25 * percent), abs=0.05)
+    assert ends["interval"][1] == pytest.approx((zero + 40 * percent, zero + 50 * percent), abs=0.05)
     # No formula is made of it.
     assert {"0 %", "$x$", "n = 200", "20.0"} <= {"".join(text.itertext()) for text in svg.iter(f"{SVG}text")}
     assert bar_chart(table, "share correct") == bar_chart(table, "share correct")
@@ -185,7 +179,8 @@ def hostile() -> ReportContents:
         suite="math", subset=HOSTILE, call_start_rank=10, other=HOSTILE, inputs=200, found=difference
     )
     facts = replace(FACTS, run_id=HOSTILE, base_model=HOSTILE, models=(model,))
-    return ReportContents(facts, scores, (shown, evaluated(2, False, (CALL,))), (comparison,))
+    plain = replace(evaluated(2, False, (CALL,)), written=f" It is {WRITTEN} 2.87.")
+    return ReportContents(facts, scores, (shown, plain), (comparison,))
 
 
 def test_hostile_text_is_shown_and_never_run_and_nothing_is_fetched() -> None:
@@ -205,13 +200,6 @@ def test_hostile_text_is_shown_and_never_run_and_nothing_is_fetched() -> None:
     for words in ("\u202e", "\x00", "url(", "@import"):
         assert words not in page
     page.encode("utf-8")
+    assert f'<mark title="Calculator, 0.02 s">{WRITTEN}</mark>'.replace("->", "-&gt;") in page
+    assert 'class="failed"' in page
     assert visible("\x1b[0m\nc\td\ud800") == "\u27e8U+001B\u27e9[0m\nc\td\u27e8U+D800\u27e9"
-
-
-def test_calls_are_marked_and_a_call_without_a_result_says_why() -> None:
-    written = " It is [Calculator(723 / 252) -> 2.87] 2.87."
-    good = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 38, 0.02)
-    failed = MadeCall("QA", "who?", None, "timed_out", 1, 1, 30.0)
-    page = render(ReportContents(FACTS, (), (replace(evaluated(1, True), written=written, calls=(failed, good)),)))
-    assert '<mark title="Calculator, 0.02 s">[Calculator(723 / 252) -&gt; 2.87]</mark> 2.87.' in page
-    assert '<mark class="failed" title="no result: timed_out">QA(who?): no result</mark>' in page

@@ -30,15 +30,6 @@ PORTS = ports_of("postgres", 15432) | ports_of("airflow", 8080) | ports_of("s3",
 
 
 @pytest.fixture
-def taken_port() -> Iterator[int]:
-    """A port that somebody listens on."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", free_port()))
-        server.listen()
-        yield server.getsockname()[1]
-
-
-@pytest.fixture
 def paths(tmp_path: Path) -> StatePaths:
     """An empty state folder."""
     made = StatePaths(tmp_path / "state")
@@ -50,12 +41,20 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", free_port()))
+        server.listen()
+        yield server.getsockname()[1]
+
+
 def test_a_service_gets_a_port_of_which_all_its_ports_are_free(taken_port: int) -> None:
     free = free_port()
     assert choose_ports("postgres", taken_port, free) == {"postgres": free}
     assert choose_ports("postgres", free, avoid=[free]) != {"postgres": free}
-    for place, inner in enumerate(("s3", "s3_grpc", "filer", "filer_grpc", "volume")):
-        assert ports_of("s3", taken_port - place)[inner] == taken_port
+    for place in range(5):
         chosen = choose_ports("s3", taken_port - place)
         assert taken_port not in chosen.values()
         assert all(map(is_free, chosen.values()))
@@ -110,14 +109,17 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
     written = json.loads(path.read_text())
     assert len(set(written.values())) == len(written) == 12
     assert not any(secret in repr(made) for secret in written.values())
-    # One that is lacking is added to those that are there.
-    path.write_text(json.dumps({"postgres_owner": "kept"}))
+    path.write_text(json.dumps({"postgres_owner": "kept"}))  # one that is lacking is added
     made = load_or_make_secrets(path)
-    assert made.postgres_owner == "kept"
-    assert json.loads(path.read_text())["postgres_reader"] == made.postgres_reader != ""
+    assert (made.postgres_owner, json.loads(path.read_text())["postgres_reader"]) == ("kept", made.postgres_reader)
     path.write_text('{"postgres_owner": ')
     with pytest.raises(ServiceError, match=r"toolformer-ops clean"):
         load_or_make_secrets(path)
+
+
+def test_state_folder_lets_others_list_nothing(paths: StatePaths) -> None:
+    assert mode(paths.state) & 0o066 == 0
+    assert mode(paths.logs) == mode(paths.airflow_home) == mode(paths.object_store) == 0o700
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs a program as another user")
@@ -132,11 +134,6 @@ def test_an_account_enters_what_the_mode_bits_let_it(tmp_path: Path) -> None:
     assert can_enter(Account(0, 0), inner)
 
 
-def test_state_folder_lets_others_list_nothing(paths: StatePaths) -> None:
-    assert mode(paths.state) & 0o066 == 0
-    assert mode(paths.logs) == mode(paths.airflow_home) == mode(paths.object_store) == 0o700
-
-
 def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Path) -> None:
     paths = StatePaths(tmp_path / "a state of 100%")
     paths.make()
@@ -147,33 +144,20 @@ def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Pat
     assert (program["directory"], program["stopsignal"]) == (folder, "INT")
 
 
-def test_configuration_of_the_supervisor_holds_no_secret(paths: StatePaths) -> None:
+def test_configuration_of_the_supervisor_holds_no_secret(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://production")
     parser = configured(paths)
     text = str([dict(section) for section in parser.values()])
     assert not any(secret in text for secret in json.loads(paths.secrets.read_text()).values())
     programs = {f"program:{name}" for name in ("postgres", "object-store", *airflow.COMMANDS)}
     assert {name for name in parser.sections() if name.startswith("program:")} == programs
     assert "inet_http_server" not in parser
+    environment = Supervisor(paths).environment()
+    assert [name for name in environment if name.startswith("AIRFLOW")] == ["AIRFLOW_HOME"]  # none of the caller's
     # Postgres, the first, stops after all that use it.
     priorities = [int(parser[f"group:{service}"]["priority"]) for service in SERVICES]
     assert priorities == sorted(set(priorities))
     assert SERVICES[0] == "postgres"
-
-
-def test_another_shell_makes_the_same_configuration(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {name: dict(section) for name, section in configured(paths).items()}
-    other = paths.state / "bin"
-    other.mkdir()
-    for name in ("setpriv", "weed", "python3"):
-        (other / name).write_text("#!/bin/sh\n")
-        (other / name).chmod(0o700)
-    monkeypatch.setenv("PATH", f"{other}:{os.environ['PATH']}")
-    monkeypatch.setenv("NO_PROXY", "example.org")
-    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://production")
-    assert {name: dict(section) for name, section in configured(paths).items()} == before
-    environment = Supervisor(paths).environment()
-    assert [name for name in environment if name.startswith("AIRFLOW")] == ["AIRFLOW_HOME"]
-    assert environment["NO_PROXY"] == "example.org,127.0.0.1,localhost"
 
 
 def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(paths: StatePaths) -> None:

@@ -62,21 +62,17 @@ def test_a_seed_draws_the_same_sentences_and_fresh_ones_have_other_facts_and_hal
         assert item.is_right(item.text.removeprefix(item.prompt))
 
 
-@pytest.mark.parametrize(
-    ("kind", "answer", "right", "wrong"),
-    [
+def test_the_first_weekday_date_or_number_is_the_answer() -> None:
+    for kind, answer, right, wrong in (
         ("weekday", "Tuesday", " Tuesday, not Monday", " Monday, not Tuesday"),
         ("date", "May 5", " May 5, 2020", " June 5, and May 5"),
         ("days until", "12", " 12 days", " May 5, so 12"),
         ("nationality", "Norwegian", " Norwegian, of course", " Danish and Norwegian"),
-    ],
-)
-def test_the_first_weekday_date_or_number_is_the_answer(kind: str, answer: str, right: str, wrong: str) -> None:
-    asked = Sentence(f"It is {answer}.", answer, kind, fact=kind, held_out=False)
-    assert [asked.is_right(written) for written in (right, wrong, " some day")] == [True, False, False]
+    ):
+        asked = Sentence(f"It is {answer}.", answer, kind, fact=kind, held_out=False)
+        assert [asked.is_right(written) for written in (right, wrong, " some day")] == [True, False, False]
 
 
-DOCUMENTS = [f"0b9f9c9a-0d2e-5d6d-8f9d-{number:012}" for number in range(6)]
 TEXT = "It had 520 and sold 187, so it has 333 left."
 CALCULATOR = get_tool("Calculator")
 
@@ -85,35 +81,33 @@ def annotated(
     number: int, *made: tuple[str, float, float | None], only_after: bool = False, place: str = " 333"
 ) -> dict[str, Any]:
     """A text with calls: the result, what it saves in nats at each token, and of that what other results would not save."""
-    return {
-        "document_id": DOCUMENTS[number],
-        "text": TEXT,
-        "calls": [
-            {
-                "input_only_after": only_after,
-                "document_id": DOCUMENTS[number],
-                "call_id": f"{number}-{result}",
-                "position_char": TEXT.index(place),
-                "position_probability": 0.25,
-                "call": "Calculator(520 - 187)" if result == "333" else "Calculator(520 + 187)",
-                "result": result,
-                "loss_without_call": 4.0,
-                "loss_without_result": 4.5,
-                "loss_with_result": 4.0 - reduction,
-                "loss_reduction": reduction,
-                "kept": reduction >= 0.5,
-                "information": information,
-                "in_place": {"without_result": 4.0, "with_result": 3.0},
-                "log_p": {
-                    "without_call": [-4.0] * 10,
-                    "without_result": [-4.5] * 10,
-                    "with_result": [reduction - 4.0] * 10,
-                    "with_placebo": [-4.1] * 10,
-                },
-            }
-            for result, reduction, information in made
-        ],
-    }  # fmt: skip
+    document_id = f"0b9f9c9a-0d2e-5d6d-8f9d-{number:012}"
+    found = [
+        {
+            "input_only_after": only_after,
+            "document_id": document_id,
+            "call_id": f"{number}-{result}",
+            "position_char": TEXT.index(place),
+            "position_probability": 0.25,
+            "call": "Calculator(520 - 187)" if result == "333" else "Calculator(520 + 187)",
+            "result": result,
+            "loss_without_call": 4.0,
+            "loss_without_result": 4.5,
+            "loss_with_result": 4.0 - reduction,
+            "loss_reduction": reduction,
+            "kept": reduction >= 0.5,
+            "information": information,
+            "in_place": {"without_result": 4.0, "with_result": 3.0},
+            "log_p": {
+                "without_call": [-4.0] * 10,
+                "without_result": [-4.5] * 10,
+                "with_result": [reduction - 4.0] * 10,
+                "with_placebo": [-4.1] * 10,
+            },
+        }
+        for result, reduction, information in made
+    ]
+    return {"document_id": document_id, "text": TEXT, "calls": found}
 
 
 RECORDS = [
@@ -156,18 +150,6 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() ->
     assert released.text == "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
     with pytest.raises(NoResultError, match="none for information"):
         chosen_texts(arms, RECORDS[1:], CALCULATOR, seed=0)
-
-
-def test_calls_elsewhere_are_those_of_the_rule_at_other_words_at_which_their_input_is_known() -> None:
-    places = {TEXT.index(word) for word in (" so it", " it has 333", " has 333", " left")}
-    found = set()
-    for seed in range(40):
-        chosen, _ = chosen_texts(("elsewhere", "paper"), RECORDS, CALCULATOR, seed)
-        for (record, call), (same, of_rule) in zip(chosen["elsewhere"], chosen["paper"], strict=True):
-            assert record is same
-            assert {**call, "position_char": 0} == {**of_rule, "position_char": 0}
-            found.add(call["position_char"])
-    assert found == places
 
 
 def test_a_call_foretells_if_the_next_fact_of_the_text_is_in_its_result_and_not_before_it() -> None:
