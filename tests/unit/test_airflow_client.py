@@ -116,21 +116,15 @@ def test_a_trigger_without_an_answer_is_repeated_and_a_refused_one_is_not() -> N
 
 
 def test_tasks_of_all_pages_come_in_the_order_of_their_ends_and_runs_as_they_are() -> None:
-    def task(name: str, ended: str) -> dict[str, Any]:
-        return {"task_id": name, "map_index": -1, "state": "failed", "try_number": 1, "end_date": ended}
+    def pages(name: str, found: list[Any]) -> list[Any]:
+        return [(200, {name: part, "total_entries": len(found)}) for part in (found[:100], found[100:])]
 
-    pages = [
-        (200, {"task_instances": [task("late", "2026-11-21T12:00:00Z")] * 100, "total_entries": 101}),
-        (200, {"task_instances": [task("early", "2026-11-21T11:00:00Z")], "total_entries": 101}),
-    ]
-    airflow = ScriptedAirflow(GET=pages)
-    found = airflow.client().tasks("d", "r", "failed")
+    task = {"task_id": "late", "map_index": -1, "state": "failed", "try_number": 1, "end_date": "2026-11-21T12:00:00Z"}
+    early = task | {"task_id": "early", "end_date": "2026-11-21T11:00:00Z"}
+    found = ScriptedAirflow(GET=pages("task_instances", [task] * 100 + [early])).client().tasks("d", "r", "failed")
     assert (len(found), found[0].name, found[1].name) == (101, "early", "late")
-    assert [request.url.params["offset"] for request in airflow.sent()] == ["0", "100"]
     runs = [{"dag_id": f"nightly_{number}", "dag_run_id": "r", "state": "failed"} for number in range(130)]
-    airflow = ScriptedAirflow(
-        GET=[(200, {"dag_runs": part, "total_entries": 130}) for part in (runs[:100], runs[100:])]
-    )
+    airflow = ScriptedAirflow(GET=pages("dag_runs", runs))
     ended = airflow.client().ended_runs("nightly_", dt.datetime(2026, 11, 20, tzinfo=dt.UTC))
     assert ended == [(f"nightly_{number}", "r", "failed") for number in range(130)]
     [_, second] = [request.url.params for request in airflow.sent()]

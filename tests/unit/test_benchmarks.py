@@ -2,29 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.engine import NO_PRUNING, VARIANTS, disagreements, measure_jobs
-from benchmarks.reference import PlainReference
 from benchmarks.report import write_report
 from benchmarks.works import Job, Text, sampling_choices
 from tests.unit.language_model.conftest import PROMPT, TEXT
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
-
-
-def test_positions_in_one_pass_and_samples_in_a_batch_are_those_of_a_pass_a_token(tiny_gpt2_dir: Path) -> None:
-    reference = PlainReference(tiny_gpt2_dir, [0])
-    positions = reference.find_positions(PROMPT.template, TEXT, [3, 5, 8], at_most=2, threshold=0.0)
-    expected = {token: reference.probability(PROMPT.template, TEXT, token) for token in (3, 5, 8)}
-    assert {item.token for item in positions} == set(sorted(expected, key=expected.__getitem__)[1:])
-    for item in positions:
-        assert item.probability == pytest.approx(expected[item.token], rel=1e-4)
-    numbers = {"call_start": " [", "max_new_tokens": 6, "seed_key": "5"}
-    sampled = reference.sample_position(PROMPT.template, TEXT, positions[0], samples=3, **numbers)
-    for number, sample in enumerate(sampled):
-        plain = reference.sample(PROMPT.template, TEXT, positions[0], number, temperature=1.0, **numbers)
-        assert sample.continuation == plain
 
 
 def test_reference_and_engine_sample_and_keep_the_same_calls(tiny_gpt2_dir: Path, tmp_path: Path) -> None:

@@ -2,18 +2,15 @@
 
 import uuid
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolformer_ops.errors import ToolError
 from toolformer_ops.release.chat_export import (
     CONTINUE,
     WRITE,
     conversation,
     opening_end,
     plain_text,
-    tool_schemas,
 )
 from toolformer_ops.release.format import ReleasedCall, ReleasedText
 from toolformer_ops.tools.registry import tool_names
@@ -79,12 +76,3 @@ def test_what_the_user_gives_and_the_assistant_writes_is_the_plain_text(
     assert [message["content"] for message in messages if message["role"] == "tool"] == [
         call.result for call in text.calls
     ]
-
-
-def test_every_tool_has_a_schema_with_its_one_argument_and_the_calendar_has_none() -> None:
-    calculator, calendar = (schema["function"] for schema in tool_schemas(["Calendar", "Calculator"]))
-    assert (calculator["name"], calendar["name"]) == ("Calculator", "Calendar")
-    assert calculator["parameters"]["required"] == list(calculator["parameters"]["properties"]) == ["input"]
-    assert calendar["parameters"] == {"type": "object", "properties": {}}
-    with pytest.raises(ToolError, match="found 'Abacus'"):
-        tool_schemas(["Calculator", "Abacus"])

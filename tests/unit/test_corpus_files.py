@@ -144,13 +144,6 @@ def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path, s
     assert _outcome(_lines_of(file)) == [(1, b"one")]
 
 
-def test_the_content_hash_is_that_of_the_stored_bytes(tmp_path: Path) -> None:
-    # sha256 of "abc", FIPS 180-2
-    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    with OpenedFile(_file(tmp_path / "a.jsonl.gz", b"abc"), UNLIMITED) as opened:
-        assert opened.sha256() == expected
-
-
 # Any packed file: `unpacked`
 
 TEXT = b'{"text": "one"}\n' * 50_000  # several buffers long

@@ -56,16 +56,6 @@ def test_dates_and_times_of_any_type_are_days(dates: pa.Array) -> None:
     assert _read(content) == [(1, Record("a", document_date=DAY)), (2, Record("b"))]
 
 
-def test_days_before_1970_are_the_day_they_are_in_and_days_of_no_calendar_are_left_out() -> None:
-    seconds = pa.array([-1, -86_401, -(10**14)], pa.int64()).cast(pa.timestamp("s"))
-    records = [record for _, record in _read(_packed(text=["a", "b", "c"], date=seconds))]
-    assert records == [
-        Record("a", document_date=datetime.date(1969, 12, 31)),
-        Record("b", document_date=datetime.date(1969, 12, 30)),
-        Record("c", ignored=("date_not_understood",)),
-    ]
-
-
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [

@@ -84,9 +84,3 @@ def test_each_example_of_python_compiles_and_imports_what_there_is() -> None:
                     assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], page.name
                     seen += 1
     assert seen > 5
-
-
-def test_each_module_that_a_page_starts_is_there() -> None:
-    named = {name for page in PAGES for line in commands(page) for name in re.findall(r"python -m ([\w.]+)", line)}
-    assert len(named) >= 2
-    assert [name for name in named if importlib.util.find_spec(name) is None] == []

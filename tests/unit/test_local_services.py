@@ -2,7 +2,6 @@
 
 import configparser
 import json
-import os
 import socket
 import stat
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from tests.servers import free_port
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import airflow
-from toolformer_ops.local.accounts import Account, can_enter
 from toolformer_ops.local.ports import choose_ports, is_free, ports_of, recalled_ports, settle_ports
 from toolformer_ops.local.postgres import Cluster
 from toolformer_ops.local.state_folder import (
@@ -120,18 +118,6 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
 def test_state_folder_lets_others_list_nothing(paths: StatePaths) -> None:
     assert mode(paths.state) & 0o066 == 0
     assert mode(paths.logs) == mode(paths.airflow_home) == mode(paths.object_store) == 0o700
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs a program as another user")
-def test_an_account_enters_what_the_mode_bits_let_it(tmp_path: Path) -> None:
-    stranger = Account(user_id=54_321, group_id=54_321)
-    closed = tmp_path / "closed"
-    inner = closed / "inner"
-    inner.mkdir(parents=True)
-    closed.chmod(0o700)
-    assert not can_enter(stranger, inner)
-    assert can_enter(stranger, Path("/"))
-    assert can_enter(Account(0, 0), inner)
 
 
 def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Path) -> None:

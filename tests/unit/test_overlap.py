@@ -4,8 +4,6 @@ import random
 import re
 import uuid
 
-import pytest
-
 from toolformer_ops.release.overlap import EvaluationNgrams, Overlap, QuestionSet, ngram_length, words_of
 
 Found = dict[tuple[int, str, int], int]
@@ -47,6 +45,14 @@ def words(first: int, count: int) -> str:
     return " ".join(f"w{number}" for number in range(first, first + count))
 
 
+def test_words_have_no_case_and_no_punctuation_and_ngrams_are_as_long_as_nearly_all_questions() -> None:
+    found = words_of("The U.S. paid $1,461 -- twenty-one\u00a0%\nof «ALL» its don\u2019t_s")
+    assert found == ["the", "us", "paid", "1461", "twentyone", "of", "all", "its", "donts"]
+    # The fifth of a hundred, of 8 to 13 words.
+    lengths = [[10] * 5 + [20] * 95, [10] * 4 + [20] * 96, [3] * 50 + [20] * 50, []]
+    assert list(map(ngram_length, lengths)) == [10, 13, 8, 13]
+
+
 def test_all_overlaps_are_found_and_no_others() -> None:
     random_words = random.Random(3)  # noqa: S311 - no secret
     # Of so few words that n-grams come up again in questions, in texts and at their ends.
@@ -66,25 +72,6 @@ def test_all_overlaps_are_found_and_no_others() -> None:
     found = evaluation_data.overlaps(numbered(texts))
     assert shared(found) == expected
     assert evaluation_data.overlaps(reversed(numbered(texts))) == found
-
-
-def test_words_have_no_case_and_no_punctuation() -> None:
-    assert words_of("The U.S. paid $1,461 -- twenty-one\u00a0%\nof «ALL» its don\u2019t_s") == [
-        "the", "us", "paid", "1461", "twentyone", "of", "all", "its", "donts",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([10] * 5 + [20] * 95, 10),  # the fifth of a hundred
-        ([10] * 4 + [20] * 96, 13),
-        ([3] * 50 + [20] * 50, 8),
-        ([], 13),
-    ],
-)
-def test_ngrams_are_as_long_as_nearly_all_questions_from_8_to_13_words(lengths: list[int], expected: int) -> None:
-    assert ngram_length(lengths) == expected
 
 
 def test_a_text_needs_a_whole_ngram_and_a_question_of_fewer_words_is_counted_and_not_compared() -> None:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from benchmarks.reference import PlainReference
 from studies import calls, study
-from studies.arms import RULES, Rule, chosen_texts, foretells, rules_table
+from studies.arms import RULES, Rule, chosen_texts, rules_table
 from studies.evidence import evidence, markdown, mean_interval, paired_bootstrap
 from studies.sentences import DATES, FACTS, SUMS, Sentence, SentenceSource
 from studies.study import StudyPlan, released_text, run_seed
@@ -150,14 +150,6 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() ->
     assert released.text == "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
     with pytest.raises(NoResultError, match="none for information"):
         chosen_texts(arms, RECORDS[1:], CALCULATOR, seed=0)
-
-
-def test_a_call_foretells_if_the_next_fact_of_the_text_is_in_its_result_and_not_before_it() -> None:
-    assert [foretells(record["calls"][-1], TEXT) for record in RECORDS] == [True, False, False, True, True, True]
-    known = {"position_char": TEXT.index(" and"), "result": "187"}
-    assert [foretells(known, text) for text in (TEXT, f"187: {TEXT}")] == [True, False]
-    day = "The 12 shirts came on Friday."
-    assert foretells({"position_char": day.index(" Friday"), "result": "Today is Friday, May 5, 2006."}, day)
 
 
 def test_rules_differ_from_the_paper_in_their_weights_thresholds_and_terms() -> None:
