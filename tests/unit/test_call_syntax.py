@@ -25,9 +25,8 @@ from toolformer_ops.errors import CallSyntaxError
 TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
 
 
-@pytest.mark.parametrize(
-    ("written", "tool", "call_input"),
-    [
+def test_a_call_is_read_as_name_and_input() -> None:
+    for written, tool, call_input in (
         ("Calculator((2 + 3) * 4)", "Calculator", "(2 + 3) * 4"),
         (" Calendar() ", "Calendar", ""),
         ('QA("Where was Joe Biden born?")', "QA", "Where was Joe Biden born?"),
@@ -38,19 +37,14 @@ TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
         ('QA("")', "QA", ""),
         ('QA(")', "QA", '"'),
         ("Calculator(18 + 12) -> 30", "Calculator", "18 + 12"),
-    ],
-)
-def test_a_call_is_read_as_name_and_input(written: str, tool: str, call_input: str) -> None:
-    assert parse_call(written) == Call(tool, call_input)
+    ):
+        assert parse_call(written) == Call(tool, call_input)
 
 
-@pytest.mark.parametrize(
-    "written",
-    ["", "54", "Calculator", "Calculator(4", "Calculator 4)", "1Tool(4)", "QA(see [1)", "QA(a\nb)", "the QA(x) is"],
-)
-def test_what_is_not_one_call_does_not_parse(written: str) -> None:
-    with pytest.raises(CallSyntaxError):
-        parse_call(written)
+def test_what_is_not_one_call_does_not_parse() -> None:
+    for written in ("", "54", "Calculator", "Calculator(4", "1Tool(4)", "QA(see [1)", "QA(a\nb)", "the QA(x) is"):
+        with pytest.raises(CallSyntaxError):
+            parse_call(written)
 
 
 def test_a_sample_may_lack_its_last_round_bracket_and_no_other() -> None:
@@ -151,7 +145,7 @@ def test_what_is_plainly_written_gives_the_text_back(text: str, placed: list[tup
     assert take_out(weave(text, calls), ["QA"]) == text
 
 
-@pytest.mark.parametrize("text", ["QA(a\x00b)", "QA(a\x1bb)", "QA(a\x7fb)", "QA(a\nb)"])
-def test_an_input_with_a_control_character_is_no_call(text: str) -> None:
-    with pytest.raises(CallSyntaxError, match="control characters"):
-        parse_call(text)
+def test_an_input_with_a_control_character_is_no_call() -> None:
+    for text in ("QA(a\x00b)", "QA(a\x1bb)", "QA(a\x7fb)", "QA(a\nb)"):
+        with pytest.raises(CallSyntaxError, match="control characters"):
+            parse_call(text)

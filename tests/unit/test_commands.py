@@ -127,14 +127,6 @@ def test_help_shows_every_command_once_in_panels_by_purpose(run: Run) -> None:
     assert run("--version")[:2] == (0, f"{version('toolformer-ops')}\n")
 
 
-@pytest.mark.parametrize(("typed", "offered"), [("ru", {"run", "runs"}), ("run --at", {"--attach"})])
-def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -> None:
-    place = str(len(typed.split()))
-    asked = {"_TOOLFORMER_OPS_COMPLETE": "complete_bash", "COMP_WORDS": f"toolformer-ops {typed}", "COMP_CWORD": place}
-    done = CliRunner().invoke(app, env=asked, prog_name="toolformer-ops")
-    assert set(done.stdout.split()) == offered
-
-
 OF_A_RUN: list[tuple[list[str], int, str, str]] = [
     (["doctor"], 0, "ok      Postgres: answers", ""),
     (["runs"], 0, "run-1", ""),

@@ -201,15 +201,6 @@ def test_an_overlay_as_the_page_shows_it_renders(tmp_path: Path) -> None:
     assert found["ConfigMap", "toolformer"]["data"]["TOOLFORMER_S3_BUCKET"] == "our-toolformer"
 
 
-def test_a_pod_asks_for_the_disk_that_its_cache_may_fill() -> None:
-    for path in POD_TEMPLATES:
-        (stage,) = yaml.safe_load(path.read_text())["spec"]["containers"]
-        (limit,) = [float(variable["value"]) for variable in stage["env"] if variable["name"] == "TOOLFORMER_CACHE_GIB"]
-        disk = stage["resources"]["requests"]["ephemeral-storage"]
-        assert disk == stage["resources"]["limits"]["ephemeral-storage"], path
-        assert limit + 2 <= int(disk.removesuffix("Gi")), "room for /tmp, the state and logs"
-
-
 # The chart's values
 
 

@@ -12,9 +12,6 @@ import typer
 
 from tests.documentation import PAGES, blocks, commands
 from toolformer_ops.cli.command_line import app
-from toolformer_ops.config import REPOSITORY
-
-MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
 
 
 def _refused(words: Sequence[str]) -> str | None:
@@ -60,18 +57,6 @@ def test_each_command_that_a_page_names_takes_what_the_page_hands_it() -> None:
     assert wrong == []
     for words in (["rum"], ["call", "--modle", "x"], ["runs", "a", "b"], ["stage", "no-such-stage"]):
         assert _refused(words)
-
-
-def test_each_target_and_variable_of_make_is_there() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
-    used = [(page.name, words) for page in PAGES for words in _typed(page, "make") if words and words[0].islower()]
-    assert len(used) > 40
-    wrong = []
-    for page, words in used:
-        names = [word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)]
-        wrong += [(page, words) for word in words[:1] if word not in targets]
-        wrong += [(page, words) for name in names if not re.search(rf"\b{name}\b", MAKEFILE)]
-    assert wrong == []
 
 
 def test_each_example_of_python_compiles_and_imports_what_there_is() -> None:

@@ -159,12 +159,10 @@ def test_a_bar_ends_at_its_score_and_its_interval_at_its_ends() -> None:
 
 def test_loss_curves_leave_out_what_is_no_number_and_none_is_no_chart() -> None:
     losses = ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25))
-    model = TrainedModel("with_tools", "0123", "", {}, *losses)
-    svg = ElementTree.fromstring(loss_chart([model]))  # noqa: S314 - our own
-    lines = [one for one in svg.iter(f"{SVG}g") if one.get("class") == "curve"]
-    assert [str(next(line.iter(f"{SVG}path")).get("d")).count("L") for line in lines] == [1, 1]  # two points each
-    assert loss_chart([]) == ""
-    assert loss_chart([replace(model, training=((0, float("nan")),), development=())]) == ""
+    drawn = loss_chart([TrainedModel("with_tools", "0123", "", {}, *losses)])
+    curves = re.findall(r'class="curve".*?<path[^>]* d="([^"]*)"', drawn, re.DOTALL)
+    assert [path.count("L") for path in curves] == [1, 1]  # two points each
+    assert loss_chart([TrainedModel("with_tools", "0123", "", {}, ((0, float("nan")),), ())]) == loss_chart([]) == ""
 
 
 def hostile() -> ReportContents:

@@ -36,12 +36,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that are read for their hash."""
     found: list[Path] = []
     plain = file_hashes.file_sha256
-
-    def watched(path: Path) -> str:
-        found.append(path)
-        return plain(path)
-
-    monkeypatch.setattr(file_hashes, "file_sha256", watched)
+    monkeypatch.setattr(file_hashes, "file_sha256", lambda path: (found.append(path), plain(path))[1])
     return found
 
 

@@ -156,20 +156,12 @@ def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_ow
         (model / file.name).symlink_to(file)
     assert model_identity(str(model), settings=settings)
     (model / ".content_hashes.json").unlink()
-    for name in ("vocab.json", "chat_templates.json", ".content_hashes.json"):
+    for name in ("vocab.json", ".content_hashes.json"):
         (model / name).symlink_to(settings.state_dir / "secrets.json")
         for take in (TAKERS["model"], TAKERS["tokenizer"], TAKERS["model to publish"]):
             with pytest.raises(UsageError, match=f"{name}: expected a file of the model, found a link to a file"):
                 take(settings, str(model))
         (model / name).unlink()
-
-
-def test_a_link_among_evaluation_data_that_leads_out_is_not_read(settings: Settings, link: Path) -> None:
-    data = DataFolder(settings, str(link.parent))
-    files = dict(data.find(["posts"], ["*.jsonl"]))
-    assert data.read("posts.jsonl", files["posts.jsonl"]).content == b'{"text": "One."}\n'
-    with pytest.raises(UsageError, match="found: it is where passwords are kept"):
-        data.read("more.jsonl", files["more.jsonl"])
 
 
 def test_tool_files_and_schedules_are_read_through_no_link_to_a_secret(settings: Settings) -> None:

@@ -61,13 +61,6 @@ def test_every_package_is_locked_once_and_torch_apart() -> None:
     assert locked("torch.lock") == ["torch"]
 
 
-def test_every_direct_dependency_is_locked_and_says_why_it_is_there() -> None:
-    path = REQUIREMENTS / "direct.in"
-    assert sorted(set(requirement_names(path)) - {*locked(*LOCKS, "torch.lock")}) == []
-    lines = [line for line in path.read_text().splitlines() if line and line[0] != "#"]
-    assert [line for line in lines if not re.search(r"\S\s+# \S", line)] == []
-
-
 def test_what_the_image_installs_is_whole_and_holds_no_test_tool() -> None:
     def normal(name: str) -> str:
         return re.sub(r"[-_.]+", "-", name).lower()
@@ -152,12 +145,6 @@ def test_make_env_makes_every_variable_that_the_compose_file_asks_for() -> None:
     asked = re.findall(r"\$\{([A-Z0-9_]+):\?", (REPOSITORY / "docker-compose.yml").read_text())
     script = (REPOSITORY / "docker" / "make-env").read_text()
     assert [name for name in asked if name not in script] == []
-
-
-def test_every_target_of_the_makefile_is_explained() -> None:
-    text = (REPOSITORY / "Makefile").read_text()
-    phony = set(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split())
-    assert phony == set(re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE))
 
 
 def test_the_parts_of_an_image_are_listed_with_their_addresses() -> None:

@@ -84,12 +84,3 @@ def test_a_text_needs_a_whole_ngram_and_a_question_of_fewer_words_is_counted_and
     ]
     [definition] = evaluation_data.definition
     assert (definition["questions"], definition["ngram_words"], definition["too_short"]) == (21, 13, 1)
-
-
-def test_an_ngram_in_more_than_ten_texts_is_ignored_and_others_of_the_same_question_are_not() -> None:
-    evaluation_data = ngrams(problems=[words(0, 14)])
-    head, tail = words(0, 13), words(1, 13)
-    ten = evaluation_data.overlaps(numbered([head] * 10))
-    assert len(ten) == 10
-    eleven = evaluation_data.overlaps(numbered([*[head] * 10, words(0, 14)]))
-    assert [(one.document_id.int, one.words) for one in eleven] == [(10, tail)]

@@ -56,12 +56,11 @@ def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or
     untimed = [work("sample", None, tool="MT"), work("score", None, tool="MT")]
     counted = [progress("sample", SHORT + LONG), progress("score", 0), progress("placebo", 0)]
     none = [progress("sample", 0, "MT"), progress("score", 0, "MT")]
-    everything = SHORT + LONG
-    assert left(timed, counted) == pytest.approx(everything * 2 * 0.02)
-    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * 4 * 0.02)  # nobody has scored yet
     assert left(untimed, none) is None  # nobody has done anything
-    timed[1].seconds_a_unit = 0.01
-    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * (0.01 + 0.01 + 0.02 + 0.01))
+    # Nobody has scored yet; then somebody has.
+    for scoring, seconds in ((None, 4 * 0.02), (0.01, 0.01 + 0.01 + 0.02 + 0.01)):
+        timed[1].seconds_a_unit = scoring
+        assert left([*timed, *untimed], [*counted, *none]) == pytest.approx((SHORT + LONG) * seconds)
 
 
 def test_a_share_is_of_tokens_or_of_documents_and_a_stage_that_the_page_does_not_list_counts_for_nothing() -> None:

@@ -1,17 +1,13 @@
 """The files of a training's log: no step twice, the first best step, the mean of the last losses."""
 
 import json
-import logging
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog, append_line, read_lines
-from toolformer_ops.local.demo.driver import TRAINING_STEP
+from toolformer_ops.finetuning.training_log import DevelopmentScore, TrainingLog, append_line, read_lines
 
 
 @pytest.fixture
@@ -49,17 +45,3 @@ def test_training_loss_is_the_mean_of_the_last_five_lines(log: TrainingLog, tmp_
     for without_loss in (log, TrainingLog(tmp_path / "none")):
         with pytest.raises(ModelError, match="expected a finite training loss"):
             without_loss.training_loss()
-
-
-def test_the_demo_finds_each_step_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    lines = ProgressLines(TrainingLog(tmp_path), lambda step: 100 * step)
-    state: Any = SimpleNamespace(global_step=3, max_steps=12, is_world_process_zero=True)
-    nothing: Any = None
-    lines.on_log(nothing, state, nothing, {"loss": 3.0174})
-    lines.on_log(nothing, state, nothing, {"development_loss": 2.0, "development_perplexity": 7.389})
-    found = [TRAINING_STEP.search(message) for message in caplog.messages]
-    assert [match.group().split(",")[0] for match in found if match] == [
-        "step 3 of 12: loss 3.0174",
-        "step 3 of 12: development perplexity 7.389",
-    ]
