@@ -44,15 +44,6 @@ def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_cont
     assert (messages[4]["tool_call_id"], messages[4]["name"]) == ("call00002", "Calculator")
 
 
-def test_a_call_at_the_very_start_leaves_no_opening_and_one_at_the_end_an_empty_last_word() -> None:
-    text = _text("July 4", _call("Calendar", 0, "", "Today is Tuesday."), _call("Calculator", 6, "2 + 2", "4"))
-    messages = conversation(text, seed=0)
-    assert messages[0]["content"] == WRITE
-    assert messages[1]["content"] == ""
-    assert messages[1]["tool_calls"][0]["function"] == {"name": "Calendar", "arguments": {}}
-    assert messages[-1] == {"role": "assistant", "content": ""}
-
-
 def test_an_opening_ends_after_a_word_and_reaches_at_most_to_the_first_call() -> None:
     text = _text(SUM, _call("Calculator", 19, "1400 - 1000", "400"))
     found = {opening_end(text, seed) for seed in range(200)}
@@ -71,6 +62,7 @@ def test_what_the_user_gives_and_the_assistant_writes_is_the_plain_text(
     text = _text(plain, *calls)
     messages = conversation(text, seed)
     assert plain_text(messages) == plain
+    assert (messages[0]["content"] == WRITE) == (opening_end(text, seed) == 0)
     written = "".join(message["content"] for message in messages if message["role"] == "assistant")
     assert plain == plain[: opening_end(text, seed)] + written
     assert [message["content"] for message in messages if message["role"] == "tool"] == [

@@ -65,9 +65,7 @@ def test_lines_are_numbered_from_1_and_blank_ones_are_no_records(tmp_path: Path)
 
 def test_a_line_of_exactly_the_limit_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
     content = b"x" * LIMIT + b"\n" + b"y" * (LIMIT + 1) + b"\nz"
-    lines = _lines(tmp_path / "a.jsonl", content)
-    assert _outcome(lines) == [(1, b"x" * LIMIT), (2, "line_too_long"), (3, b"z")]
-    assert "found 1001" in lines[1].detail
+    assert _outcome(_lines(tmp_path / "a.jsonl", content)) == [(1, b"x" * LIMIT), (2, "line_too_long"), (3, b"z")]
 
 
 def test_a_line_of_50_megabytes_is_never_held(tmp_path: Path) -> None:

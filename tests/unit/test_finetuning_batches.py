@@ -12,7 +12,6 @@ from tests.tiny_models import SHAPES
 from toolformer_ops.finetuning.batches import (
     NOT_SCORED,
     Batch,
-    collate_for,
     fill_rows,
     packed_batch,
     packs_exactly,
@@ -88,7 +87,7 @@ def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(networks:
     assert packs_exactly(network) == (shape != "bloom")
     for padding_id in (0, 300):
         batches = [padded_batch(examples, padding_id)]
-        if shape != "bloom":
+        if shape != "bloom":  # which reads positions from the mask, and gets a sequence a row
             batches.append(packed_batch(examples, padding_id, 128))
             assert 229 <= batches[1]["input_ids"].numel() < 280  # 229 tokens: padded, they would take 7 * 90
         for batch in batches:
@@ -96,14 +95,6 @@ def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(networks:
             assert _mean_loss(network, batch) == pytest.approx(expected, abs=1e-5)
             scoring_all = batch | {"labels": batch["input_ids"]}
             assert abs(_mean_loss(network, scoring_all) - expected) > 1e-4  # what this test would see otherwise
-
-
-def test_model_that_reads_positions_from_the_mask_gets_a_sequence_a_row(networks: dict[str, Any]) -> None:
-    tokenizer = type("Tokenizer", (), {"pad_token_id": None, "eos_token_id": 3})()
-    first, second = examples = _examples((4, 3))
-    padded, packed = (collate_for(networks[name], tokenizer, 128)(examples) for name in ("bloom", "llama"))
-    assert padded["input_ids"].tolist() == [first["input_ids"], [*second["input_ids"], 3]]
-    assert ("attention_mask" in padded, "position_ids" in packed) == (True, True)
 
 
 def test_network_that_fills_a_cache_is_never_packed(networks: dict[str, Any]) -> None:
