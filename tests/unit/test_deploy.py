@@ -154,9 +154,6 @@ def test_every_setting_exists_is_no_secret_and_has_a_value_that_it_takes(
     assert all(not value.get_secret_value() for value in read.__dict__.values() if isinstance(value, SecretStr))
 
 
-# Names
-
-
 def test_tool_files_are_where_airflow_and_every_stage_look_for_them(
     values: dict[str, Any], settings: dict[str, str]
 ) -> None:
@@ -199,9 +196,6 @@ def test_an_overlay_as_the_page_shows_it_renders(tmp_path: Path) -> None:
     namespaces = {one["metadata"].get("namespace") for (kind, _), one in found.items() if kind != "Namespace"}
     assert namespaces == {Settings.model_fields["kubernetes_namespace"].default}
     assert found["ConfigMap", "toolformer"]["data"]["TOOLFORMER_S3_BUCKET"] == "our-toolformer"
-
-
-# The chart's values
 
 
 def test_the_charts_pods_pass_restricted_and_read_no_database_of_airflow(values: dict[str, Any]) -> None:

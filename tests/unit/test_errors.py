@@ -104,6 +104,7 @@ def test_what_an_address_holds_forges_no_line_of_a_log() -> None:
         ["filter", "http://host/posts.jsonl", "--tool", "Calculator"],
         ["forget", "--corpus", "a" * 5000, "--yes"],
         ["audit", "--corpus", "a" * 5000],
+        ["evaluate", "--model", "m", "--suite", "math", "--data", "a" * 5000],
     ],
     ids=lambda words: " ".join(words)[:40],
 )

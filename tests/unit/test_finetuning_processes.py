@@ -79,6 +79,15 @@ def test_first_failure_of_a_process_is_that_of_the_training(job: TrainingJob) ->
         assert (type(failure), str(failure)) == (type(error), str(error))
 
 
+def test_deepspeed_is_asked_for_on_gpus_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processes.importlib.util, "find_spec", lambda name: None)
+    for device, said in (("cpu", False), ("cuda", True)):
+        assert not processes.has_deepspeed(_settings(device))
+        assert ("deepspeed is not installed" in caplog.text) == said
+
+
 class StopError(Exception):
     """In place of the rest of a training."""
 

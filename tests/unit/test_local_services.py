@@ -128,6 +128,8 @@ def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Pat
     assert f"'{folder}/data'" in program["command"]
     assert program["command"].endswith(f"-c port={PORTS['postgres']}")
     assert (program["directory"], program["stopsignal"]) == (folder, "INT")
+    deep = StatePaths(tmp_path / ("x" * 60) / ("y" * 60))
+    assert len(str(Supervisor(deep).socket)) < 100  # short enough for the kernel
 
 
 def test_configuration_of_the_supervisor_holds_no_secret(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:

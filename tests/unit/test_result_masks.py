@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from tests.tiny_models import TRAINING_TEXTS, train_tokenizer
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning.sequences import NOT_SCORED, TokenSequences
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
@@ -112,6 +113,11 @@ def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked() -> None:
     whole = TokenSequences.of([text], tokenization, 1000, mask_results=True)[0]["labels"]
     assert labels == whole[len(tokenization.start_ids) :]
     assert "Spinning" not in tokenization.decode([label for label in labels if label != NOT_SCORED])
+
+
+def test_a_tokenizer_without_offsets_trains_nothing() -> None:
+    with pytest.raises(ModelError, match=r"character offsets.*found ByT5Tokenizer"):
+        Tokenization(ByT5Tokenizer())
 
 
 def test_labels_that_the_card_makes_are_those_of_the_package(tmp_path: Path, tiny_model_dir: Path) -> None:
