@@ -25,10 +25,8 @@ from toolformer_ops.errors import CallSyntaxError
 TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
 
 
-@pytest.mark.parametrize(
-    ("written", "tool", "call_input"),
-    [
-        ("Calculator(400 / 1400)", "Calculator", "400 / 1400"),
+def test_a_call_is_read_as_name_and_input() -> None:
+    for written, tool, call_input in (
         ("Calculator((2 + 3) * 4)", "Calculator", "(2 + 3) * 4"),
         (" Calendar() ", "Calendar", ""),
         ('QA("Where was Joe Biden born?")', "QA", "Where was Joe Biden born?"),
@@ -39,49 +37,27 @@ TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
         ('QA("")', "QA", ""),
         ('QA(")', "QA", '"'),
         ("Calculator(18 + 12) -> 30", "Calculator", "18 + 12"),
-        ("MT(O homem suprimido)", "MT", "O homem suprimido"),
-    ],
-)
-def test_a_call_is_read_as_name_and_input(written: str, tool: str, call_input: str) -> None:
-    assert parse_call(written) == Call(tool, call_input)
+    ):
+        assert parse_call(written) == Call(tool, call_input)
 
 
-@pytest.mark.parametrize(
-    "written",
-    ["", "54", "Calculator", "Calculator(4", "Calculator 4)", "1Tool(4)", "QA(see [1)", "QA(a\nb)", "the QA(x) is"],
-)
-def test_what_is_not_one_call_does_not_parse(written: str) -> None:
-    with pytest.raises(CallSyntaxError):
-        parse_call(written)
+def test_what_is_not_one_call_does_not_parse() -> None:
+    for written in ("", "54", "Calculator", "Calculator(4", "1Tool(4)", "QA(see [1)", "QA(a\nb)", "the QA(x) is"):
+        with pytest.raises(CallSyntaxError):
+            parse_call(written)
 
 
-@pytest.mark.parametrize(
-    ("written", "call_input"),
-    [
+def test_a_sample_may_lack_its_last_round_bracket_and_no_other() -> None:
+    for written, call_input in (
         ('WikiSearch("iris function"', "iris function"),
-        ('WikiSearch("iris function")', "iris function"),
         ("WikiSearch(f(x)", "f(x)"),
         ("WikiSearch(iris -> a flower)", "iris"),
         ("WikiSearch(", ""),
-    ],
-)
-def test_a_sample_may_lack_its_last_round_bracket(written: str, call_input: str) -> None:
-    assert parse_call(written, is_closed=False) == Call("WikiSearch", call_input)
-
-
-@pytest.mark.parametrize(
-    "written", ["WikiSearch", "WikiSearch(a) of it", "WikiSearch((a", "WikiSearch(a) (b", "WikiSearch(a (b) (c"]
-)
-def test_no_other_bracket_is_made_up(written: str) -> None:
-    with pytest.raises(CallSyntaxError):
-        parse_call(written, is_closed=False)
-
-
-def test_the_three_forms_of_a_call_are_those_of_the_paper() -> None:
-    call = Call("Calculator", "400 / 1400")
-    assert str(call) == "Calculator(400 / 1400)"
-    assert call_without_result(call) == "[Calculator(400 / 1400) -> ]"
-    assert call_with_result(call, "0.29") == "[Calculator(400 / 1400) -> 0.29]"
+    ):
+        assert parse_call(written, is_closed=False) == Call("WikiSearch", call_input)
+    for refused in ("WikiSearch", "WikiSearch(a) of it", "WikiSearch((a", "WikiSearch(a (b) (c"):
+        with pytest.raises(CallSyntaxError):
+            parse_call(refused, is_closed=False)
 
 
 def test_a_result_cannot_end_the_call_early_or_break_the_line() -> None:
@@ -89,38 +65,31 @@ def test_a_result_cannot_end_the_call_early_or_break_the_line() -> None:
     assert call_with_result(Call("QA", "x"), "a] b").count("]") == 1
 
 
-def test_the_example_of_the_paper_is_woven_as_printed() -> None:
+def test_the_example_of_the_paper_is_written_as_printed() -> None:
+    call = Call("Calculator", "400 / 1400")
+    assert str(call) == "Calculator(400 / 1400)"
+    assert call_without_result(call) == "[Calculator(400 / 1400) -> ]"
+    assert call_with_result(call, "0.29") == "[Calculator(400 / 1400) -> 0.29]"
     text = "Out of 1400 participants, 400 (or 29%) passed the test."
-    woven = weave(text, [WovenCall(text.index(" 29%") - 3, Call("Calculator", "400 / 1400"), "0.29")])
+    woven = weave(text, [WovenCall(text.index(" 29%") - 3, call, "0.29")])
     assert woven == "Out of 1400 participants, 400 [Calculator(400 / 1400) -> 0.29] (or 29%) passed the test."
     assert take_out(woven, TOOLS) == text
 
 
-def test_a_call_at_the_start_of_a_line_brings_its_space_after_it() -> None:
-    woven = weave("sum:\n54 is it", [WovenCall(5, Call("Calculator", "50 + 4"), "54")])
-    assert woven == "sum:\n[Calculator(50 + 4) -> 54] 54 is it"
-    assert take_out(woven, TOOLS) == "sum:\n54 is it"
-
-
-def test_a_call_before_white_space_or_the_end_brings_its_space_before_it() -> None:
+def test_a_call_brings_its_space_before_it_and_at_the_start_of_a_line_after_it() -> None:
     call = Call("Calculator", "1 + 1")
     assert weave("so two\nin all", [WovenCall(6, call, "2")]) == "so two [Calculator(1 + 1) -> 2]\nin all"
     assert weave("so two", [WovenCall(6, call, "2")]) == "so two [Calculator(1 + 1) -> 2]"
     assert weave(" two", [WovenCall(0, call, "2")]) == "[Calculator(1 + 1) -> 2]  two"
-
-
-def test_only_a_space_goes_with_a_call_that_is_taken_out() -> None:
-    assert take_out("so[QA(x) -> y]it is", TOOLS) == "soit is"
+    assert weave("so\ntwo it is", [WovenCall(3, call, "2")]) == "so\n[Calculator(1 + 1) -> 2] two it is"
+    with pytest.raises(CallSyntaxError, match=r"0\.\.3, found 4"):
+        weave("abc", [WovenCall(4, call, "2")])
 
 
 def test_calls_of_other_names_and_plain_brackets_stay_in_the_text() -> None:
     text = "see [1] and [Note(2) -> 3] and [Calculator] here"
     assert take_out(text, TOOLS) == text
-
-
-def test_an_offset_outside_the_text_is_refused() -> None:
-    with pytest.raises(CallSyntaxError, match=r"0\.\.3, found 4"):
-        weave("abc", [WovenCall(4, Call("QA", "x"), "y")])
+    assert take_out("so[QA(x) -> y]it is", TOOLS) == "soit is"  # of white space, only a space goes with a call
 
 
 def test_text_that_could_smuggle_in_a_call_is_recognised() -> None:
@@ -176,7 +145,7 @@ def test_what_is_plainly_written_gives_the_text_back(text: str, placed: list[tup
     assert take_out(weave(text, calls), ["QA"]) == text
 
 
-@pytest.mark.parametrize("text", ["QA(a\x00b)", "QA(a\x1bb)", "QA(a\x7fb)", "QA(a\nb)"])
-def test_an_input_with_a_control_character_is_no_call(text: str) -> None:
-    with pytest.raises(CallSyntaxError, match="control characters"):
-        parse_call(text)
+def test_an_input_with_a_control_character_is_no_call() -> None:
+    for text in ("QA(a\x00b)", "QA(a\x1bb)", "QA(a\x7fb)", "QA(a\nb)"):
+        with pytest.raises(CallSyntaxError, match="control characters"):
+            parse_call(text)

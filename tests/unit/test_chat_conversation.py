@@ -2,18 +2,15 @@
 
 import uuid
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolformer_ops.errors import ToolError
 from toolformer_ops.release.chat_export import (
     CONTINUE,
     WRITE,
     conversation,
     opening_end,
     plain_text,
-    tool_schemas,
 )
 from toolformer_ops.release.format import ReleasedCall, ReleasedText
 from toolformer_ops.tools.registry import tool_names
@@ -30,62 +27,27 @@ def _text(plain: str, *calls: ReleasedCall) -> ReleasedText:
     return ReleasedText.of(uuid.uuid5(uuid.NAMESPACE_URL, plain), plain, calls, None)
 
 
-def _seed_with_opening(text: ReleasedText, end: int) -> int:
-    return next(seed for seed in range(1000) if opening_end(text, seed) == end)
-
-
-def test_a_text_is_written_up_to_the_call_then_the_tool_answers_then_the_text_goes_on() -> None:
-    text = _text(SUM, _call("Calculator", 39, "400 / 1400", "0.29"))
-    seed = _seed_with_opening(text, 11)
-    assert conversation(text, seed) == [
-        {"role": "user", "content": f"{CONTINUE}Out of 1400"},
-        {
-            "role": "assistant",
-            "content": " people, 400 passed, that is",
-            "tool_calls": [
-                {
-                    "id": "call00001",
-                    "type": "function",
-                    "function": {"name": "Calculator", "arguments": {"input": "400 / 1400"}},
-                }
-            ],
-        },
-        {"role": "tool", "tool_call_id": "call00001", "name": "Calculator", "content": "0.29"},
-        {"role": "assistant", "content": " 29 %."},
-    ]
-
-
-def test_several_calls_are_one_conversation() -> None:
+def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_continues() -> None:
     text = _text(SUM, _call("QA", 11, "Who?", "people"), _call("Calculator", 39, "400 / 1400", "0.29"))
-    messages = conversation(text, _seed_with_opening(text, 3))
-    assert [(message["role"], message["content"]) for message in messages[1:]] == [
+    seed = next(seed for seed in range(1000) if opening_end(text, seed) == 3)
+    messages = conversation(text, seed)
+    assert [(message["role"], message["content"]) for message in messages] == [
+        ("user", f"{CONTINUE}Out"),
         ("assistant", " of 1400"),
         ("tool", "people"),
         ("assistant", " people, 400 passed, that is"),
         ("tool", "0.29"),
         ("assistant", " 29 %."),
     ]
-
-
-def test_a_call_at_the_very_start_leaves_no_opening_and_one_at_the_end_an_empty_last_word() -> None:
-    text = _text("July 4", _call("Calendar", 0, "", "Today is Tuesday."), _call("Calculator", 6, "2 + 2", "4"))
-    messages = conversation(text, seed=0)
-    assert messages[0]["content"] == WRITE
-    assert messages[1]["content"] == ""
-    assert messages[1]["tool_calls"][0]["function"] == {"name": "Calendar", "arguments": {}}
-    assert messages[-1] == {"role": "assistant", "content": ""}
+    function = {"name": "Calculator", "arguments": {"input": "400 / 1400"}}
+    assert messages[3]["tool_calls"] == [{"id": "call00002", "type": "function", "function": function}]
+    assert (messages[4]["tool_call_id"], messages[4]["name"]) == ("call00002", "Calculator")
 
 
 def test_an_opening_ends_after_a_word_and_reaches_at_most_to_the_first_call() -> None:
     text = _text(SUM, _call("Calculator", 19, "1400 - 1000", "400"))
     found = {opening_end(text, seed) for seed in range(200)}
     assert found == {0, 3, 6, 11, 19}  # "", "Out", "Out of", "Out of 1400", "Out of 1400 people,"
-
-
-def test_the_opening_follows_from_the_seed_and_the_text_alone() -> None:
-    text = _text(SUM, _call("Calculator", 39, "400 / 1400", "0.29"))
-    assert [opening_end(text, seed) for seed in range(20)] == [opening_end(text, seed) for seed in range(20)]
-    assert len({opening_end(text, seed) for seed in range(20)}) > 1
 
 
 _CALLS = st.tuples(st.sampled_from(tool_names()), st.integers(0, 10**6), st.text(max_size=8), st.text(max_size=8))
@@ -100,26 +62,9 @@ def test_what_the_user_gives_and_the_assistant_writes_is_the_plain_text(
     text = _text(plain, *calls)
     messages = conversation(text, seed)
     assert plain_text(messages) == plain
+    assert (messages[0]["content"] == WRITE) == (opening_end(text, seed) == 0)
     written = "".join(message["content"] for message in messages if message["role"] == "assistant")
     assert plain == plain[: opening_end(text, seed)] + written
     assert [message["content"] for message in messages if message["role"] == "tool"] == [
         call.result for call in text.calls
     ]
-
-
-def test_every_tool_has_a_schema_with_its_one_argument_and_the_calendar_has_none() -> None:
-    schemas = tool_schemas(["Calendar", "Calculator"])
-    assert [schema["function"]["name"] for schema in schemas] == ["Calculator", "Calendar"]
-    calculator, calendar = (schema["function"] for schema in schemas)
-    assert calculator["description"].startswith("Computes a sum")
-    assert calculator["parameters"] == {
-        "type": "object",
-        "properties": {"input": {"type": "string", "description": "What the tool is given."}},
-        "required": ["input"],
-    }
-    assert calendar["parameters"] == {"type": "object", "properties": {}}
-
-
-def test_a_tool_that_is_not_installed_is_named() -> None:
-    with pytest.raises(ToolError, match="found 'Abacus'"):
-        tool_schemas(["Calculator", "Abacus"])

@@ -31,9 +31,3 @@ def test_a_value_is_written_alike_alone_and_among_others(value: Any, written: st
     assert copy_text([[1, value], [2, value]]) == f"1\t{written}\n2\t{written}\n"
     assert copy_text([["x\t"], [value], [None], [1]]) == f"x\\t\n{written}\n\\N\n1\n"
     assert copy_text([[None], [value], [None]]) == f"\\N\n{written}\n\\N\n"
-
-
-def test_no_rows_are_no_text_and_rows_of_different_lengths_an_error() -> None:
-    assert copy_text([]) == ""
-    with pytest.raises(ValueError, match="shorter"):
-        copy_text([[1, 2], [3]])

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -53,17 +54,20 @@ def evaluated(number: int, correct: bool, calls: tuple[MadeCall, ...] = (), subs
     )  # fmt: skip
 
 
-CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 1, 5, 0.02)
+WRITTEN = "[Calculator(723 / 252) -> 2.87]"
+CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 7 + len(WRITTEN), 0.02)
 
 
-def test_the_page_says_how_many_calls_are_kept_by_chance() -> None:
+def test_the_page_says_how_many_calls_are_kept_by_chance_and_what_was_not_evaluated() -> None:
     rates = (ToolRate("Calendar", 1.0, 16, 0.6875, 0.4, 1.0, 57), ToolRate("Calculator", 0.5, 4, 0.25, 0.0, 1.0, 28))
-    page = render(ReportContents(replace(FACTS, rates=rates), (), (), ()))
-    assert (
-        "Calendar 68.8 % (40 to 100 %), 57 placebos, of 16 calls from 1.0 nats on<br>Calculator too few: 28 placebos, of 4 calls"
-        in page
-    )
-    assert "Kept by chance" not in render(ReportContents(FACTS, (), (), ()))
+    facts = replace(FACTS, rates=rates, asked_suites=("math", "lama"))
+    page = render(ReportContents(facts, (score("base", 0.2),)))
+    assert "Calendar 68.8 % (40 to 100 %), 57 placebos, of 16 calls" in page
+    assert "Calculator too few: 28 placebos" in page
+    assert "<strong>Not evaluated:</strong> lama." in page
+    plain = render(ReportContents(replace(FACTS, release_id=None), ()))
+    assert "Kept by chance" not in plain
+    assert "No score was written in this run." in plain
 
 
 ROWS: dict[str, tuple[list[SuiteScore], list[str], list[list[bool | None]]]] = {
@@ -75,13 +79,9 @@ ROWS: dict[str, tuple[list[SuiteScore], list[str], list[list[bool | None]]]] = {
         [perplexity("base", 20.0), perplexity("disabled", 18.5), perplexity("base", 2.1, "perplexity_by_byte")],
         ["M", "Toolformer (disabled)"], [[False, True], [True, None]],
     ),
-    "a subset that a model was not evaluated on stays empty": (
-        [score("base", 0.2), score("with_tools", 0.4, k=10, subset="mawps")],
-        ["M", "Toolformer"], [[True, None], [None, True]],
-    ),
-    "k is named where there are several": (
-        [score("with_tools", 0.3, k=3), score("with_tools", 0.4, k=10), score("base", 0.2)],
-        ["M", "Toolformer, k = 3", "Toolformer, k = 10"], [[False], [False], [True]],
+    "a subset that a model was not evaluated on stays empty, and k is named where there are several": (
+        [score("base", 0.2), score("with_tools", 0.4, k=10, subset="mawps"), score("with_tools", 0.1, k=3)],
+        ["M", "Toolformer, k = 3", "Toolformer, k = 10"], [[True, None], [False, None], [None, True]],
     ),
 }  # fmt: skip
 """Scores, the names of the rows that they give, and of each cell whether it is the best of its column (None: it is empty)."""
@@ -97,41 +97,18 @@ def test_rows_are_in_order_and_the_best_of_a_column_is_marked(
     assert table.lower_is_better == (scores[0].suite == "perplexity")
 
 
-def test_a_cell_has_its_score_in_percent_with_its_interval_and_its_inputs() -> None:
-    [table] = suite_tables([score("base", 0.2), score("base", 0.4, subset="mawps", inputs=7)])
-    [row] = table.rows
-    assert [(cell.shown, cell.interval, cell.found.inputs) for cell in row.cells if cell] == [
-        ("20.0", "15.0\u201325.0", 200), ("40.0", "35.0\u201345.0", 7),
-    ]  # fmt: skip
-    assert [column.metric for column in table.columns] == ["share correct"] * 2
-
-
 def test_table_9_has_scores_with_and_without_a_call_and_shares_by_tool() -> None:
     scores = [score("base", 0.2), score("with_tools", 0.4, k=10)]
     assert called_tools(scores) == ["Calculator", "QA"]
     assert scores_with_tools(scores) == scores[1:]
-    page = render(ReportContents(FACTS, tuple(scores)))
-    [row] = re.findall(
-        r"<tr><td>math</td><td>svamp</td>(<td.*?)</tr>", page.partition('id="calls"')[2].partition("</section>")[0]
-    )
+    table = render(ReportContents(FACTS, tuple(scores))).partition('id="calls"')[2]
+    [row] = re.findall(r"<tr><td>math</td><td>svamp</td>(<td.*?)</tr>", table.partition("</section>")[0])
     assert re.findall(r"[\d.]+(?=</)", row) == ["10", "200", "40.0", "50.0", "30.0", "50.0", "50.0", "12.5"]
-
-
-def test_what_was_written_is_taken_apart_into_text_and_calls() -> None:
-    written = "It is [Calculator(723 / 252) -> 2.87] 2.87 a day."
-    calls = (
-        MadeCall("QA", "who", None, "timed_out", 3, 3, 30.0),
-        MadeCall("Calculator", "723 / 252", "2.87", None, 6, 37, 0.02),
-    )
-    found = segments(written, calls)
-    assert [piece.text for piece in found] == ["It ", "", "is ", "[Calculator(723 / 252) -> 2.87]", " 2.87 a day."]
-    assert [piece.call and piece.call.tool for piece in found] == [None, "QA", None, "Calculator", None]
-    assert "".join(piece.text for piece in found) == written
 
 
 @settings(derandomize=True, max_examples=50, deadline=None)
 @given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=5))
-def test_whatever_the_offsets_no_character_is_lost_or_shown_twice(written: str, offsets: list[tuple[int, int]]) -> None:
+def test_at_any_offsets_no_character_is_lost_or_shown_twice(written: str, offsets: list[tuple[int, int]]) -> None:
     calls = [MadeCall("QA", "", "x", None, start, end, 0.0) for start, end in offsets]
     found = segments(written, calls)
     assert "".join(piece.text for piece in found) == written
@@ -141,10 +118,8 @@ def test_whatever_the_offsets_no_character_is_lost_or_shown_twice(written: str, 
 def test_examples_take_subsets_in_turn_and_calls_before_others() -> None:
     inputs = [evaluated(number, number % 2 == 0) for number in range(1, 30)]
     inputs += [evaluated(50, False, (CALL,)), evaluated(51, True, (CALL,)), evaluated(1, True, subset="mawps")]
-    chosen = choose_examples(inputs, at_most=5)
-    assert [(example.subset, example.number) for example in chosen] == [
-        ("svamp", 1), ("svamp", 2), ("svamp", 50), ("svamp", 51), ("mawps", 1),
-    ]  # fmt: skip
+    chosen = [(example.subset, example.number) for example in choose_examples(inputs, at_most=5)]
+    assert chosen == [*(("svamp", number) for number in (1, 2, 50, 51)), ("mawps", 1)]
     assert choose_examples([replace(inputs[0], variant="base")]) == []
     assert len(choose_examples(inputs)) == 20
 
@@ -154,10 +129,8 @@ def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
     base = {1: False, 2: True, 3: False, 4: False, 5: True}
     inputs = [evaluated(number, correct) for number, correct in {**right, 9: True}.items()]
     inputs += [replace(evaluated(1, False), call_start_rank=3)]  # a smaller k is not compared
-    inputs += [
-        replace(evaluated(number, correct), variant="base", model="m", call_start_rank=0)
-        for number, correct in base.items()
-    ]
+    of_base = {"variant": "base", "model": "m", "call_start_rank": 0}
+    inputs += [replace(evaluated(number, correct), **of_base) for number, correct in base.items()]
     [found] = compare_inputs(inputs)
     assert (found.call_start_rank, found.other, found.inputs) == (10, "M", 5)
     assert found.found.difference == pytest.approx((2 - 1) / 5)  # two inputs only Toolformer gets right, one only M
@@ -166,132 +139,65 @@ def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
     assert compare_inputs([evaluated(1, True)]) == []
 
 
-def path_ends(group: ElementTree.Element) -> tuple[float, float]:
-    """The smallest and the largest x of the first path in a group."""
-    path = next(group.iter(f"{SVG}path")).get("d", "")
-    numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
-    return min(numbers[::2]), max(numbers[::2])
-
-
 def test_a_bar_ends_at_its_score_and_its_interval_at_its_ends() -> None:
-    [table] = suite_tables([score("base", 0.2), score("with_tools", 0.45, k=10)])
+    [table] = suite_tables([score("base", 0.2, subset="$x$"), score("with_tools", 0.45, k=10, subset="$x$")])
     svg = ElementTree.fromstring(bar_chart(table, "share correct"))  # noqa: S314 - our own
-    groups = {name: [one for one in svg.iter(f"{SVG}g") if one.get("class") == name] for name in ("bar", "interval")}
-    (zero, first), (same_zero, second) = map(path_ends, groups["bar"])
-    assert zero == same_zero
-    a_percent = (first - zero) / 20
-    assert second - zero == pytest.approx(45 * a_percent, abs=0.01)
-    intervals = [
-        ((low - zero) / a_percent, (high - zero) / a_percent) for low, high in map(path_ends, groups["interval"])
-    ]
-    assert intervals[0] == pytest.approx((15, 25), abs=0.01)
-    assert intervals[1] == pytest.approx((40, 50), abs=0.01)
-    assert [title.text for title in svg.iter(f"{SVG}title")] == [
-        "M, svamp: 20.0 (15.0\u201325.0), n = 200", "Toolformer, svamp: 45.0 (40.0\u201350.0), n = 200",
-    ]  # fmt: skip
-    assert svg.get("role") == "img"
-    assert svg.get("aria-label") == "math, share correct, with 95 % intervals"
-    texts = {"".join(text.itertext()) for text in svg.iter(f"{SVG}text")}
-    assert {"0 %", "svamp", "n = 200", "20.0", "45.0"} <= texts
-
-
-def test_a_chart_has_no_mathematics_no_colours_of_its_own_and_equal_bytes() -> None:
-    scores = [replace(found, subset="$x$ <b>") for found in (score("base", 0.2), score("with_tools", 0.45, k=10))]
-    [table] = suite_tables(scores)
-    drawn = bar_chart(table, "share correct")
-    assert ">$x$ &lt;b&gt;<" in drawn
-    assert "var(--s0)" in drawn
-    assert "var(--s3)" in drawn
-    assert not re.search(r"(fill|stroke): #", drawn)
-    assert bar_chart(table, "share correct") == drawn
+    ends = {}
+    for kind in ("bar", "interval"):
+        groups = [one for one in svg.iter(f"{SVG}g") if one.get("class") == kind]
+        paths = [re.findall(r"-?[\d.]+", str(next(group.iter(f"{SVG}path")).get("d"))) for group in groups]
+        ends[kind] = [(min(map(float, path[::2])), max(map(float, path[::2]))) for path in paths]
+    (zero, first), (same_zero, second) = ends["bar"]
+    percent = (first - zero) / 20
+    assert (same_zero, second) == pytest.approx((zero, zero + 45 * percent), abs=0.05)
+    assert ends["interval"][0] == pytest.approx((zero + 15 * percent, zero + 25 * percent), abs=0.05)
+    assert ends["interval"][1] == pytest.approx((zero + 40 * percent, zero + 50 * percent), abs=0.05)
+    # No formula is made of it.
+    assert {"0 %", "$x$", "n = 200", "20.0"} <= {"".join(text.itertext()) for text in svg.iter(f"{SVG}text")}
+    assert bar_chart(table, "share correct") == bar_chart(table, "share correct")
 
 
 def test_loss_curves_leave_out_what_is_no_number_and_none_is_no_chart() -> None:
-    model = TrainedModel(
-        "with_tools", "0123", "", {}, ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25))
-    )
-    svg = ElementTree.fromstring(loss_chart([model]))  # noqa: S314 - our own
-    lines = [one for one in svg.iter(f"{SVG}g") if one.get("class") == "curve"]
-    assert [str(next(line.iter(f"{SVG}path")).get("d")).count("L") for line in lines] == [1, 1]  # two points each
-    assert [next(line.iter(f"{SVG}title")).text for line in lines] == [
-        "Toolformer",
-        "Toolformer, development documents",
-    ]
-    assert len(list(lines[1].iter(f"{SVG}use"))) == 2
-    assert loss_chart([]) == ""
-    assert loss_chart([replace(model, training=((0, float("nan")),), development=())]) == ""
+    losses = ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25))
+    drawn = loss_chart([TrainedModel("with_tools", "0123", "", {}, *losses)])
+    curves = re.findall(r'class="curve".*?<path[^>]* d="([^"]*)"', drawn, re.DOTALL)
+    assert [path.count("L") for path in curves] == [1, 1]  # two points each
+    assert loss_chart([TrainedModel("with_tools", "0123", "", {}, ((0, float("nan")),), ())]) == loss_chart([]) == ""
 
 
-class Resources(HTMLParser):
-    """Collects tags, and all attributes that could fetch something."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.addresses: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.addresses += [str(value) for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
-
-
-def parsed(page: str) -> Resources:
-    parser = Resources()
-    parser.feed(page)
-    return parser
-
-
-@pytest.fixture
-def full() -> ReportContents:
+def hostile() -> ReportContents:
     """A page with everything on it, hostile wherever a text comes from outside."""
     model = TrainedModel("with_tools", "0123", HOSTILE, {"steps": HOSTILE}, ((1, 3.0), (2, 2.0)))
     scores = tuple(replace(found, subset=HOSTILE) for found in (score("base", 0.2), score("with_tools", 0.4, k=10)))
     call = MadeCall(HOSTILE, HOSTILE, None, HOSTILE, 3, 3, 0.1)
-    shown = replace(
-        evaluated(1, True, (call,)),
-        subset=HOSTILE,
-        prompt=HOSTILE,
-        written=HOSTILE,
-        answers=(HOSTILE,),
-        predicted=HOSTILE,
-    )
+    texts = dict.fromkeys(("subset", "prompt", "written", "predicted"), HOSTILE)
+    shown = replace(evaluated(1, True, (call,)), answers=(HOSTILE,), **texts)
     difference = PairedDifference(0.2, Interval(0.1, 0.3), 60, 20, 0.001, 0.115)
     comparison = Comparison(
         suite="math", subset=HOSTILE, call_start_rank=10, other=HOSTILE, inputs=200, found=difference
     )
     facts = replace(FACTS, run_id=HOSTILE, base_model=HOSTILE, models=(model,))
-    return ReportContents(facts, scores, (shown, evaluated(2, False, (CALL,))), (comparison,))
+    plain = replace(evaluated(2, False, (CALL,)), written=f" It is {WRITTEN} 2.87.")
+    return ReportContents(facts, scores, (shown, plain), (comparison,))
 
 
-def test_hostile_text_is_shown_and_never_run_and_nothing_is_fetched(full: ReportContents) -> None:
-    page = render(full)
-    assert render(full) == page
-    found = parsed(page)
-    assert not found.tags & {"script", "img", "iframe", "object", "link", "form"}
-    assert all(address.startswith("#") for address in found.addresses)
-    for words in ("&lt;script&gt;alert(", "{{ 7 * 7 }}"):
+def test_hostile_text_is_shown_and_never_run_and_nothing_is_fetched() -> None:
+    page = render(hostile())
+    assert render(hostile()) == page
+    tags: list[tuple[str, Any]] = []
+    parser: Any = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: tags.append((tag, attributes))
+    parser.feed(page)
+    assert not {tag for tag, _ in tags} & {"script", "img", "iframe", "object", "link", "form"}
+    fetching = ("src", "href", "srcset", "data", "action")
+    addresses = [value for _, attributes in tags for name, value in attributes if name in fetching]
+    assert addresses
+    assert all(address.startswith("#") for address in addresses)
+    for words in ("&lt;script&gt;alert(", "{{ 7 * 7 }}", "default-src 'none'", "\u27e8U+202E\u27e9back"):
         assert words in page
     for words in ("\u202e", "\x00", "url(", "@import"):
         assert words not in page
-    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
     page.encode("utf-8")
-
-
-def test_characters_that_do_not_show_are_written_out() -> None:
-    assert visible("a\u202eb\x1b[0m\nc\td\ud800") == "a\u27e8U+202E\u27e9b\u27e8U+001B\u27e9[0m\nc\td\u27e8U+D800\u27e9"
-
-
-def test_a_suite_without_a_score_is_named_and_no_score_at_all_is_said() -> None:
-    facts = replace(FACTS, asked_suites=("math", "lama"))
-    page = render(ReportContents(facts, (score("base", 0.2),)))
-    assert "<strong>Not evaluated:</strong> lama." in page
-    assert "No score was written in this run." in render(ReportContents(replace(facts, release_id=None), ()))
-
-
-def test_calls_are_marked_and_a_call_without_a_result_says_why() -> None:
-    written = " It is [Calculator(723 / 252) -> 2.87] 2.87."
-    good = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 38, 0.02)
-    failed = MadeCall("QA", "who?", None, "timed_out", 1, 1, 30.0)
-    page = render(ReportContents(FACTS, (), (replace(evaluated(1, True), written=written, calls=(failed, good)),)))
-    assert '<mark title="Calculator, 0.02 s">[Calculator(723 / 252) -&gt; 2.87]</mark> 2.87.' in page
-    assert '<mark class="failed" title="no result: timed_out">QA(who?): no result</mark>' in page
+    assert f'<mark title="Calculator, 0.02 s">{WRITTEN}</mark>'.replace("->", "-&gt;") in page
+    assert 'class="failed"' in page
+    assert visible("\x1b[0m\nc\td\ud800") == "\u27e8U+001B\u27e9[0m\nc\td\u27e8U+D800\u27e9"

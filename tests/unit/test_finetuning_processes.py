@@ -1,10 +1,8 @@
 """Which GPUs train, how their processes are started, and DeepSpeed's configuration."""
 
 import dataclasses
-import json
-import sys
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from toolformer_ops.errors import DeviceMemoryError, ModelError, ToolformerError
 from toolformer_ops.finetuning import processes, release_training, training
 from toolformer_ops.finetuning.processes import (
     FAILURE,
-    ZERO3,
     TrainingJob,
     devices_of,
     launch_command,
@@ -37,45 +34,33 @@ def job(tmp_path: Path) -> TrainingJob:
     return TrainingJob(recipe_of(without_calls=True), "model@1", tmp_path / "release", DEV_TEXTS, tmp_path, plan)
 
 
-def _gpus(monkeypatch: pytest.MonkeyPatch, count: int, visible: str | None = None) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+@pytest.mark.parametrize(
+    ("gpus", "visible", "device", "asked", "expected"),
+    [
+        (4, None, "cuda", None, ["0", "1", "2", "3"]),
+        (4, None, "cuda", 2, ["0", "1"]),
+        (3, "4,5,7", "cuda", None, ["4", "5"]),  # three do not share a batch of 128
+        (3, "4,5,7", "cuda:1", None, ["5"]),
+        (3, None, "cpu", None, None),
+        (1, None, "cuda", None, None),
+        (0, None, "cpu", 2, ["0", "1"]),
+    ],
+)
+def test_one_process_a_gpu_and_as_many_as_share_a_batch_evenly(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, visible: str | None, device: str, asked: int | None, expected: Any
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-
-
-def test_one_process_a_gpu_and_as_many_as_share_a_batch_evenly(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    recipe = recipe_of(finetune_batch=128)
-    _gpus(monkeypatch, 4)
-    assert devices_of(_settings("cuda"), recipe, None) == ["0", "1", "2", "3"]
-    assert devices_of(_settings("cuda"), recipe, 2) == ["0", "1"]
-    assert devices_of(_settings("cuda:2"), recipe, None) == ["2"]
-    _gpus(monkeypatch, 3, "4,5,7")
-    assert devices_of(_settings("cuda"), recipe, None) == ["4", "5"]
-    assert "a batch of 128 is shared by 2 of 3 GPUs" in caplog.text
-    assert devices_of(_settings("cuda:1"), recipe, None) == ["5"]
-    assert devices_of(_settings("cpu"), recipe, None) is None
-
-
-def test_one_gpu_or_none_needs_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    _gpus(monkeypatch, 1)
-    assert devices_of(_settings("cuda"), recipe_of(), None) is None
-    _gpus(monkeypatch, 0)
-    assert devices_of(_settings("cpu"), recipe_of(), None) is None
-    assert devices_of(_settings("cpu"), recipe_of(), 2) == ["0", "1"]
-
-
-def test_processes_are_started_by_accelerate_as_an_argument_list(job: TrainingJob) -> None:
-    command = launch_command(job, 8)
-    assert command[:4] == [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
-    assert command[command.index("--num_processes") + 1] == "8"
-    assert command[-3:] == ["--module", "toolformer_ops.finetuning", str(job.folder / "job.json")]
+    assert devices_of(_settings(device), recipe_of(finetune_batch=128), asked) == expected
 
 
 def test_job_and_result_come_back_as_they_were_written(job: TrainingJob, tmp_path: Path) -> None:
+    command = launch_command(job, 8)
+    assert command[command.index("--num_processes") + 1] == "8"
+    assert command[-3:] == ["--module", "toolformer_ops.finetuning", str(job.folder / "job.json")]
     job.write(tmp_path / "job.json")
     assert TrainingJob.read(tmp_path / "job.json") == job
     for best in (None, DevelopmentScore(500, 8.5)):
@@ -86,7 +71,7 @@ def test_job_and_result_come_back_as_they_were_written(job: TrainingJob, tmp_pat
 
 def test_first_failure_of_a_process_is_that_of_the_training(job: TrainingJob) -> None:
     assert isinstance(processes.failure_of(job, 1), ToolformerError)
-    for error in (DeviceMemoryError("too little"), ModelError("diverged"), ModelError("not there")):
+    for error in (DeviceMemoryError("too little"), ModelError("diverged")):
         (job.folder / FAILURE).unlink(missing_ok=True)
         write_failure(job, error)
         write_failure(job, ToolformerError("the others were ended"))
@@ -98,10 +83,13 @@ def test_deepspeed_is_asked_for_on_gpus_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(processes.importlib.util, "find_spec", lambda name: None)
-    assert not processes.has_deepspeed(_settings("cpu"))
-    assert caplog.text == ""
-    assert not processes.has_deepspeed(_settings("cuda"))
-    assert "deepspeed is not installed: every process holds all weights" in caplog.text
+    for device, said in (("cpu", False), ("cuda", True)):
+        assert not processes.has_deepspeed(_settings(device))
+        assert ("deepspeed is not installed" in caplog.text) == said
+
+
+class StopError(Exception):
+    """In place of the rest of a training."""
 
 
 def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_it_exist(
@@ -109,9 +97,6 @@ def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_
 ) -> None:
     """transformers looks for them when it loads; else each process would hold all weights in float32."""
     done: list[object] = []
-
-    class StopError(Exception):
-        pass
 
     def load(*_: object, sharded: bool) -> None:
         done.append(sharded)
@@ -131,58 +116,14 @@ def test_each_process_loads_onto_its_own_gpu_and_none_onto_one_what_deepspeed_di
 ) -> None:
     devices: list[str] = []
 
-    class StopError(Exception):
-        pass
-
     def load(_path: str, _revision: None, _dtype: str, device: str, *_: object) -> None:
         devices.append(device)
         raise StopError
 
-    def asked(device: str, *, sharded: bool = False) -> str:
+    monkeypatch.setattr(training, "load_network", load)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    for world, device, sharded in ((1, "cuda:1", False), (2, "cpu", False), (2, "cuda", False), (2, "cuda", True)):
+        monkeypatch.setenv("WORLD_SIZE", str(world))
         with pytest.raises(StopError):
             training.load_base_model(_settings(device), "model", None, sharded=sharded)
-        return devices[-1]
-
-    monkeypatch.setattr(training, "load_network", load)
-    assert [asked("cpu"), asked("cuda:1")] == ["cpu", "cuda:1"]
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert [asked("cpu"), asked("cuda"), asked("cuda", sharded=True)] == ["cpu", "cuda:1", "cpu"]
-
-
-def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    from accelerate.utils.deepspeed import HfDeepSpeedConfig
-    from transformers.integrations import deepspeed
-
-    assert HfDeepSpeedConfig(str(ZERO3)).is_zero3()
-    monkeypatch.setattr(deepspeed, "dep_version_check", lambda name: None)  # looks for the package itself
-
-    class Config(deepspeed.HfTrainerDeepSpeedConfig, HfDeepSpeedConfig):
-        """transformers' class over accelerate's, as where DeepSpeed is installed."""
-
-    config = Config(json.loads(ZERO3.read_text()))
-    arguments = SimpleNamespace(
-        world_size=8, per_device_train_batch_size=4, gradient_accumulation_steps=4, max_grad_norm=1.0, bf16=True,
-        fp16=False, bf16_full_eval=False, fp16_full_eval=False, learning_rate=1e-5, adam_beta1=0.9, adam_beta2=0.999,
-        adam_epsilon=1e-8, weight_decay=0.0, save_on_each_node=False, get_warmup_steps=lambda steps: 200,
-    )  # fmt: skip
-    config.trainer_config_process(arguments)
-    model = SimpleNamespace(config=SimpleNamespace(hidden_size=4096, get_text_config=lambda: None))
-    config.trainer_config_finalize(arguments, model, 2000)
-    assert config.get_value("train_batch_size") == 128
-    assert config.get_value("bf16.enabled") is True
-    assert config.get_value("gradient_clipping") == 1.0
-    assert config.get_value("zero_optimization.stage3_gather_16bit_weights_on_model_save") is True
-    assert "auto" not in json.dumps(config.config)
-    deepspeed.unset_hf_deepspeed_config()
-
-
-def test_zero3_configuration_is_deepspeeds_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    config = pytest.importorskip("deepspeed.runtime.zero.config", reason="deepspeed is in the GPU image alone")
-    given = {
-        name: value for name, value in json.loads(ZERO3.read_text())["zero_optimization"].items() if value != "auto"
-    }
-    zero = config.DeepSpeedZeroConfig(**given)
-    assert zero.stage == 3
-    assert zero.gather_16bit_weights_on_model_save
+    assert devices == ["cuda:1", "cpu", "cuda:1", "cpu"]

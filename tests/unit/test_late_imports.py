@@ -2,27 +2,22 @@
 
 import subprocess
 import sys
-import uuid
 
 import pytest
 
 from toolformer_ops.language_model.models.late_imports import imported_when_used
 
 
-def test_a_module_is_imported_when_it_is_asked_for_an_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_or_function_is_imported_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    with imported_when_used("colorsys", "uuid"):
+    with imported_when_used("colorsys", "subprocess"):
         import colorsys
 
         assert "rgb_to_hsv" not in vars(colorsys)
-        assert sys.modules["uuid"] is uuid  # which was there before
+        assert sys.modules["subprocess"] is subprocess  # which was there before
     assert "colorsys" not in sys.modules
     assert colorsys.rgb_to_hsv(0.0, 0.0, 1.0)[2] == 1.0
-    assert "rgb_to_hsv" in vars(sys.modules["colorsys"])
-
-
-def test_a_function_that_was_imported_from_it_works_inside_and_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    monkeypatch.delitem(sys.modules, "colorsys")
     with imported_when_used("colorsys:rgb_to_hsv"):
         from colorsys import rgb_to_hsv
 
@@ -32,22 +27,13 @@ def test_a_function_that_was_imported_from_it_works_inside_and_outside(monkeypat
     assert rgb_to_hsv(*hsv_to_rgb(0.0, 0.0, 0.5))[2] == 0.5
 
 
-def test_a_model_is_loaded_without_scipys_optimisers(tiny_model_dir: str) -> None:
-    program = (
-        "import sys; from toolformer_ops.language_model.models.loading import load_weights; "
-        "load_weights(sys.argv[1], None, 'float32', 'cpu', 1); "
-        "from transformers.loss import loss_for_object_detection as detection; "
-        "assert 'scipy.optimize' not in sys.modules; "
-        "assert [list(found) for found in detection.linear_sum_assignment([[2, 1], [1, 2]])] == [[0, 1], [1, 0]]"
-    )
-    subprocess.run([sys.executable, "-c", program, str(tiny_model_dir)], check=True, timeout=600)
-
-
-def test_the_method_needs_neither_a_database_nor_s3_nor_a_network() -> None:
+def test_a_model_is_loaded_without_scipys_optimisers_and_the_method_without_any_service(tiny_model_dir: str) -> None:
     program = (
         "import importlib, pkgutil, sys; import toolformer_ops.annotation as room; "
         "[importlib.import_module(f'{room.__name__}.{found.name}') for found in pkgutil.iter_modules(room.__path__)]; "
-        "print(sorted({'sqlalchemy', 'psycopg2', 'boto3', 'torch', 'airflow'} & set(sys.modules)))"
+        "assert not {'sqlalchemy', 'psycopg2', 'boto3', 'torch', 'airflow'} & set(sys.modules); "
+        "from toolformer_ops.language_model.models.loading import load_weights; "
+        "load_weights(sys.argv[1], None, 'float32', 'cpu', 1); "
+        "assert 'scipy.optimize' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
-    assert done.stdout == "[]\n"
+    subprocess.run([sys.executable, "-c", program, str(tiny_model_dir)], check=True, timeout=600)

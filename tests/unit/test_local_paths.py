@@ -25,68 +25,54 @@ PASSWORD = "hunter2-of-the-owner"
 
 
 @pytest.fixture
-def state() -> Path:
-    """The state folder with a password, as `up` leaves it."""
+def settings() -> Settings:
+    """With a state folder that holds a password, as `up` leaves it."""
     state = load_settings().state_dir
     (state / "models" / "tiny").mkdir(parents=True)
     (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}))
-    return state
-
-
-@pytest.fixture
-def settings(state: Path) -> Settings:
     return load_settings()
 
 
 @pytest.fixture
-def link(tmp_path: Path, state: Path) -> Path:
+def link(tmp_path: Path, settings: Settings) -> Path:
     """A folder of a user, with a link to the password."""
     folder = tmp_path / "posts"
     folder.mkdir()
     (folder / "posts.jsonl").write_text('{"text": "One."}\n')
-    (folder / "more.jsonl").symlink_to(state / "secrets.json")
+    (folder / "more.jsonl").symlink_to(settings.state_dir / "secrets.json")
     return folder
 
 
-@pytest.mark.parametrize(
-    ("address", "found"),
-    [
-        ("{state}/secrets.json", "where passwords are kept"),
-        ("file://{state}/secrets.json", "where passwords are kept"),
-        ("{state}/models/../secrets.json", "where passwords are kept"),
-        ("{state}", "where passwords are kept"),
-        ("{folder}/more.jsonl", "where passwords are kept"),
-        ("{folder}/.env", "hidden"),
-        ("{folder}/.ssh/key.jsonl", "hidden"),
-        ("/etc/passwd", "system"),
-        ("/proc/self/environ", "system"),
-        ("/dev/stdin", "system"),
-        ("/var/run/secrets/kubernetes.io", "system"),
-        ("/sys", "system"),
-        ("/", "system"),
-        ("~root/../etc/shadow", "system"),
-    ],
-)
+SECRET_PLACES = {
+    "where passwords are kept": (
+        "{state}/secrets.json", "file://{state}/secrets.json", "{state}/models/../secrets.json", "{state}",
+        "{folder}/more.jsonl",
+    ),
+    "hidden": ("{folder}/.env", "{folder}/.ssh/key.jsonl"),
+    "system": (
+        "/etc/passwd", "/proc/self/environ", "/dev/stdin", "/var/run/secrets/kubernetes.io", "/sys", "/",
+        "~root/../etc/shadow",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("found", SECRET_PLACES)
 def test_by_default_runs_read_nothing_of_the_state_folder_the_system_and_hidden_places(
-    settings: Settings, link: Path, address: str, found: str
+    settings: Settings, link: Path, found: str
 ) -> None:
-    given = address.format(state=settings.state_dir, folder=link)
-    with pytest.raises(
-        UsageError, match=f"corpus: expected files that may be read, found .*, which is .*{found}"
-    ) as caught:
-        local_path(settings, given, "corpus")
-    assert PASSWORD not in str(caught.value)
+    for place in SECRET_PLACES[found]:
+        address = place.format(state=settings.state_dir, folder=link)
+        with pytest.raises(UsageError, match=f"corpus: expected files that may be read, .*{found}") as caught:
+            local_path(settings, address, "corpus")
+        assert PASSWORD not in str(caught.value)
 
 
 def test_by_default_runs_read_all_else(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for address in ("posts.jsonl", "./posts.jsonl", f"file://{tmp_path}/posts.jsonl", f"{tmp_path}/x/../posts.jsonl"):
+    for address in ("posts.jsonl", f"file://{tmp_path}/posts.jsonl", f"{tmp_path}/x/../posts.jsonl"):
         assert local_path(settings, address, "corpus") == tmp_path / "posts.jsonl"
-    for path in (
-        settings.state_dir / "models" / "tiny",
-        settings.state_dir / "demo" / "wikipedia.jsonl",
-        Path("/data/x"),
-    ):
+    state = settings.state_dir
+    for path in (state / "models" / "tiny", state / "demo" / "wikipedia.jsonl", Path("/data/x")):
         assert local_path(settings, str(path), "model") == path
     (tmp_path / "..data").mkdir()  # as Kubernetes makes it in a volume
     (tmp_path / "..data" / "a.jsonl").touch()
@@ -94,50 +80,33 @@ def test_by_default_runs_read_all_else(settings: Settings, tmp_path: Path, monke
     assert local_path(settings, str(tmp_path / "a.jsonl"), "corpus") == tmp_path / "..data" / "a.jsonl"
 
 
-def test_with_roots_runs_read_below_them_and_the_demos_texts(settings: Settings, tmp_path: Path) -> None:
-    settings = settings.model_copy(update={"corpus_roots": f"/corpora:{tmp_path}/a:/var/data:{settings.state_dir}"})
-    for allowed in ("/corpora/x.jsonl", f"{tmp_path}/a", "/var/data/x", str(DEMO_TEXTS / "sums_in_prose.jsonl")):
+def test_with_roots_runs_read_below_them_and_what_the_deployment_names(settings: Settings, tmp_path: Path) -> None:
+    state = settings.state_dir
+    roots = f"/corpora:{tmp_path}/a:/var/data:{state}"
+    settings = settings.model_copy(update={"corpus_roots": roots, "default_model": "/var/models/base"})
+    demo = str(DEMO_TEXTS / "sums_in_prose.jsonl")
+    for allowed in ("/corpora/x.jsonl", f"{tmp_path}/a", "/var/data/x", "/var/models/base", demo):
         assert str(local_path(settings, allowed, "corpus")) == allowed
-    for other in (
-        "/corpora2/x",
-        f"{tmp_path}/b",
-        "/",
-        "/var/x",
-        "/corpora/.x",
-        str(settings.state_dir / "secrets.json"),
-    ):
+    for other in ("/corpora2/x", f"{tmp_path}/b", "/", "/var/x", "/corpora/.x", f"{state}/secrets.json"):
         with pytest.raises(UsageError, match="TOOLFORMER_CORPUS_ROOTS allows"):
             local_path(settings, other, "corpus")
 
 
-def test_what_the_deployment_names_itself_may_be_named(settings: Settings) -> None:
-    settings = settings.model_copy(update={"corpus_roots": "/corpora", "default_model": "/var/models/base"})
-    assert local_path(settings, "/var/models/base", "model") == Path("/var/models/base")
-
-
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
-        ("http://host/posts.jsonl", r"path, or an address with file:// or s3://, found 'http://host/posts.jsonl'"),
-        ("S3://bucket/posts", "file:// or s3://"),
-        ("a" * 5000, r"\(5000 characters\): File name too long"),
+def test_what_is_no_address_of_files_is_one_sentence(settings: Settings) -> None:
+    for address, said in (
+        ("http://host/posts.jsonl", "path, or an address with file:// or s3://"),
         ("/" + "a/" * 2500, "File name too long"),
         ("~nobody-of-that-name/posts", "it leads nowhere"),
         ("/posts\x1b[31m\nERROR all is well\x00", r"without control characters, found '/posts\\x1b\[31m\\nERROR"),
-    ],
-)
-def test_what_is_no_address_of_files_is_one_sentence(settings: Settings, address: str, said: str) -> None:
-    for take in (local_path, require_there):
-        with pytest.raises(CorpusError, match=said) as caught:
-            take(settings, address, "corpus")
-        assert len(str(caught.value)) < 500
-        assert str(caught.value).isprintable()
+    ):
+        for take in (local_path, require_there):
+            with pytest.raises(CorpusError, match=said) as caught:
+                take(settings, address, "corpus")
+            assert len(str(caught.value)) < 500
+            assert str(caught.value).isprintable()
 
 
-def test_escapes_in_a_file_address_are_no_way_around(settings: Settings) -> None:
-    address = f"file://{settings.state_dir}/models/%2e%2e/secrets.json"
-    assert not local_path(settings, address, "corpus").exists()
-    assert not local_path(settings, f"{settings.state_dir}/models/x%2f..%2fsecrets.json", "corpus").exists()
+MATH = {"evaluation_suites": ["math"]}
 
 
 def _run(**choices: str) -> dict[str, object]:
@@ -155,11 +124,9 @@ TAKERS: dict[str, Callable[[Settings, str], object]] = {
     ],
     "form: corpus": lambda settings, path: require_annotation(settings, _run(corpus=path)),
     "form: model": lambda settings, path: require_annotation(settings, _run(model=path)),
-    "form: evaluation data": lambda settings, path: require_annotation(
-        settings, _run(evaluation_data=path) | {"evaluation_suites": ["math"]}
-    ),
+    "form: evaluation data": lambda settings, path: require_annotation(settings, _run(evaluation_data=path) | MATH),
     "form of a finetuning: evaluation data": lambda settings, path: require_finetuning(
-        settings, {"release": "0" * 16, "evaluation_suites": ["math"], "evaluation_data": path}
+        settings, {"release": "0" * 16, "evaluation_data": path} | MATH
     ),
     "form: Wikipedia": lambda settings, path: require_there(settings, path, "source"),
     "model": lambda settings, path: model_identity(path, settings=settings),
@@ -171,14 +138,13 @@ TAKERS: dict[str, Callable[[Settings, str], object]] = {
 
 
 @pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
-@pytest.mark.parametrize("where", ["itself", "a link"])
 def test_a_path_to_a_secret_is_refused_wherever_it_is_taken(
-    settings: Settings, link: Path, take: Callable[[Settings, str], object], where: str
+    settings: Settings, link: Path, take: Callable[[Settings, str], object]
 ) -> None:
-    path = settings.state_dir / "secrets.json" if where == "itself" else link / "more.jsonl"
-    with pytest.raises(UsageError, match="which is where passwords are kept") as caught:
-        take(settings, str(path))
-    assert PASSWORD not in str(caught.value)
+    for path in (settings.state_dir / "secrets.json", link / "more.jsonl"):
+        with pytest.raises(UsageError, match="which is where passwords are kept") as caught:
+            take(settings, str(path))
+        assert PASSWORD not in str(caught.value)
 
 
 def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_own_files_is_not(
@@ -190,7 +156,7 @@ def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_ow
         (model / file.name).symlink_to(file)
     assert model_identity(str(model), settings=settings)
     (model / ".content_hashes.json").unlink()
-    for name in ("vocab.json", "chat_templates.json", ".content_hashes.json"):
+    for name in ("vocab.json", ".content_hashes.json"):
         (model / name).symlink_to(settings.state_dir / "secrets.json")
         for take in (TAKERS["model"], TAKERS["tokenizer"], TAKERS["model to publish"]):
             with pytest.raises(UsageError, match=f"{name}: expected a file of the model, found a link to a file"):
@@ -198,30 +164,18 @@ def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_ow
         (model / name).unlink()
 
 
-def test_a_link_among_evaluation_data_that_leads_out_is_not_read(settings: Settings, link: Path) -> None:
-    data = DataFolder(settings, str(link.parent))
-    files = dict(data.find(["posts"], ["*.jsonl"]))
-    assert data.read("posts.jsonl", files["posts.jsonl"]).content == b'{"text": "One."}\n'
-    with pytest.raises(UsageError, match="found: it is where passwords are kept"):
-        data.read("more.jsonl", files["more.jsonl"])
-
-
-def test_tool_files_and_schedules_are_read_through_no_link_to_a_secret(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tools = settings.state_dir / "tools"  # the default: in the state folder
-    path = write_tool(tools, "Echo", "echo")
+def test_tool_files_and_schedules_are_read_through_no_link_to_a_secret(settings: Settings) -> None:
+    path = write_tool(settings.state_dir / "tools", "Echo", "echo")  # the default: in the state folder
     forget_tools()
     assert "Echo" in get_tool("Echo").prompt
-    for name, change in {
-        "prompt": lambda: path.write_text(path.read_text().replace('"echo.txt"', '"../secrets.json"')),
-        "a link": lambda: (path.unlink(), path.symlink_to("../secrets.json")),
-    }.items():
+    for change in (
+        lambda: path.write_text(path.read_text().replace('"echo.txt"', '"../secrets.json"')),
+        lambda: (path.unlink(), path.symlink_to("../secrets.json")),
+    ):
         change()
         forget_tools()
         with pytest.raises(UsageError, match="where passwords are kept"):
             get_tool("Echo")
-        assert name
     forget_tools()
     schedules = settings.state_dir / "schedules"
     schedules.mkdir()
@@ -233,13 +187,11 @@ def test_tool_files_and_schedules_are_read_through_no_link_to_a_secret(
 def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(
     settings: Settings, link: Path, tmp_path: Path
 ) -> None:
-    (link / "inside.jsonl").symlink_to("posts.jsonl")
-    (link / "elsewhere").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a.jsonl").touch()
-    (link / "sub").mkdir()
-    (link / "sub" / "loop.jsonl").symlink_to("loop.jsonl")
-    (link / "nothing.jsonl").symlink_to("not-there")
+    (link / "elsewhere").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    for name, target in (("inside", "posts.jsonl"), ("loop", "loop.jsonl"), ("nothing", "not-there")):
+        (link / f"{name}.jsonl").symlink_to(target)
     os.mkfifo(link / "pipe.jsonl")
     files = find_files(settings, f"file://{link}")
     assert {Path(file.uri).name: file.refusal and file.refusal[0] for file in files} == {
@@ -252,17 +204,14 @@ def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(
         "pipe.jsonl": "not_a_file",
     }
     assert PASSWORD not in "".join(file.open().read().decode() for file in files)
-
-
-def test_a_corpus_folder_above_the_state_folder_gives_nothing_of_it(settings: Settings) -> None:
-    files = find_files(settings, f"file://{settings.state_dir.parent}")
-    assert [(Path(file.uri).name, file.refusal) for file in files] == [
-        ("secrets.json", ("outside_corpus", "it is where passwords are kept"))
-    ]
+    # A folder above the state folder gives nothing of it.
+    above = find_files(settings, f"file://{settings.state_dir.parent}")
+    refusals = {Path(file.uri).name: file.refusal for file in above}
+    assert refusals["secrets.json"] == ("outside_corpus", "it is where passwords are kept")
 
 
 def test_a_file_that_becomes_a_link_between_the_look_and_the_opening_is_not_opened(
-    settings: Settings, link: Path, tmp_path: Path
+    settings: Settings, tmp_path: Path
 ) -> None:
     secret = settings.state_dir / "secrets.json"
     for number, swap in enumerate(
@@ -278,6 +227,6 @@ def test_a_file_that_becomes_a_link_between_the_look_and_the_opening_is_not_open
         swap(folder)
         with pytest.raises(CorpusError, match="expected to read"):
             content_sha256(settings, file)
-    os.mkfifo(link / "pipe")
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="no file"):
-        open_local(link / "pipe")
+        open_local(tmp_path / "pipe")

@@ -2,7 +2,6 @@
 
 import configparser
 import json
-import os
 import socket
 import stat
 from collections.abc import Iterator
@@ -14,11 +13,8 @@ from tests.servers import free_port
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import airflow
-from toolformer_ops.local.accounts import Account, can_enter, reachable_directory
-from toolformer_ops.local.lifecycle import ServiceSettings
-from toolformer_ops.local.object_store import weed_command
 from toolformer_ops.local.ports import choose_ports, is_free, ports_of, recalled_ports, settle_ports
-from toolformer_ops.local.postgres import OWNER, Cluster, PostgresAddress
+from toolformer_ops.local.postgres import Cluster
 from toolformer_ops.local.state_folder import (
     SERVICES,
     StatePaths,
@@ -29,15 +25,6 @@ from toolformer_ops.local.state_folder import (
 from toolformer_ops.local.supervision import Supervisor
 
 PORTS = ports_of("postgres", 15432) | ports_of("airflow", 8080) | ports_of("s3", 20_000)
-
-
-@pytest.fixture
-def taken_port() -> Iterator[int]:
-    """A port that somebody listens on."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", free_port()))
-        server.listen()
-        yield server.getsockname()[1]
 
 
 @pytest.fixture
@@ -52,53 +39,46 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", free_port()))
+        server.listen()
+        yield server.getsockname()[1]
+
+
 def test_a_service_gets_a_port_of_which_all_its_ports_are_free(taken_port: int) -> None:
     free = free_port()
     assert choose_ports("postgres", taken_port, free) == {"postgres": free}
     assert choose_ports("postgres", free, avoid=[free]) != {"postgres": free}
-    for place, inner in enumerate(("s3", "s3_grpc", "filer", "filer_grpc", "volume")):
-        assert ports_of("s3", taken_port - place)[inner] == taken_port
+    for place in range(5):
         chosen = choose_ports("s3", taken_port - place)
         assert taken_port not in chosen.values()
         assert all(map(is_free, chosen.values()))
-    assert ports_of("s3", 18333)["admin_grpc"] == 28341
 
 
-@pytest.mark.parametrize(
-    ("remembered", "asked", "expected", "says"),
-    [
-        ("taken", "nothing", "another", "port {taken} is taken, so postgres listens on {settled}"),
-        ("free", "wish", "wish", ""),
-        ("free", "taken", "free", "port {taken} is taken, so postgres listens on {free}"),
-        ("free", "nothing", "free", ""),
-        ("nothing", "wish", "wish", ""),
-    ],
-)
 def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
-    paths: StatePaths,
-    taken_port: int,
-    caplog: pytest.LogCaptureFixture,
-    remembered: str,
-    asked: str,
-    expected: str,
-    says: str,
+    paths: StatePaths, taken_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    known = {"taken": taken_port, "free": free_port(), "wish": free_port()}
-    if remembered in known:
-        paths.ports.write_text(json.dumps({"postgres": known[remembered]}))
-    asks = {"postgres": known[asked]} if asked in known else {}
-    settled = settle_ports(paths, asks)
-    assert known.get(expected, settled["postgres"]) == settled["postgres"] != taken_port
-    assert says.format(settled=settled["postgres"], **known) in caplog.text
-    assert len(set(settled.values())) == len(settled)
-    assert recalled_ports(paths) == settled == settle_ports(paths, asks)
-
-
-def test_two_services_that_ask_for_one_port_get_two(paths: StatePaths, caplog: pytest.LogCaptureFixture) -> None:
-    free = free_port()
-    settled = settle_ports(paths, {"postgres": free, "airflow": free})
-    assert settled["postgres"] == free != settled["airflow"]
-    assert f"port {free} is taken, so airflow listens on {settled['airflow']}" in caplog.text
+    free, wish = free_port(), free_port()
+    for remembered, asked, expected in (
+        (taken_port, None, None),
+        (free, wish, wish),
+        (free, taken_port, free),
+        (free, None, free),
+        (None, wish, wish),
+    ):
+        caplog.clear()
+        paths.ports.write_text(json.dumps({"postgres": remembered} if remembered else {}))
+        asks = {"postgres": asked} if asked else {}
+        settled = settle_ports(paths, asks)
+        assert (expected or settled["postgres"]) == settled["postgres"] != taken_port
+        assert (f"port {taken_port} is taken" in caplog.text) == (taken_port in (remembered, asked))
+        assert len(set(settled.values())) == len(settled)
+        assert recalled_ports(paths) == settled == settle_ports(paths, asks)
+    both = settle_ports(paths, {"postgres": wish, "airflow": wish})
+    assert both["postgres"] == wish != both["airflow"]
 
 
 def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
@@ -107,24 +87,16 @@ def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
     monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(tmp_path))
     path = tmp_path / "environment"
     path.write_text("# mine\nTOOLFORMER_DEVICE=cuda\nexport TOOLFORMER_S3_BUCKET=old\n")
-    write_environment(path, {"s3_bucket": "new", "database_dsn": "postgresql://o:p@127.0.0.1:1/toolformer"})
-    write_environment(path, {"s3_bucket": "newer"})
-    settings = load_settings()
-    assert settings.s3_bucket == "newer"
-    assert settings.device == "cuda"
-    assert settings.database_dsn.get_secret_value() == "postgresql://o:p@127.0.0.1:1/toolformer"
+    for value in ("it's", "two\nlines", "back\\slash", 'say "hello" # twice'):
+        write_environment(path, {"s3_bucket": value, "database_dsn": "postgresql://o:p@127.0.0.1:1/toolformer"})
+        load_settings.cache_clear()
+        settings = load_settings()
+        assert (settings.s3_bucket, settings.device) == (value, "cuda")
+        assert settings.database_dsn.get_secret_value() == "postgresql://o:p@127.0.0.1:1/toolformer"
     lines = path.read_text().splitlines()
     assert lines.count("# mine") == 1
     assert sum("S3_BUCKET" in line for line in lines) == 1
     assert mode(path) == 0o600
-
-
-@pytest.mark.parametrize("value", ["it's", "two\nlines", "back\\slash", 'say "hello" # twice'])
-def test_a_value_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str) -> None:
-    monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(tmp_path))
-    write_environment(tmp_path / "environment", {"s3_bucket": value, "s3_region": "after"})
-    settings = load_settings()
-    assert (settings.s3_bucket, settings.s3_region) == (value, "after")
 
 
 def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
@@ -133,32 +105,14 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
     assert load_or_make_secrets(path) == made
     assert mode(path) == 0o600
     written = json.loads(path.read_text())
-    assert len(set(written.values())) == 12
+    assert len(set(written.values())) == len(written) == 12
     assert not any(secret in repr(made) for secret in written.values())
-    # One that is lacking is added to those that are there.
-    path.write_text(json.dumps({"postgres_owner": "kept"}))
+    path.write_text(json.dumps({"postgres_owner": "kept"}))  # one that is lacking is added
     made = load_or_make_secrets(path)
-    assert made.postgres_owner == "kept"
-    assert json.loads(path.read_text())["postgres_reader"] == made.postgres_reader != ""
+    assert (made.postgres_owner, json.loads(path.read_text())["postgres_reader"]) == ("kept", made.postgres_reader)
     path.write_text('{"postgres_owner": ')
     with pytest.raises(ServiceError, match=r"toolformer-ops clean"):
         load_or_make_secrets(path)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs a program as another user")
-def test_an_account_enters_what_the_mode_bits_let_it(tmp_path: Path) -> None:
-    stranger = Account(user_id=54_321, group_id=54_321)
-    closed = tmp_path / "closed"
-    inner = closed / "inner"
-    inner.mkdir(parents=True)
-    closed.chmod(0o700)
-    assert not can_enter(stranger, inner)
-    assert can_enter(stranger, Path("/"))
-    assert can_enter(Account(0, 0), inner)
-
-
-def test_without_another_account_a_directory_stays_where_it_is(tmp_path: Path) -> None:
-    assert reachable_directory(tmp_path / "postgres", None) == (tmp_path / "postgres").resolve()
 
 
 def test_state_folder_lets_others_list_nothing(paths: StatePaths) -> None:
@@ -172,44 +126,26 @@ def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Pat
     program = configured(paths)["program:postgres"]
     folder = str(paths.postgres).replace("%", "%%")
     assert f"'{folder}/data'" in program["command"]
-    assert "--pdeathsig INT" in program["command"]
     assert program["command"].endswith(f"-c port={PORTS['postgres']}")
     assert (program["directory"], program["stopsignal"]) == (folder, "INT")
+    deep = StatePaths(tmp_path / ("x" * 60) / ("y" * 60))
+    assert len(str(Supervisor(deep).socket)) < 100  # short enough for the kernel
 
 
-def test_configuration_of_the_supervisor_holds_no_secret(paths: StatePaths) -> None:
+def test_configuration_of_the_supervisor_holds_no_secret(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://production")
     parser = configured(paths)
     text = str([dict(section) for section in parser.values()])
     assert not any(secret in text for secret in json.loads(paths.secrets.read_text()).values())
-    programs = {"postgres", "object-store", *airflow.COMMANDS}
-    assert {name for name in parser.sections() if name.startswith("program:")} == {
-        f"program:{name}" for name in programs
-    }
-    assert set(parser["group:airflow"]["programs"].split(",")) == set(airflow.COMMANDS)
+    programs = {f"program:{name}" for name in ("postgres", "object-store", *airflow.COMMANDS)}
+    assert {name for name in parser.sections() if name.startswith("program:")} == programs
     assert "inet_http_server" not in parser
+    environment = Supervisor(paths).environment()
+    assert [name for name in environment if name.startswith("AIRFLOW")] == ["AIRFLOW_HOME"]  # none of the caller's
     # Postgres, the first, stops after all that use it.
     priorities = [int(parser[f"group:{service}"]["priority"]) for service in SERVICES]
     assert priorities == sorted(set(priorities))
     assert SERVICES[0] == "postgres"
-
-
-def test_another_shell_makes_the_same_configuration(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {name: dict(section) for name, section in configured(paths).items()}
-    other = paths.state / "bin"
-    other.mkdir()
-    for name in ("setpriv", "weed", "python3"):
-        (other / name).write_text("#!/bin/sh\n")
-        (other / name).chmod(0o700)
-    monkeypatch.setenv("PATH", f"{other}:/somewhere/else:{os.environ['PATH']}")
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example")
-    assert {name: dict(section) for name, section in configured(paths).items()} == before
-
-
-def test_socket_of_the_supervisor_is_short_enough_for_the_kernel(tmp_path: Path) -> None:
-    deep = StatePaths(tmp_path / ("x" * 60) / ("y" * 60))
-    assert len(str(Supervisor(deep).socket)) < 100
-    assert Supervisor(StatePaths(Path("/srv/state"))).socket == Path("/srv/state/supervisor.sock")
 
 
 def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(paths: StatePaths) -> None:
@@ -223,30 +159,6 @@ def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(pa
     assert mode(paths.airflow_configuration) == 0o600
     for name in ("airflow-scheduler", "airflow-triggerer"):
         assert "--skip-serve-logs" in airflow.COMMANDS[name]
-
-
-def test_services_do_not_see_the_callers_airflow(monkeypatch: pytest.MonkeyPatch, paths: StatePaths) -> None:
-    monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://production")
-    monkeypatch.setenv("NO_PROXY", "example.org")
-    environment = Supervisor(paths).environment()
-    assert [name for name in environment if name.startswith("AIRFLOW")] == ["AIRFLOW_HOME"]
-    assert environment["NO_PROXY"] == "example.org,127.0.0.1,localhost"
-
-
-def test_weed_binds_and_names_the_loopback_address_and_reports_to_nobody() -> None:
-    ports = ports_of("s3", 20_000)
-    words = weed_command(Path("/data"), Path("/ids.json"), ports)
-    assert {"-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"} <= set(words)
-    assert sum(".port" in word for word in words) == len(ports) + 2  # two are switched off
-
-
-def test_slots_follow_the_device_and_can_be_set() -> None:
-    assert ServiceSettings(gpu_slots=7, cpu_slots=3).slots("cpu") == {"gpu": 7, "cpu": 3}
-    assert ServiceSettings().slots("cuda")["gpu"] == 1
-
-
-def test_addresses_quote_what_a_password_may_hold() -> None:
-    assert PostgresAddress(1, "").dsn("d", OWNER, "a/b@c") == "postgresql://toolformer:a%2Fb%40c@127.0.0.1:1/d"
 
 
 def configured(paths: StatePaths) -> configparser.RawConfigParser:

@@ -8,18 +8,14 @@ from toolformer_ops.language_model.losses import SCORED_TOKENS, TOKEN_WEIGHTS, i
 from toolformer_ops.records import CallLosses
 
 
-def test_weights_are_those_of_the_paper_and_sum_to_one() -> None:
+def test_the_weights_are_those_of_the_paper_and_sum_to_one() -> None:
     assert pytest.approx([1 / 3, 0.8 / 3, 0.6 / 3, 0.4 / 3, 0.2 / 3]) == list(TOKEN_WEIGHTS)
-    assert math.fsum(TOKEN_WEIGHTS) == pytest.approx(1.0, abs=1e-15)
-
-
-@pytest.mark.parametrize("tokens", [1, 4, 5, 8])
-def test_the_weights_and_the_number_of_scored_tokens_are_one_choice(tokens: int) -> None:
-    weights = token_weights(tokens)
-    falling = [max(0.0, 1 - t / tokens) for t in range(tokens + 3)]  # the paper's formula with 1 / tokens for 0.2
-    assert list(weights) == pytest.approx([weight / sum(falling) for weight in falling if weight > 1e-12])
-    assert math.fsum(weights) == pytest.approx(1.0, abs=1e-15)
     assert len(TOKEN_WEIGHTS) == SCORED_TOKENS
+    for tokens in (1, 4, 5, 8):
+        weights = token_weights(tokens)
+        falling = [max(0.0, 1 - t / tokens) for t in range(tokens + 3)]  # the paper's formula, 1 / tokens for its 0.2
+        assert list(weights) == pytest.approx([weight / sum(falling) for weight in falling if weight > 1e-12])
+        assert math.fsum(weights) == pytest.approx(1.0, abs=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -34,14 +30,10 @@ def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens(log_ps: list[float]
     assert weighted_loss(log_ps) == pytest.approx(nats)
 
 
-def test_the_reduction_is_against_the_better_of_the_two_rivals() -> None:
+def test_the_reduction_is_against_the_better_of_the_two_rivals_and_kept_at_exactly_the_threshold() -> None:
     assert CallLosses(5.0, 4.0, 2.5).reduction_bound == pytest.approx(1.5)
     assert CallLosses(4.0, 5.0, 2.5).reduction_bound == pytest.approx(1.5)
-
-
-def test_a_call_is_kept_at_exactly_the_threshold_and_dropped_below_it() -> None:
-    assert is_kept(0.5, 0.5)
-    assert not is_kept(0.4999, 0.5)
+    assert [is_kept(0.5, 0.5), is_kept(0.4999, 0.5)] == [True, False]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

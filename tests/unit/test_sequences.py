@@ -1,8 +1,8 @@
 """Texts as training sequences: nothing is lost, no call is cut, passes follow from the seed, and what names a model."""
 
 import dataclasses
-import random
 import uuid
+from collections.abc import Iterable
 
 import pytest
 
@@ -31,21 +31,14 @@ def tokenization() -> Tokenization:
     return Tokenization(train_tokenizer(start_token="<s>"))
 
 
-def test_spans_are_where_the_calls_stand_with_the_one_added_space() -> None:
+def test_spans_are_where_the_calls_stand_with_the_one_added_space_and_a_damaged_text_is_named() -> None:
     text = _text("One 2 three 4\nfive", _call(3, "1 + 1", "2"), _call(14, "2 + 3", "5"), _call(11, "2 * 2", "4"))
     assert text.text == "One [Calculator(1 + 1) -> 2] 2 three [Calculator(2 * 2) -> 4] 4\n[Calculator(2 + 3) -> 5] five"
     spans = text.call_spans()
-    assert [text.text[span.start_char : span.end_char] for span in spans] == [
-        " [Calculator(1 + 1) -> 2]",
-        " [Calculator(2 * 2) -> 4]",
-        "[Calculator(2 + 3) -> 5] ",
-    ]
+    calls = [" [Calculator(1 + 1) -> 2]", " [Calculator(2 * 2) -> 4]", "[Calculator(2 + 3) -> 5] "]
+    assert [text.text[span.start_char : span.end_char] for span in spans] == calls
     assert [text.text[span.result_start_char : span.result_end_char] for span in spans] == [" 2", " 4", " 5"]
-
-
-def test_a_damaged_text_is_named_where_its_calls_are_asked_for() -> None:
-    text = _text("One 2 three", _call(3, "1 + 1", "2"), _call(11, "2 * 2", "4"))
-    for damaged in (text.text[:-3], text.text.replace("-> 2]", "-> 3]"), "", text.text.replace("One", "Two!")):
+    for damaged in (text.text[:-30], text.text.replace("-> 2]", "-> 3]"), "", text.text.replace("One", "Two!")):
         with pytest.raises(CallSyntaxError, match=rf"text {text.document_id}: expected \[Calculator\(.* at character"):
             dataclasses.replace(text, text=damaged).call_spans()
 
@@ -80,70 +73,41 @@ def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(to
     sequences = TokenSequences.of(texts, tokenization, 20)
     [start] = tokenization.start_ids
     rows = [sequences[index]["input_ids"] for index in range(len(sequences))]
-    assert all(row[0] == start and len(row) <= 20 for row in rows)
-    assert [row.count(start) for row in rows] == [1] * len(rows)
+    assert all(row[0] == start and len(row) <= 20 and row.count(start) == 1 for row in rows)
     without_start = [token for row in rows for token in row[1:]]
     assert without_start == [token for text in texts for token in tokenization.tokenize(text.text).ids]
     assert sequences.tokens == len(without_start) + len(rows)
-    decoded = [tokenization.decode(row) for row in rows]
-    assert sum("[Calculator(520 - 187) -> 333]" in text for text in decoded) == 1
-
-
-def test_length_without_room_for_text_is_refused(tokenization: Tokenization) -> None:
+    assert sum("[Calculator(520 - 187) -> 333]" in tokenization.decode(row) for row in rows) == 1
+    plain = TokenSequences.of(texts, tokenization, 20, without_calls=True)
+    rows = [plain[index]["input_ids"][1:] for index in range(len(plain))]
+    assert "".join(map(tokenization.decode, rows)) == "".join(text.plain_text for text in texts)
     with pytest.raises(ModelError, match="at least 16 tokens, found a length of 8"):
         TokenSequences.of([], tokenization, 8)
 
 
-def _sequences(count: int) -> TokenSequences:
+def _sequences(sizes: Iterable[int]) -> TokenSequences:
+    """Each of its size, and of its number again and again."""
     sequences = TokenSequences()
-    for number in range(count):
-        sequences.append([number])
+    for number, size in enumerate(sizes):
+        sequences.append([number] * size)
     return sequences
 
 
-def test_each_pass_sees_every_sequence_once_in_an_order_of_its_own() -> None:
-    examples = ShuffledPasses(_sequences(50), 120, seed=7)
+def test_each_pass_sees_every_sequence_once_in_an_order_of_its_own_that_follows_from_the_seed() -> None:
+    examples = ShuffledPasses(_sequences([1] * 50), 120, seed=7)
     seen = [examples[index]["input_ids"][0] for index in range(120)]
     assert sorted(seen[:50]) == sorted(seen[50:100]) == list(range(50))
     assert seen[:50] != seen[50:100]
-    assert len(set(seen[100:])) == 20
-    assert len(examples) == 120
-
-
-def test_example_does_not_depend_on_which_were_asked_before_and_does_on_the_seed() -> None:
-    in_order = [ShuffledPasses(_sequences(50), 120, 7)[index] for index in range(120)]
-    mixed = list(range(120))
-    random.Random(0).shuffle(mixed)  # noqa: S311 - an order, no secret
-    examples = ShuffledPasses(_sequences(50), 120, 7)
-    assert {index: examples[index] for index in mixed} == dict(enumerate(in_order))
-    assert [ShuffledPasses(_sequences(50), 120, 8)[index] for index in range(120)] != in_order
+    assert (len(set(seen[100:])), len(examples)) == (20, 120)
     with pytest.raises(IndexError):
         examples[120]
-
-
-def test_tokens_until_counts_the_first_examples_whatever_was_asked_before() -> None:
-    sequences = TokenSequences()
-    for size in (1, 2, 3):
-        sequences.append(range(size))
-    examples = ShuffledPasses(sequences, 6, seed=7)
-    sizes = [len(examples[index]["input_ids"]) for index in range(6)]
-    assert sorted(sizes[:3]) == sorted(sizes[3:]) == [1, 2, 3]
-    assert [examples.tokens_until(count) for count in (0, 3, 5, 2, 6)] == [
-        0,
-        6,
-        6 + sum(sizes[3:5]),
-        sum(sizes[:2]),
-        12,
-    ]
-
-
-def test_without_calls_the_same_texts_are_plain(tokenization: Tokenization) -> None:
-    text = _text("Short 2 one, longer than a window of so few tokens.", _call(5, "1 + 1", "2"))
-    plain = TokenSequences.of([text], tokenization, 16, without_calls=True)
-    rows = [plain[index]["input_ids"] for index in range(len(plain))]
-    assert len(rows) > 1
-    assert "".join(tokenization.decode(row[1:]) for row in rows) == text.plain_text
-    assert "[Calculator" in tokenization.decode(TokenSequences.of([text], tokenization, 64)[0]["input_ids"])
+    again, other = (ShuffledPasses(_sequences([1] * 50), 120, seed) for seed in (7, 8))
+    assert [again[index]["input_ids"][0] for index in reversed(range(120))] == seen[::-1]  # in any order asked
+    assert [other[index]["input_ids"][0] for index in range(120)] != seen
+    # Tokens of the first examples.
+    sized = ShuffledPasses(_sequences((1, 2, 3)), 6, seed=7)
+    sizes = [len(sized[index]["input_ids"]) for index in range(6)]
+    assert [sized.tokens_until(count) for count in (0, 3, 5, 2, 6)] == [sum(sizes[:end]) for end in (0, 3, 5, 2, 6)]
 
 
 def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empty_one(
@@ -152,12 +116,8 @@ def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empt
     long = "The shop had 520 shirts and sold 187 of them. " * 4
     beginnings = TokenSequences.of_beginnings(["Short.", "", long], tokenization, 16)
     [start] = tokenization.start_ids
-    assert [beginnings[0]["labels"], beginnings[1]["labels"]] == [
-        [start, *tokenization.ids("Short.")],
-        [start, *tokenization.ids(long)[:15]],
-    ]
-    assert len(beginnings) == 2
-    assert beginnings.sha256 != TokenSequences.of_beginnings(["Short."], tokenization, 16).sha256
+    expected = [[start, *tokenization.ids("Short.")], [start, *tokenization.ids(long)[:15]]]
+    assert [beginnings[index]["labels"] for index in range(len(beginnings))] == expected
 
 
 def _recipe(**changes: object) -> FinetuningRecipe:
@@ -166,41 +126,26 @@ def _recipe(**changes: object) -> FinetuningRecipe:
     return FinetuningRecipe.model_validate(given | own | {"choices": FinetuningChoices.model_validate(changes)})
 
 
-@pytest.mark.parametrize(("batch", "at_most", "size"), [(128, 4, 4), (6, 4, 3), (7, 4, 1), (2, 4, 2), (128, 100, 64)])
-def test_forward_passes_are_exactly_one_effective_batch(batch: int, at_most: int, size: int) -> None:
-    assert _recipe(finetune_batch=batch).device_batch(at_most) == size
-
-
 @pytest.mark.parametrize(
     ("gpus", "processes", "size"), [(1, 1, 8), (2, 2, 8), (3, 2, 8), (8, 8, 8), (6, 4, 8), (200, 128, 1)]
 )
-def test_effective_batch_stays_the_same_whatever_the_number_of_gpus(gpus: int, processes: int, size: int) -> None:
+def test_effective_batch_stays_the_same_at_any_number_of_gpus(gpus: int, processes: int, size: int) -> None:
     recipe = _recipe()
     assert recipe.warmup_steps == 200  # a tenth of the paper's 2,000
     assert (recipe.processes(gpus), recipe.device_batch(8, processes)) == (processes, size)
-    assert 128 % (processes * size) == 0
+    assert [_recipe(finetune_batch=batch).device_batch(4) for batch in (128, 6, 7, 2)] == [4, 3, 1, 2]
 
 
 def test_model_id_names_what_decides_the_model_and_nothing_else() -> None:
     same = _recipe()
-    assert _recipe(finetune_device_batch=1, finetune_checkpoint_steps=7).model_id == same.model_id
-    changed = [
-        _recipe(finetune_steps=1), _recipe(finetune_batch=1), _recipe(finetune_length=16), _recipe(seed=1),
-        _recipe(finetune_learning_rate=1.0), _recipe(finetune_warmup=0.0),
-        _recipe(finetune_dev_documents=1), _recipe(finetune_eval_steps=1),
-        _recipe(without_calls=True), _recipe(release_id="f" * 16), _recipe(base_model="model@2"),
-        _recipe(finetune_results="mask"),
-    ]  # fmt: skip
-    assert len({recipe.model_id for recipe in [same, *changed]}) == len(changed) + 1
-
-
-def test_results_out_of_the_loss_are_another_model_and_the_others_are_those_they_were() -> None:
-    assert _recipe().model_id == "7dbc824a4c0ba12b"
+    assert _recipe(finetune_device_batch=1, finetune_checkpoint_steps=7).model_id == same.model_id == "7dbc824a4c0ba12b"
     baseline = _recipe(without_calls=True)
     assert baseline.model_id == "c587be5847f56ea2" == _recipe(without_calls=True, finetune_results="mask").model_id
-    masked = _recipe(finetune_results="mask")
-    assert masked.definition["finetune_results"] == "mask"
-    assert [one.loss_counts for one in (baseline, masked)] == [
-        "every token but start tokens",
-        "every token but start tokens and the results of calls",
-    ]
+    changed = [
+        _recipe(finetune_steps=1), _recipe(finetune_batch=1), _recipe(finetune_length=16), _recipe(seed=1),
+        _recipe(finetune_learning_rate=1.0), _recipe(finetune_warmup=0.0), _recipe(finetune_results="mask"),
+        _recipe(finetune_dev_documents=1), _recipe(finetune_eval_steps=1),
+        _recipe(release_id="f" * 16), _recipe(base_model="model@2"),
+    ]  # fmt: skip
+    assert len({recipe.model_id for recipe in [same, baseline, *changed]}) == len(changed) + 2
+    assert [one.loss_counts.endswith("results of calls") for one in (baseline, changed[6])] == [False, True]

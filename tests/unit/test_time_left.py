@@ -42,10 +42,8 @@ def test_one_long_text_that_is_left_is_most_of_the_work() -> None:
     assert left(rows, counted, [at_work(900.0)]) == pytest.approx(1250.0 - 900.0)
     # It takes longer than its tokens should: what is left is the rest.
     assert left(rows, counted, [at_work(1100.0)]) == pytest.approx(1250.0 - 1000.0)
-    # Two processes worked lately, and one is left, whose text is not divided between them.
+    # Two are left, of two tools: each has its own process, since a text is not divided between two.
     two = [work("sample", 0.08, recent=1700.0, age=1200.0), work("score", 0.02, age=1200.0)]
-    assert left(two, counted, [at_work(100.0)]) == pytest.approx(1150.0)
-    # Two are left, of two tools: each has its own.
     both = [*two, work("sample", 0.08, tool="MT", age=1200.0), work("score", 0.02, tool="MT", age=1200.0)]
     of_both = [*counted, progress("sample", SHORT, "MT"), progress("score", SHORT, "MT")]
     assert left(both, of_both, [at_work(50.0), at_work(50.0, "MT")]) == pytest.approx(1200.0)
@@ -56,22 +54,17 @@ def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or
     untimed = [work("sample", None, tool="MT"), work("score", None, tool="MT")]
     counted = [progress("sample", SHORT + LONG), progress("score", 0), progress("placebo", 0)]
     none = [progress("sample", 0, "MT"), progress("score", 0, "MT")]
-    everything = SHORT + LONG
-    assert left(timed, counted) == pytest.approx(everything * 2 * 0.02)
-    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * 4 * 0.02)  # nobody has scored yet
     assert left(untimed, none) is None  # nobody has done anything
-    timed[1].seconds_a_unit = 0.01
-    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx(everything * (0.01 + 0.01 + 0.02 + 0.01))
+    # Nobody has scored yet; then somebody has.
+    for scoring, seconds in ((None, 4 * 0.02), (0.01, 0.01 + 0.01 + 0.02 + 0.01)):
+        timed[1].seconds_a_unit = scoring
+        assert left([*timed, *untimed], [*counted, *none]) == pytest.approx((SHORT + LONG) * seconds)
 
 
-def test_a_share_is_of_tokens_and_of_documents_where_those_are_not_known() -> None:
+def test_a_share_is_of_tokens_or_of_documents_and_a_stage_that_the_page_does_not_list_counts_for_nothing() -> None:
     assert StageProgress("sample", 29, 30, 29, SHORT, SHORT + LONG).share_done == SHORT / (SHORT + LONG)
     assert StageProgress("filter", 15, 30, 15).share_done == 0.5
     assert StageProgress("sample", 0, 0, 0, 0, 0).share_done == 0.0
-
-
-def test_a_micro_batch_of_a_stage_that_the_page_does_not_list_counts_for_nothing() -> None:
     rows, counted = [work("sample", 0.02, recent=100.0, age=100.0)], [progress("sample", 0)]
-    assert left(rows, counted, [at_work(50.0, stage="placebo")]) == pytest.approx(
-        (SHORT + LONG) * 0.02
-    )  # it has one process
+    expected = (SHORT + LONG) * 0.02  # it has one process
+    assert left(rows, counted, [at_work(50.0, stage="placebo")]) == pytest.approx(expected)

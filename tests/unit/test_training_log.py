@@ -1,17 +1,13 @@
 """The files of a training's log: no step twice, the first best step, the mean of the last losses."""
 
 import json
-import logging
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog, append_line, read_lines
-from toolformer_ops.local.demo.driver import TRAINING_STEP
+from toolformer_ops.finetuning.training_log import DevelopmentScore, TrainingLog, append_line, read_lines
 
 
 @pytest.fixture
@@ -22,13 +18,8 @@ def log(tmp_path: Path) -> TrainingLog:
     return log
 
 
-def _perplexities(log: TrainingLog, *values: float) -> None:
-    for number, value in enumerate(values, 1):
-        append_line(log.development, {"step": 10 * number, "loss": 1.0, "perplexity": value})
-
-
 def test_lines_after_the_checkpoint_are_forgotten_and_one_that_was_cut_off(log: TrainingLog) -> None:
-    _perplexities(log, 3.0, 2.0)
+    append_line(log.development, {"step": 10, "loss": 1.0, "perplexity": 3.0})
     with log.training.open("a") as file:
         file.write('{"step": 8, "lo')
     log.forget_after(5)
@@ -42,33 +33,15 @@ def test_lines_after_the_checkpoint_are_forgotten_and_one_that_was_cut_off(log: 
 
 def test_best_step_has_the_lowest_perplexity_and_is_the_first_of_equal_ones(log: TrainingLog) -> None:
     assert log.best() is None
-    _perplexities(log, math.nan)
-    assert log.best() is None
-    _perplexities(log, 3.0, 2.0, 2.5, 2.0)
-    assert log.best() == DevelopmentScore(20, 2.0)
+    for step, value in enumerate((math.nan, 3.0, 2.0, 2.5, 2.0)):
+        append_line(log.development, {"step": step, "loss": 1.0, "perplexity": value})
+        assert (log.best() is None) == (step == 0)
+    assert log.best() == DevelopmentScore(2, 2.0)
 
 
-def test_training_loss_is_the_mean_of_the_last_five_lines(log: TrainingLog) -> None:
+def test_training_loss_is_the_mean_of_the_last_five_lines(log: TrainingLog, tmp_path: Path) -> None:
     assert log.training_loss() == (3 + 4 + 5 + 6 + 7) / 5
     append_line(log.training, {"step": 8, "loss": math.nan, "seconds": 4.0})
-    with pytest.raises(ModelError, match="expected a finite training loss"):
-        log.training_loss()
-
-
-def test_training_without_a_line_has_no_loss(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"found \[\]"):
-        TrainingLog(tmp_path).training_loss()
-
-
-def test_the_demo_finds_each_step_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    lines = ProgressLines(TrainingLog(tmp_path), lambda step: 100 * step)
-    state: Any = SimpleNamespace(global_step=3, max_steps=12, is_world_process_zero=True)
-    nothing: Any = None
-    lines.on_log(nothing, state, nothing, {"loss": 3.0174})
-    lines.on_log(nothing, state, nothing, {"development_loss": 2.0, "development_perplexity": 7.389})
-    found = [TRAINING_STEP.search(message) for message in caplog.messages]
-    assert [match.group().split(",")[0] for match in found if match] == [
-        "step 3 of 12: loss 3.0174",
-        "step 3 of 12: development perplexity 7.389",
-    ]
+    for without_loss in (log, TrainingLog(tmp_path / "none")):
+        with pytest.raises(ModelError, match="expected a finite training loss"):
+            without_loss.training_loss()
