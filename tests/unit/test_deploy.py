@@ -1,5 +1,6 @@
 """The files in `deploy/` for Kubernetes and for Airflow's Helm chart: valid, hardened, and in accord with settings and DAGs."""
 
+import importlib.util
 import ipaddress
 import json
 import re
@@ -204,3 +205,16 @@ def test_the_charts_pods_pass_restricted_and_read_no_database_of_airflow(values:
     assert {**pod, "fsGroupChangePolicy": None} == {**job["securityContext"], "fsGroupChangePolicy": None}
     assert container == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     assert values["enableBuiltInSecretEnvVars"]["AIRFLOW_CONN_AIRFLOW_DB"] is False
+
+
+def test_every_setting_of_airflow_exists(settings: dict[str, str]) -> None:
+    spec = importlib.util.find_spec("airflow")
+    assert spec is not None
+    (folder,) = spec.submodule_search_locations or ()
+    known = yaml.safe_load((Path(folder) / "config_templates" / "config.yml").read_text())
+    asked = [name for name in settings if not name.startswith(ENV_PREFIX)]
+    assert len(asked) > 5
+    for variable in asked:
+        prefix, section, option = variable.split("__", 2)
+        assert prefix == "AIRFLOW"
+        assert option.lower() in known[section.lower()]["options"], variable

@@ -1,7 +1,9 @@
 """Which GPUs train, how their processes are started, and DeepSpeed's configuration."""
 
 import dataclasses
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from toolformer_ops.errors import DeviceMemoryError, ModelError, ToolformerError
 from toolformer_ops.finetuning import processes, release_training, training
 from toolformer_ops.finetuning.processes import (
     FAILURE,
+    ZERO3,
     TrainingJob,
     devices_of,
     launch_command,
@@ -127,3 +130,30 @@ def test_each_process_loads_onto_its_own_gpu_and_none_onto_one_what_deepspeed_di
         with pytest.raises(StopError):
             training.load_base_model(_settings(device), "model", None, sharded=sharded)
     assert devices == ["cuda:1", "cpu", "cuda:1", "cpu"]
+
+
+def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate.utils.deepspeed import HfDeepSpeedConfig
+    from transformers.integrations import deepspeed
+
+    assert HfDeepSpeedConfig(str(ZERO3)).is_zero3()
+    monkeypatch.setattr(deepspeed, "dep_version_check", lambda name: None)  # looks for the package itself
+
+    class Config(deepspeed.HfTrainerDeepSpeedConfig, HfDeepSpeedConfig):
+        """transformers' class over accelerate's, as where DeepSpeed is installed."""
+
+    config = Config(json.loads(ZERO3.read_text()))
+    arguments = SimpleNamespace(
+        world_size=8, per_device_train_batch_size=4, gradient_accumulation_steps=4, max_grad_norm=1.0, bf16=True,
+        fp16=False, bf16_full_eval=False, fp16_full_eval=False, learning_rate=1e-5, adam_beta1=0.9, adam_beta2=0.999,
+        adam_epsilon=1e-8, weight_decay=0.0, save_on_each_node=False, get_warmup_steps=lambda steps: 200,
+    )  # fmt: skip
+    config.trainer_config_process(arguments)
+    model = SimpleNamespace(config=SimpleNamespace(hidden_size=4096, get_text_config=lambda: None))
+    config.trainer_config_finalize(arguments, model, 2000)
+    assert config.get_value("train_batch_size") == 128
+    assert config.get_value("bf16.enabled") is True
+    assert config.get_value("gradient_clipping") == 1.0
+    assert config.get_value("zero_optimization.stage3_gather_16bit_weights_on_model_save") is True
+    assert "auto" not in json.dumps(config.config)
+    deepspeed.unset_hf_deepspeed_config()

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from tests.tiny_models import TRAINING_TEXTS, train_tokenizer
 from toolformer_ops.config import Settings
@@ -37,11 +35,13 @@ CALLS = (
     _call(PLAIN.index("Today"), "Calendar", "", "Today is Monday, January 30, 2023"),
 )
 TEXT = ReleasedText.of(uuid.UUID(int=1), PLAIN, CALLS, None)
-SPECIAL = ["<unk>", "<|endoftext|>"]
 
 
-def _fast(backend: Tokenizer, trainer: Any) -> Any:
-    backend.train_from_iterator([*TRAINING_TEXTS, TEXT.text], trainer)
+def _fast(backend: Tokenizer, trainer: Any = None) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    if trainer is not None:
+        backend.train_from_iterator([*TRAINING_TEXTS, TEXT.text], trainer)
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>", unk_token="<unk>")
 
 
@@ -50,7 +50,10 @@ def word_piece() -> Any:
     backend.normalizer = normalizers.BertNormalizer()  # lower case, without accents
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
-    return _fast(backend, trainers.WordPieceTrainer(vocab_size=300, special_tokens=SPECIAL, show_progress=False))
+    return _fast(
+        backend,
+        trainers.WordPieceTrainer(vocab_size=300, special_tokens=["<unk>", "<|endoftext|>"], show_progress=False),
+    )
 
 
 def unigram() -> Any:
@@ -58,8 +61,21 @@ def unigram() -> Any:
     backend.normalizer = normalizers.NFKC()
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=250, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False)
-    return _fast(backend, trainer)
+    special = ["<unk>", "<|endoftext|>"]
+    return _fast(
+        backend, trainers.UnigramTrainer(vocab_size=250, special_tokens=special, unk_token="<unk>", show_progress=False)
+    )
+
+
+def single_bytes() -> Any:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return _fast(
+        backend,
+        trainers.BpeTrainer(vocab_size=256, initial_alphabet=alphabet, special_tokens=["<unk>"], show_progress=False),
+    )
 
 
 TOKENIZERS: dict[str, Callable[[], Any]] = {
@@ -67,6 +83,7 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
     "byte-level BPE that splits digits": lambda: train_tokenizer(digits_alone=True, start_token="<s>"),
     "WordPiece": word_piece,
     "Unigram": unigram,
+    "bytes": single_bytes,
 }
 
 
@@ -81,6 +98,10 @@ def test_every_token_with_a_character_of_a_result_is_masked_and_no_other(name: s
     found = {place - start for place, label in enumerate(masked[0]["labels"]) if label == NOT_SCORED}
     # The tokenizer's own alignment says which characters each token has: white space alone may be in none.
     results = [place for span in TEXT.call_spans() for place in range(span.result_start_char, span.result_end_char)]
+    assert (
+        "".join(TEXT.text[place] for place in results)
+        == " 333 in Z\u00fcrich,  at 21 \u00b0C \U0001f600 Today is Monday, January 30, 2023"
+    )
     encoded = tokenizer(TEXT.text, add_special_tokens=False)
     expected = {encoded.char_to_token(place) for place in results} - {None}
     assert expected <= found
@@ -116,24 +137,42 @@ def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked() -> None:
 
 
 def test_a_tokenizer_without_offsets_trains_nothing() -> None:
+    from transformers import ByT5Tokenizer
+
     with pytest.raises(ModelError, match=r"character offsets.*found ByT5Tokenizer"):
         Tokenization(ByT5Tokenizer())
 
 
-def test_labels_that_the_card_makes_are_those_of_the_package(tmp_path: Path, tiny_model_dir: Path) -> None:
-    import datasets
-
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
     with ReleaseWriter(tmp_path) as writer:
         writer.write(TEXT)
+    return tmp_path
+
+
+def test_labels_that_the_card_makes_are_those_of_the_package_and_what_trl_trains_on(
+    release: Path, tiny_model_dir: Path
+) -> None:
+    import datasets
+    from transformers import AutoTokenizer
+    from trl import SFTConfig, SFTTrainer
+
     definition = {"model": "m", "tools": [], "lacking_tools": [], "max_examples_per_tool": 1}
     card = dataset_card("0" * 16, definition, ReleaseCounts.of([TEXT]), {})
     code = next(block for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "def labelled" in block)
-    files, cache = str(tmp_path / "part-*.parquet"), str(tmp_path / "cache")
-    rows = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=cache)
+    rows = datasets.load_dataset(
+        "parquet", data_files=str(release / "part-*.parquet"), split="train", cache_dir=str(release / "cache")
+    )
     names: dict[str, Any] = {"rows": rows, "tokenizer": AutoTokenizer.from_pretrained(tiny_model_dir)}
     exec(code, names)  # noqa: S102 - the card's own words
     expected = TokenSequences.of([TEXT], Tokenization(names["tokenizer"]), 1000, mask_results=True)[0]
     assert [names["rows"][0][name] for name in ("input_ids", "labels")] == [expected["input_ids"], expected["labels"]]
+    arguments = SFTConfig(
+        output_dir=str(release / "out"), max_steps=1, report_to=[], use_cpu=True, per_device_train_batch_size=1
+    )
+    trainer = SFTTrainer(str(tiny_model_dir), args=arguments, train_dataset=names["rows"])
+    [batch] = list(trainer.get_train_dataloader())
+    assert batch["labels"][0].tolist() == expected["labels"]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +181,7 @@ def test_labels_that_the_card_makes_are_those_of_the_package(tmp_path: Path, tin
         ({"finetune_results": "mask"}, None, "arrow"),
         ({"finetune_results": "mask"}, "bracket", "bracket"),
         ({}, None, None),  # as with `train`
+        (None, None, None),
         (None, "arrow", "arrow"),
     ],
 )
@@ -149,7 +189,9 @@ def test_samples_of_a_model_end_as_its_training_says_unless_they_are_told_otherw
     tiny_model_dir: Path, tmp_path: Path, definition: dict[str, str] | None, chosen: str | None, expected: str | None
 ) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(tiny_model_dir, folder)
+    folder.mkdir()
+    for file in tiny_model_dir.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
     if definition is not None:
         (folder / "finetuning.json").write_text(json.dumps({"definition": definition}))
     choices = RunChoices.parse({"corpus": "c", "model": str(folder), "sample_until": chosen})
