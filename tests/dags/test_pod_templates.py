@@ -38,7 +38,6 @@ def manifest(folder: Path, text: str) -> dict[str, Any]:
 
 
 def environment(pod: dict[str, Any]) -> dict[str, Any]:
-    """The variables of its stage."""
     return {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
 
 

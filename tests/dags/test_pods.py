@@ -20,6 +20,12 @@ from toolformer_ops.airflow_tasks.run_ids import RUN_ID
 from toolformer_ops.config import REPOSITORY
 
 IMAGE = "registry.example/toolformer:1.2"
+WITHOUT_GPUS = {
+    "runner": "kubernetes",
+    "kubernetes_image": IMAGE,
+    "kubernetes_templates": str(REPOSITORY / "deploy" / "pod-templates" / "cpu-only"),
+    "kubernetes_config_file": "/k/config",
+}
 SECRETS = ("secret-dsn", "secret-reader", "secret-key-id", "secret-access-key")
 OF_A_MODEL = (
     ".annotate",
@@ -56,7 +62,6 @@ def pods(dags: dict[str, DAG]) -> dict[str, dict[str, Any]]:
 
 
 def container(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The only container."""
     (only,) = manifest["spec"]["containers"]
     return dict(only)
 
@@ -93,8 +98,7 @@ def test_every_pod_is_valid_restricted_bounded_and_can_write_where_the_stages_wr
 def test_stages_with_a_model_get_an_a100_others_get_none_and_a_cluster_without_gpus_needs_none(
     kubernetes_dags: dict[str, DAG], parse: Callable[..., dict[str, DAG]]
 ) -> None:
-    folder = str(REPOSITORY / "deploy" / "pod-templates" / "cpu-only")
-    without = parse(runner="kubernetes", kubernetes_image=IMAGE, kubernetes_templates=folder)
+    without = parse(**WITHOUT_GPUS)
     for dags, has_gpus in ((kubernetes_dags, True), (without, False)):
         for name, manifest in pods(dags).items():
             spec, only = manifest["spec"], container(manifest)
@@ -118,9 +122,9 @@ def test_airflow_reaches_the_cluster_and_defers_as_the_settings_say(
         return task.in_cluster, task.config_file, task.kubernetes_conn_id, task.deferrable
 
     assert access(kubernetes_dags) == (True, None, None, True)
-    common = {"runner": "kubernetes", "kubernetes_image": IMAGE}
-    assert access(parse(**common, kubernetes_config_file="/k/config")) == (None, "/k/config", None, True)
-    waiting = parse(**common, kubernetes_connection="ours", kubernetes_deferrable="false")
+    assert access(parse(**WITHOUT_GPUS)) == (None, "/k/config", None, True)
+    of_a_connection = {"kubernetes_connection": "ours", "kubernetes_deferrable": "false"}
+    waiting = parse(runner="kubernetes", kubernetes_image=IMAGE, **of_a_connection)
     assert access(waiting) == (None, None, "ours", False)
 
 
