@@ -162,6 +162,7 @@ def test_a_stage_that_does_not_heed_sigterm_is_killed(monkeypatch: pytest.Monkey
         assert wait_until(lambda: log == ["deaf"])
         running.kill_group()
         assert ending.result(60).returncode == -signal.SIGKILL
+    running.kill_group()  # of which nothing is left
 
 
 def test_a_stage_does_not_outlive_a_task_that_was_killed_by_9() -> None:

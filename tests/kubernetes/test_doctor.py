@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
 from airflow.jobs import job
 from airflow.models.pool import Pool
 from airflow.utils import session as airflow_session
+from sqlalchemy.exc import SQLAlchemyError
 from typer.testing import CliRunner
 
 from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, TestCluster
@@ -174,7 +176,12 @@ def test_a_cluster_that_cannot_be_reached_is_one_line_and_templates_are_looked_a
     deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     change(monkeypatch, kubernetes_config_file=tmp_path / "none")
+    monkeypatch.setattr(airflow_session, "create_session", mock.Mock(side_effect=SQLAlchemyError("is away")))
     status, found = doctor("--no-pods")
+    assert found["Airflow"] == (
+        "unknown",
+        "its database cannot be read from here: is away. Run this where Airflow runs.",
+    )
     assert status == 1
     assert states(found, "missing") == ["cluster"]
     assert "TOOLFORMER_KUBERNETES_CONFIG_FILE" in found["cluster"][1]

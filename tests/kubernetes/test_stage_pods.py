@@ -12,10 +12,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
 from tests.kubernetes.cluster import GPU, NAMESPACE, TestCluster, cpu_node
-from tests.kubernetes.tasks import RUN, SPOILED, STOPS_WELL, Task, deferral, first, settings
+from tests.kubernetes.tasks import RUN, SPOILED, STOPS_WELL, Task, deferral, first, restored, settings
 from toolformer_ops.airflow_tasks import endings
 from toolformer_ops.airflow_tasks.kubernetes import pods
 from toolformer_ops.airflow_tasks.kubernetes.pods import end_pods_of_run
@@ -236,6 +236,19 @@ def test_a_task_that_was_told_to_end_ends_its_pod_and_is_no_success(
     assert not isinstance(caught.value, AirflowFailException)
     assert task.extra == {}
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
+
+
+def test_a_deferred_task_that_is_told_to_end_when_it_is_back_is_no_success(cluster: TestCluster) -> None:
+    task = Task(cluster, "sigterm-back", "exit 0", deferrable=True)
+    context = task.context()
+    with pytest.raises(TaskDeferred) as caught:
+        task.new_operator().execute(context)
+    event = asyncio.run(first(restored(caught.value.trigger))).payload
+    operator = task.new_operator()
+    vars(operator)["_write_logs"] = lambda *_, **__: operator.on_kill()
+    with pytest.raises(AirflowException, match=r"SIGTERM|was deleted"):
+        operator.trigger_reentry(context, event)
+    assert task.extra == {}
 
 
 def test_a_pod_that_works_is_no_success_whatever_its_trigger_said(cluster: TestCluster) -> None:
