@@ -95,6 +95,7 @@ ANSWERS = [
     (OURS, "/calls?of=nightly_posts.n1", 404, "No run of this id has annotated anything."),
     ({"nightly_posts"}, f"/calls?{OF_R1}", 403, "No right to see this"),
     (OURS, f"/calls?{OF_R1}&status=other", 422, "status: expected one of scored, kept"),
+    (OURS, f"/calls?{OF_R1}&information=x", 422, "information: expected a number of nats"),
     (OURS, f"/calls?{OF_R1}&after=1~2", 422, "expected the address of a next page"),
     (OURS, f"/calls?{OF_R1}&tool=Nothing", 200, "There is no such call."),
     (OURS, f"/calls?{OF_R1}&contains={D1}&status=every", 200, "Calculator(400 / 0)"),
@@ -107,6 +108,8 @@ ANSWERS = [
     # Thresholds, changes, corpora and releases.
     (OURS, f"/thresholds?{OF_R1}&threshold.Calculator=much", 422, "threshold.Calculator: expected a number of nats"),
     (OURS, f"/changes?{OF_R1}&before=r2", 200, "r2"),
+    (OURS, f"/changes?{OF_R1}&after=x", 422, "expected the address of a next page"),
+    ({"finetune_release"}, "/corpora?corpus=c000000000000000", 404, NO_PAGE),
     ({"nightly_posts"}, "/corpora?corpus=c000000000000000", 200, "s3://toolformer/corpora/posts"),
     (OURS, "/release?release=none", 404, "There is no such release"),
     ({"nightly_posts"}, "/release?release=release-2", 404, "There is no such release"),

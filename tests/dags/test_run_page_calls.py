@@ -265,6 +265,10 @@ def test_a_finished_run_opens_with_what_it_found(client: TestClient, run: Annota
     page = client.get(f"/run?{OF_RUN}&again=1").text
     assert numbers("<h3>No call was kept: those that save most</h3>", page) == ["2.25", "1.50", "1.38"]
     assert numbers('<tr data-tool="QA">', page) == ["4", "4", "0"]
+    AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5}, run_id="empty")  # nothing was ingested for it
+    finish_run(settings_of(postgres_dsn), "empty", "failed")
+    empty = client.get("/run?dag_id=annotate_corpus&run_id=empty")
+    assert (empty.status_code, re.search(r"<tbody>\s*</tbody>", empty.text)) == (200, None)
 
 
 def test_tokens_are_those_that_are_stored() -> None:
