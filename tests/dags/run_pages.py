@@ -1,4 +1,4 @@
-"""The pages in tests: databases with two small runs, somebody who is signed in with chosen rights, and a browser."""
+"""The pages in tests: rows of two small runs, somebody who is signed in with chosen rights, and a browser."""
 
 import socket
 import threading
@@ -19,9 +19,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from pydantic import SecretStr
 from sqlalchemy import text as sql
 
-from tests.servers import RunningPostgres, copied_database
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.local.postgres import OWNER, PAGE
 from toolformer_ops.run_page import rights
 from toolformer_ops.run_page.app import create_app
 from toolformer_ops.storage import database
@@ -85,74 +83,43 @@ def sign_in(app: FastAPI, name: str = "somebody") -> None:
     app.dependency_overrides[security.get_user] = user
 
 
-def write_rows(owner_dsn: str) -> Callable[..., None]:
-    """Writes the small annotation, and returns what writes more rows."""
-    engine = database.connect_dsn(owner_dsn, database.DSN_SETTING)
-    with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(ROWS.read_text())
+@pytest.fixture
+def rows(postgres_dsn: str) -> Callable[..., None]:
+    """Writes rows as the owner; the two runs of the small annotation are there."""
+    engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
 
     def write(statement: str, **values: object) -> None:
         with database.transaction(engine) as connection:
             connection.execute(sql(statement), values)
 
+    with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
+        cursor.execute(ROWS.read_text())
     return write
 
 
 @pytest.fixture
-def rows(postgres_dsn: str) -> Callable[..., None]:
-    """Writes rows as the owner; the two runs of the small annotation are there."""
-    return write_rows(postgres_dsn)
+def client(allowed: Rights, rows: Callable[..., None], reader_dsn: str) -> Iterator[TestClient]:
+    """A browser of somebody who is signed in, over an application with the reader's address and no other.
 
-
-@pytest.fixture
-def app(allowed: Rights, rows: object, reader_dsn: str) -> FastAPI:
-    """The application over rows of the test's own, with the reader's address and no other."""
-    return application(reader_dsn=reader_dsn)
-
-
-@pytest.fixture
-def client(app: FastAPI) -> Iterator[TestClient]:
-    """A browser of somebody who is signed in."""
-    sign_in(app)
-    with TestClient(app) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def filled(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[str]:
-    """The reader's address of a database that no test writes to.
-
-    Besides the small annotation: a night of the schedule `posts`, and the run r9, which never started.
+    Besides the small annotation there are a night of the schedule `posts`, and the run r9, which never started.
     """
-    with copied_database(postgres_server, migrated_template, OWNER) as name:
-        write = write_rows(postgres_server.dsn(name, OWNER))
-        write(
-            "insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools, state, schedule) values "
-            "('nightly_posts.n1', 'c000000000000000', 's3://toolformer/corpora/posts', 1, '{Calculator}', 'running', 'posts')"
-        )
-        write(
-            "insert into run_tools (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, "
-            "tool_version, keep_threshold) values ('nightly_posts.n1', 'Calculator', 'f1', '51', 'e1', 'a1', '1', 1.0)"
-        )
-        write(
-            "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
-            "duplicates, rejected) values ('c000000000000000', 1, 4, 4, 0, 0, 0, 0, 2, 7, 0, 3)"
-        )
-        write("insert into runs_not_started (run_id, problem) values ('r9', 'failed: ingest. There is no release.')")
-        yield postgres_server.dsn(name, PAGE)
-
-
-@pytest.fixture
-def reading(allowed: Rights, filled: str) -> Iterator[TestClient]:
-    """A browser of somebody who is signed in, over the filled database."""
-    app = application(reader_dsn=filled)
+    rows(
+        "insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools, state, schedule) values "
+        "('nightly_posts.n1', 'c000000000000000', 's3://toolformer/corpora/posts', 1, '{Calculator}', 'running', 'posts'); "
+        "insert into run_tools (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, "
+        "tool_version, keep_threshold) values ('nightly_posts.n1', 'Calculator', 'f1', '51', 'e1', 'a1', '1', 1.0); "
+        "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
+        "duplicates, rejected) values ('c000000000000000', 1, 4, 4, 0, 0, 0, 0, 2, 7, 0, 3)"
+    )
+    rows("insert into runs_not_started (run_id, problem) values ('r9', 'failed: ingest. There is no release.')")
+    app = application(reader_dsn=reader_dsn)
     sign_in(app)
     with TestClient(app) as client:
         yield client
 
 
 @contextmanager
-def browser(app: FastAPI, **options: Any) -> Iterator[tuple[Page, str]]:
+def browser(app: FastAPI) -> Iterator[tuple[Page, str]]:
     """A page of Chromium, and the address at which it finds the application."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
@@ -162,7 +129,7 @@ def browser(app: FastAPI, **options: Any) -> Iterator[tuple[Page, str]]:
             with sync_playwright() as playwright:
                 chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
                 expect.set_options(timeout=60_000)
-                yield chromium.new_page(**options), f"http://127.0.0.1:{listening.getsockname()[1]}"
+                yield chromium.new_page(), f"http://127.0.0.1:{listening.getsockname()[1]}"
                 chromium.close()
         finally:
             server.should_exit = True

@@ -4,14 +4,12 @@ import ast
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import pytest
 import typer
 from airflow.sdk import DAG
-from airflow.serialization.serialized_objects import DagSerialization
 
 from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.airflow_tasks.notifying import SEND
@@ -37,50 +35,43 @@ def test_each_file_holds_the_dag_of_its_name(local_dags: dict[str, DAG]) -> None
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dag_id", DAG_IDS)
-def test_a_dag_says_how_to_trigger_it_what_it_costs_and_what_to_do_when_it_is_red(
-    local_dags: dict[str, DAG], dag_id: str
+def test_every_dag_says_how_it_is_used_and_every_field_of_its_form_has_a_title_a_description_and_bounds(
+    local_dags: dict[str, DAG],
 ) -> None:
-    dag = local_dags[dag_id]
-    for question in ("**How to trigger.**", "**What it costs.**", "**When it is red.**"):
-        assert question in (dag.doc_md or "")
-    assert dag.description
-    assert "toolformer" in dag.tags
-    assert dag.catchup is False
+    bounds = {"maxLength", "maximum", "minimum", "enum", "items", "additionalProperties"}
+    for dag_id, dag in local_dags.items():
+        for question in ("**How to trigger.**", "**What it costs.**", "**When it is red.**"):
+            assert question in (dag.doc_md or "")
+        assert (bool(dag.description), "toolformer" in dag.tags, dag.catchup) == (True, True, False)
+        assert len(dag.params) > 0 or dag_id == SEND
+        for name in dag.params:
+            param = dag.params.get_param(name)
+            assert param.schema["title"]
+            assert str(param.description).endswith(".")
+            assert bounds & set(param.schema) or param.schema["type"] == "boolean", name
 
 
-@pytest.mark.parametrize("dag_id", DAG_IDS)
-def test_a_task_has_owner_retries_with_backoff_time_limit_and_a_pool_that_is_made(
-    local_dags: dict[str, DAG], dag_id: str
+def test_every_task_has_owner_retries_with_backoff_time_limit_and_a_pool_that_is_made(
+    local_dags: dict[str, DAG],
 ) -> None:
     pools = json.loads(POOLS_FILE.read_text())
     assert sorted(pools) == sorted(POOLS)
-    for task in local_dags[dag_id].tasks:
+    for task in [task for dag in local_dags.values() for task in dag.tasks]:
         assert task.owner == "toolformer"
         assert isinstance(task.retry_policy, StageRetries)
         assert task.retries == OWN_RETRIES + INFRASTRUCTURE_RETRIES
-        assert task.retry_exponential_backoff == 2.0
         assert isinstance(task.execution_timeout, timedelta)
         assert task.pool in pools
 
 
-@pytest.mark.parametrize("dag_id", DAG_IDS)
-def test_a_field_of_the_form_has_a_title_a_description_and_bounds(local_dags: dict[str, DAG], dag_id: str) -> None:
-    params = local_dags[dag_id].params
-    assert len(params) > 0 or dag_id == SEND
-    bounds = {"maxLength", "maximum", "minimum", "enum", "items", "additionalProperties"}
-    for name in params:
-        param = params.get_param(name)
-        assert param.schema["title"]
-        assert param.description is not None
-        assert param.description.endswith(".")
-        assert bounds & set(param.schema) or param.schema["type"] == "boolean", name
+def test_the_audit_runs_weekly_unless_it_is_switched_off(parse: Callable[..., dict[str, DAG]]) -> None:
+    weekly: Any = parse()["audit"]
+    assert (weekly.timetable.expression, weekly.is_paused_upon_creation) == ("0 6 * * 0", False)
+    assert parse(audit_schedule="off")["audit"].schedule is None
 
 
-@pytest.mark.parametrize("path", DAG_FILES, ids=DAG_IDS)
-def test_a_dag_file_defines_nothing_and_reads_no_environment(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = list(ast.walk(tree))
+def test_no_dag_file_defines_anything_or_reads_the_environment() -> None:
+    nodes = [node for path in DAG_FILES for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     assert not [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
@@ -88,44 +79,31 @@ def test_a_dag_file_defines_nothing_and_reads_no_environment(path: Path) -> None
     assert all(name.startswith(allowed) for name in imported), imported
 
 
-@pytest.mark.parametrize("runner", ["local_dags", "kubernetes_dags"])
-def test_dags_survive_serialisation(request: pytest.FixtureRequest, runner: str) -> None:
-    dags: dict[str, DAG] = request.getfixturevalue(runner)
-    for dag in dags.values():
-        text = json.dumps(DagSerialization.to_dict(dag))
-        again = DagSerialization.from_dict(json.loads(text))
-        assert sorted(again.task_dict) == sorted(dag.task_dict)
-        assert len(again.task_dict) == len(dag.tasks)
-
-
-@pytest.mark.parametrize("runner", ["local_dags", "kubernetes_dags"])
-def test_the_command_line_takes_the_arguments_of_every_task(request: pytest.FixtureRequest, runner: str) -> None:
+def test_the_command_line_takes_the_arguments_of_every_task(local_dags: dict[str, DAG]) -> None:
     commands = typer.main.get_command(stages.app).commands  # type: ignore[attr-defined]
     seen = set()
-    for dag in request.getfixturevalue(runner).values():
-        for task in dag.tasks:
-            if not (arguments := arguments_of(task)):
-                continue
-            program, name, *options = arguments
-            assert program == "stage"
-            options += ["--shard"] if task.is_mapped else ["--state"] if name == "finish-run" else []
-            given = {option for option in options if option.startswith("--")}
-            known = {option for parameter in commands[name].params for option in parameter.opts}
-            required = {parameter.opts[0] for parameter in commands[name].params if parameter.required}
-            assert required <= given <= known, (task.task_id, given, known)
-            seen.add(name)
+    for task in [task for dag in local_dags.values() for task in dag.tasks]:
+        if not (arguments := arguments_of(task)):
+            continue
+        program, name, *options = arguments
+        assert program == "stage"
+        options += ["--shard"] if task.is_mapped else ["--state"] if name == "finish-run" else []
+        given = {option for option in options if option.startswith("--")}
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        required = {parameter.opts[0] for parameter in commands[name].params if parameter.required}
+        assert required <= given <= known, (task.task_id, given, known)
+        seen.add(name)
     assert seen == set(commands) - OF_TOOLS_THAT_EXECUTE_APART
 
 
-def test_both_runners_start_the_same_commands(local_dags: dict[str, DAG], kubernetes_dags: dict[str, DAG]) -> None:
-    for dag_id, dag in local_dags.items():
-        other = kubernetes_dags[dag_id]
-        assert {task.task_id: arguments_of(task) for task in dag.tasks} == {
-            task.task_id: arguments_of(task) for task in other.tasks
-        }
-        assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == {
-            task.task_id: task.downstream_task_ids for task in other.tasks
-        }
+def test_both_runners_start_the_same_commands_in_the_same_order(
+    local_dags: dict[str, DAG], kubernetes_dags: dict[str, DAG]
+) -> None:
+    def commands(dags: dict[str, DAG]) -> dict[str, Any]:
+        tasks = [task for dag in dags.values() for task in dag.tasks]
+        return {f"{task.dag_id}.{task.task_id}": (arguments_of(task), task.downstream_task_ids) for task in tasks}
+
+    assert commands(local_dags) == commands(kubernetes_dags)
 
 
 def test_parsing_and_a_shard_without_work_load_no_model_no_java_no_data_frames_and_no_lineage() -> None:

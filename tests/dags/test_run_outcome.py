@@ -3,6 +3,8 @@
 import json
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.airflow_tasks import notifying, run_outcome, stopped_runs
 from toolformer_ops.airflow_tasks.kubernetes import pods
-from toolformer_ops.airflow_tasks.run_outcome import REASON, FinishRun, GatherTools, failed_tasks, note_why_not_started
+from toolformer_ops.airflow_tasks.run_outcome import (
+    REASON,
+    FinishRun,
+    GatherTools,
+    choices_of,
+    failed_tasks,
+    note_why_not_started,
+)
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages import run_setup
@@ -51,16 +60,23 @@ def context(changed: dict[str, str] | None = None, **pushed: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The notes that were set."""
+    """The notes that were set, of a run with both tools."""
     found: list[str] = []
+    choices = RunChoices(corpus="c", model="m", tools=("QA", "MT"))
+    monkeypatch.setattr(run_outcome, "choices_of", lambda context: choices)
     monkeypatch.setattr(run_outcome, "set_note", lambda context, text: found.append(text))
     return found
 
 
-@pytest.fixture
-def _with_both_tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    choices = RunChoices(corpus="c", model="m", tools=("QA", "MT"))
-    monkeypatch.setattr(run_outcome, "choices_of", lambda context: choices)
+@contextmanager
+def ending(message: str, *, is_failure: bool) -> Iterator[None]:
+    """The block fails for good, or is skipped, with a message that starts so; if that is empty it passes."""
+    if not message:
+        yield
+        return
+    with pytest.raises(AirflowFailException if is_failure else AirflowSkipException) as caught:
+        yield
+    assert str(caught.value).startswith(message)
 
 
 def gather(context: Any) -> list[str]:
@@ -85,79 +101,49 @@ def finish(context: Any, arguments_file: Path, summary: str = "", **changed: Any
 NO_CORPUS = "corpus: expected files at /nowhere, found nothing. Correct it, or put the files there."
 BOTH = ["QA", "MT"]
 NOTHING_MADE = "expected at least one tool to come through, found none: nothing to release. Tasks that failed: "
+NO_CHECKS = {"QA.check": "skipped", "MT.check": "skipped"}
 NOT_STARTED = {"ingest": "failed", "start_run": "upstream_failed", "gather_tools": "skipped", "release": "skipped"}
-RUNS: dict[str, tuple[dict[str, str], dict[str, Any], list[str] | str, str | None]] = {
-    "all is well": ({}, {}, BOTH, ""),
-    "a tool was not chosen": ({"MT.annotate": "skipped", "MT.check": "skipped"}, {}, ["QA"], ""),
-    "no tool has work": ({"QA.check": "skipped", "MT.check": "skipped"}, {"tools_to_do": []}, BOTH, ""),
-    "one has work": ({"QA.check": "skipped"}, {"tools_to_do": ["MT"]}, BOTH, ""),
-    "with work, and skipped": ({"QA.check": "skipped", "MT.check": "skipped"}, {"tools_to_do": ["MT"]}, ["QA"], ""),
-    "the night was missed": (dict.fromkeys(BEFORE, "skipped"), {}, "the run did not start.", None),
-    "a tool failed": (
-        {"MT.annotate": "failed", "MT.check": "upstream_failed"}, {}, ["QA"],
-        "failed: MT.annotate. The release is out, without what these would have given.",
-    ),
-    "all tools failed": (
-        {"QA.check": "failed", "MT.check": "failed", "gather_tools": "failed", "release": "upstream_failed"}, {},
-        f"{NOTHING_MADE}QA.check, MT.check, gather_tools.", "failed: QA.check, MT.check. There is no release.",
-    ),
-    "the only tool failed": (
-        {"QA.check": "failed", "MT.check": "skipped"}, {},
-        f"{NOTHING_MADE}QA.check.", "failed: QA.check. The release is out, without what these would have given.",
-    ),
-    "it never started": (
-        {"start_run": "failed", "release": "upstream_failed"}, {},
-        "the run did not start.", "failed: start_run. There is no release.",
-    ),
-    "it never started, and why": (
-        NOT_STARTED, {"ingest": NO_CORPUS},
-        "the run did not start.", f"failed: ingest: {NO_CORPUS} There is no release.",
-    ),
-}  # fmt: skip
+ALL_FAILED = {"QA.check": "failed", "MT.check": "failed", "release": "upstream_failed"}
+OUT = "The release is out, without what these would have given."
+RUNS: list[tuple[dict[str, str], dict[str, Any], list[str] | str, str | None]] = [
+    ({}, {}, BOTH, ""),
+    # A tool was not chosen; no tool has work; one has work; one with work was skipped all the same.
+    ({"MT.check": "skipped"}, {}, ["QA"], ""),
+    (NO_CHECKS, {"tools_to_do": []}, BOTH, ""),
+    ({"QA.check": "skipped"}, {"tools_to_do": ["MT"]}, BOTH, ""),
+    (NO_CHECKS, {"tools_to_do": ["MT"]}, ["QA"], ""),
+    (dict.fromkeys(BEFORE, "skipped"), {}, "the run did not start.", None),  # the night was missed
+    ({"MT.annotate": "failed", "MT.check": "upstream_failed"}, {}, ["QA"], f"failed: MT.annotate. {OUT}"),
+    (ALL_FAILED, {}, f"{NOTHING_MADE}QA.check, MT.check.", "failed: QA.check, MT.check. There is no release."),
+    (NOT_STARTED, {"ingest": NO_CORPUS}, "the run did not start.", f"failed: ingest: {NO_CORPUS} There is no release."),
+]
 """By what happened: states other than success, what tasks pushed, the tools that are gathered or why none is, and the problem that
 finish-run writes: "" of a success, None if it is not started."""
 
 
-@pytest.mark.usefixtures("_with_both_tools")
-@pytest.mark.parametrize(("changed", "pushed", "gathered", "problem"), RUNS.values(), ids=RUNS)
-def test_which_tools_are_gathered_and_how_the_run_is_closed(
-    tmp_path: Path,
-    notes: list[str],
-    changed: dict[str, str],
-    pushed: dict[str, Any],
-    gathered: list[str] | str,
-    problem: str | None,
+def test_which_tools_are_gathered_and_how_the_run_is_closed(tmp_path: Path, notes: list[str]) -> None:
+    for number, (changed, pushed, gathered, problem) in enumerate(RUNS):
+        arguments, is_closed = tmp_path / str(number), problem is not None
+        notes.clear()
+        with ending(gathered if isinstance(gathered, str) else "", is_failure=str(gathered).startswith("expected")):
+            assert gather(context(changed, **pushed)) == gathered
+        with ending(problem or ("" if is_closed else "the run was skipped."), is_failure=is_closed):
+            finish(context(changed, **pushed), arguments)
+        assert arguments.exists() == is_closed
+        if is_closed:
+            state = ["--state", "failed" if problem else "success", "--problem", problem]
+            assert json.loads(arguments.read_text()) == ["stage", "finish-run", "--run", "night-1", *state]
+        assert notes == ([problem] if problem else [])
+
+
+def test_the_summary_that_the_stage_prints_is_the_note_and_a_suite_that_failed_makes_the_run_red(
+    tmp_path: Path, notes: list[str]
 ) -> None:
-    if isinstance(gathered, list):
-        assert gather(context(changed, **pushed)) == gathered
-    else:
-        kind = AirflowFailException if gathered.startswith(NOTHING_MADE) else AirflowSkipException
-        with pytest.raises(kind) as caught:
-            gather(context(changed, **pushed))
-        assert str(caught.value).startswith(gathered)
-    if problem:
-        with pytest.raises(AirflowFailException) as failed:
-            finish(context(changed, **pushed), tmp_path / "argv")
-        assert str(failed.value).startswith(f"{problem} Open the log of the first")
-    elif problem is None:
-        with pytest.raises(AirflowSkipException):
-            finish(context(changed, **pushed), tmp_path / "argv")
-        assert not (tmp_path / "argv").exists()
-    else:
-        finish(context(changed, **pushed), tmp_path / "argv")
-    if problem is not None:
-        state = "failed" if problem else "success"
-        assert json.loads((tmp_path / "argv").read_text()) == [
-            "stage", "finish-run", "--run", "night-1", "--state", state, "--problem", problem,
-        ]  # fmt: skip
-    assert notes == ([problem] if problem else [])
-
-
-def test_the_summary_that_the_stage_prints_is_the_note(tmp_path: Path, notes: list[str]) -> None:
     finish(context(), tmp_path / "argv", "3 documents are new.")
-    with pytest.raises(AirflowFailException):
-        finish(context({"MT.annotate": "failed"}), tmp_path / "argv", "failed: MT.annotate. 3 documents are new.")
-    assert notes == ["3 documents are new.", "failed: MT.annotate. 3 documents are new."]
+    for failed, said in (("QA.check", "failed: QA.check. The model is out"), ("release", "There is no model")):
+        with pytest.raises(AirflowFailException, match=said):
+            finish(context({failed: "failed"}), tmp_path / "argv", "It failed.", gathered_by=None, product="model")
+    assert notes == ["3 documents are new.", "It failed.", "It failed."]
 
 
 def test_why_a_run_did_not_start_is_its_note_at_once_and_kept_for_its_end(notes: list[str]) -> None:
@@ -167,30 +153,12 @@ def test_why_a_run_did_not_start_is_its_note_at_once_and_kept_for_its_end(notes:
     assert first["ti"].pushed == {REASON: NO_CORPUS}
 
 
-@pytest.mark.parametrize(
-    ("failed", "said"),
-    [("QA.check", "failed: QA.check. The model is out, without what these"), ("release", "There is no model")],
-)
-def test_a_suite_that_failed_makes_the_run_red_though_the_model_is_out(tmp_path: Path, failed: str, said: str) -> None:
-    with pytest.raises(AirflowFailException, match=said):
-        finish(context({failed: "failed"}), tmp_path / "argv", gathered_by=None, product="model")
-
-
-@pytest.mark.parametrize(
-    ("states", "tasks", "expected"),
-    [
-        (
-            {"MT.annotate_0": "failed", "MT.annotate_1": "success", "MT.annotate_12": "failed",
-             "QA.check": "upstream_failed", "start_run": "failed"},
-            TASKS, ["start_run", "MT.annotate (2 shards)"],
-        ),
-        ({"QA.annotate_3": "failed"}, TASKS, ["QA.annotate (1 shard)"]),
-        ({"check_release": "failed"}, ["check", "check_release"], ["check_release"]),
-    ],
-    ids=["in the order of the DAG", "one shard", "no shard of a task whose name it begins with"],
-)  # fmt: skip
-def test_failed_tasks_come_with_their_shards_counted(states: Any, tasks: Any, expected: list[str]) -> None:
-    assert failed_tasks(states, tasks) == expected
+def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -> None:
+    states: Any = {"MT.annotate_0": "failed", "MT.annotate_1": "success", "MT.annotate_12": "failed"}
+    states |= {"QA.annotate_3": "failed", "QA.check": "upstream_failed", "start_run": "failed"}
+    assert failed_tasks(states, TASKS) == ["start_run", "QA.annotate (1 shard)", "MT.annotate (2 shards)"]
+    # It is no shard of a task whose name it begins with.
+    assert failed_tasks({"check_release": "failed"}, ["check", "check_release"]) == ["check_release"]
 
 
 def test_a_gate_reads_what_the_run_was_started_with_whatever_its_form_holds_by_now(
@@ -202,48 +170,42 @@ def test_a_gate_reads_what_the_run_was_started_with_whatever_its_form_holds_by_n
     nights.ingest(Record("a text"))
     nights.start("nightly_posts.night-1", Tool("Calendar"), corpus="c", model="m", tools=["Calendar"], finetune=False)
     run: Any = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id="night-1"), "params": {"finetune": True}}
-    choices = run_outcome.choices_of(run)
+    choices = choices_of(run)
     assert (choices.tools, choices.finetune) == (("Calendar",), False)
 
 
-@pytest.mark.parametrize(("runner", "expected"), [("local", []), ("kubernetes", [("annotate_corpus", "night-1")])])
-def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runner: str, expected: list[tuple[str, str]]
-) -> None:
+def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ended: list[tuple[str, str]] = []
     monkeypatch.setattr(pods, "end_pods_of_run", lambda _, *, dag_id, run_id: ended.append((dag_id, run_id)))
-    monkeypatch.setenv("TOOLFORMER_RUNNER", runner)
-    load_settings.cache_clear()
-    finish(context(), tmp_path / "argv")
-    assert ended == expected
+    for runner, expected in (("local", []), ("kubernetes", [("annotate_corpus", "night-1")])):
+        monkeypatch.setenv("TOOLFORMER_RUNNER", runner)
+        load_settings.cache_clear()
+        finish(context(), tmp_path / "argv")
+        assert ended == expected
 
 
-OF_A_PERSON = run_setup.ENDED
-ENDS = [
-    ("annotate_corpus", "failed", "", ("night-1", True, OF_A_PERSON), []),
-    ("finetune_release", "success", "", ("night-1", False, OF_A_PERSON), []),
-    ("nightly_posts", "failed", "timed_out",
-     ("nightly_posts.night-1", True, stopped_runs.OUT_OF_TIME), ["nightly_posts.night-1"]),
-    ("audit", "failed", "", None, []),
-    ("somebody_elses", "failed", "", None, []),
-]  # fmt: skip
-"""DAG, how its run ended, what the scheduler says; how the annotation run is closed, and of which run people are told."""
+def test_a_run_that_is_over_is_closed_and_of_a_night_people_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[tuple[str, bool, str]] = []
+    told: list[str] = []
 
+    def close(_: object, run_id: str, *, is_failure: bool, problem: str) -> None:
+        closed.append((run_id, is_failure, problem))
 
-@pytest.mark.parametrize(("dag_id", "state", "said", "closed", "told"), ENDS)
-def test_a_run_that_is_over_is_closed_and_of_a_night_people_are_told(
-    monkeypatch: pytest.MonkeyPatch, dag_id: str, state: str, said: str, closed: Any, told: list[str]
-) -> None:
-    found: list[tuple[str, bool, str]] = []
-    of_whom: list[str] = []
-    monkeypatch.setattr(
-        run_setup, "close_run", lambda _, name, *, is_failure, problem: found.append((name, is_failure, problem))
-    )
-    monkeypatch.setattr(notifying, "start_sending", of_whom.append)
-    end = {"failed": stopped_runs.on_dag_run_failed, "success": stopped_runs.on_dag_run_success}[state]
+    monkeypatch.setattr(run_setup, "close_run", close)
+    monkeypatch.setattr(notifying, "start_sending", told.append)
     before = set(threading.enumerate())
-    end(SimpleNamespace(dag_id=dag_id, run_id="night-1"), said)
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
-    assert found == ([closed] if closed else [])
-    assert of_whom == told
+    for dag_id, end, said in (
+        ("annotate_corpus", stopped_runs.on_dag_run_failed, ""),
+        ("finetune_release", stopped_runs.on_dag_run_success, ""),
+        ("nightly_posts", stopped_runs.on_dag_run_failed, "timed_out"),
+        ("audit", stopped_runs.on_dag_run_failed, ""),
+    ):
+        end(SimpleNamespace(dag_id=dag_id, run_id="night-1"), said)
+        for thread in set(threading.enumerate()) - before:
+            thread.join()
+    assert closed == [
+        ("night-1", True, run_setup.ENDED),
+        ("night-1", False, run_setup.ENDED),
+        ("nightly_posts.night-1", True, stopped_runs.OUT_OF_TIME),
+    ]
+    assert told == ["nightly_posts.night-1"]

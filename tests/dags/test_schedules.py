@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.airflow_tasks.schedules import Schedule, load_schedule, schedule_files
-from toolformer_ops.config import REPOSITORY
+from toolformer_ops.airflow_tasks.schedules import load_schedule, schedule_files
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs.choices import RunChoices
 
@@ -19,7 +18,6 @@ def toml(sections: str = "", **values: str | None) -> str:
 
 
 def written(folder: Path, sections: str = "", name: str = "posts", **values: str | None) -> Path:
-    """A schedule file with these keys and sections."""
     path = folder / f"{name}.toml"
     path.write_text(toml(sections, **values), encoding="utf-8")
     return path
@@ -34,12 +32,6 @@ def refusal(path: Path) -> str:
     return text
 
 
-def test_the_example_in_the_documentation_is_a_schedule() -> None:
-    example = load_schedule(REPOSITORY / "docs" / "nightly-example.toml")
-    assert example.dag_id == "nightly_nightly-example"
-    assert example.run.keep_thresholds == {"Calculator": 0.7}
-
-
 def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_path: Path) -> None:
     schedule = load_schedule(written(tmp_path, '[run]\ntools = ["calculator"]\nseed = 7\n'))
     assert schedule.run == RunChoices(corpus="s3://corpora/posts", model="models/m", tools=("Calculator",), seed=7)
@@ -47,81 +39,42 @@ def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_p
     assert schedule.finetune.min_changed_examples == 1
 
 
-@pytest.mark.parametrize("name", sorted(set(RunChoices.model_fields) - {"corpus", "model"}))
-def test_every_choice_of_a_run_can_be_written_down(tmp_path: Path, name: str) -> None:
-    usual = RunChoices(corpus="s3://corpora/posts", model="models/m").model_dump(mode="json")[name]
-    examples = {
-        "document_limit": 9, "max_call_tokens": 24, "max_positions": 3, "samples_per_position": 2, "sampling_threshold": 0.1,
-        "scoring_context_tokens": 64, "evaluation_inputs": 5, "keep_thresholds": "{MT = 0.9}", "max_false_discovery_rate": 0.1,
-        "proposer": "models/p", "sample_until": "arrow",
-    }  # fmt: skip
-    value = examples.get(name, usual)
-    shown = str(value).lower() if isinstance(value, bool) else value if name == "keep_thresholds" else repr(value)
-    loaded = load_schedule(written(tmp_path, f"[run]\n{name} = {shown}\n")).run
-    assert loaded.model_dump(mode="json")[name] == ({"MT": 0.9} if name == "keep_thresholds" else value)
+MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
+    ("[run]\nsampling_treshold = 0.1\n", {}, "run.sampling_treshold: unknown key; did you mean sampling_threshold?"),
+    ("[run]\nmax_positions = 0\n", {}, "run.max_positions: Input should be greater than or equal to 1 (found 0)"),
+    ('[run]\nmodel = "x"\n', {}, "run.model: belongs at the top of the file"),
+    ("[run]\nkeep_thresholds = {Calculator = 0.1}\n", {}, "at least prune_below, 0.5 nats, found 0.1 for Calculator"),
+    ('[run]\ntools = ["MT"]\nkeep_thresholds = {QA = 1.0}\n', {}, "expected chosen tools, found QA"),
+    ('[notify]\nemails = ["a b"]\n', {}, "notify.emails.0: "),
+    ('[notify]\nwebhooks = ["https://hooks.example/secret"]\n', {}, "notify.webhooks.0: "),
+    ("", {"cron": '"61 2 * * *"'}, "cron: expected five fields"),
+    ("", {"cron": '"@daily"'}, "cron: expected five fields"),
+    ("", {"cron": None}, "expected cron, after, or both: nothing would start a run"),
+    ("", {"time_zone": '"Europe/Berln"'}, "such as Europe/Berlin (found 'Europe/Berln')"),
+    ("", {"after": '["wiki"]'}, "after: expected wiki_index or the URI of an asset"),
+    ("", {"corpus": '"posts.jsonl"'}, "corpus: expected an s3:// or file:/// address or an absolute path"),
+    ("", {"corpus": None}, "corpus: expected this key, found none"),
+    ("", {"model": ""}, "expected a schedule in TOML, found: "),
+    ('name = "other"\n', {}, "the name of a schedule is that of its file"),
+    ("", {"name": "My Posts"}, "name: String should match pattern"),
+]
 
 
-@pytest.mark.parametrize(
-    ("sections", "values", "expected"),
-    [
-        (
-            "[run]\nsampling_treshold = 0.1\n",
-            {},
-            "run.sampling_treshold: unknown key; did you mean sampling_threshold?",
-        ),
-        ("[run]\nmax_positions = 0\n", {}, "run.max_positions: Input should be greater than or equal to 1 (found 0)"),
-        ('[run]\nmodel = "x"\n', {}, "run.model: belongs at the top of the file"),
-        ('[run]\ntools = ["Nope"]\n', {}, "expected one of the tools Calculator"),
-        (
-            "[run]\nkeep_thresholds = {Calculator = 0.1}\n",
-            {},
-            "at least prune_below, 0.5 nats, found 0.1 for Calculator",
-        ),
-        ('[run]\ntools = ["MT"]\nkeep_thresholds = {QA = 1.0}\n', {}, "expected chosen tools, found QA"),
-        ("[run]\nfinetune_steps = 'many'\n", {}, "run.finetune_steps: Input should be a valid integer"),
-        ("[finetune]\nmin_changed = 3\n", {}, "finetune.min_changed: unknown key; did you mean min_changed_examples?"),
-        ('[notify]\nemails = ["a b"]\n', {}, "notify.emails.0: "),
-        ('[notify]\nwebhooks = ["https://hooks.example/secret"]\n', {}, "notify.webhooks.0: "),
-        ("", {"crn": '"0 2 * * *"'}, "crn: unknown key; did you mean cron?"),
-        ("", {"cron": '"0 2 * *"'}, "cron: expected five fields"),
-        ("", {"cron": '"61 2 * * *"'}, "cron: expected five fields"),
-        ("", {"cron": '"@daily"'}, "cron: expected five fields"),
-        ("", {"cron": None}, "expected cron, after, or both: nothing would start a run"),
-        ("", {"time_zone": '"Europe/Berln"'}, "such as Europe/Berlin (found 'Europe/Berln')"),
-        ("", {"after": '["wiki"]'}, "after: expected wiki_index or the URI of an asset"),
-        ("", {"corpus": '"posts.jsonl"'}, "corpus: expected an s3:// or file:/// address or an absolute path"),
-        ("", {"corpus": None}, "corpus: expected this key, found none"),
-        ("", {"hours": "0"}, "hours: Input should be greater than 0"),
-        ("", {"model": ""}, "expected a schedule in TOML, found: "),
-    ],
-)
+@pytest.mark.parametrize(("sections", "values", "expected"), MISTAKES)
 def test_a_mistake_is_told_by_file_key_and_remedy(
     tmp_path: Path, sections: str, values: dict[str, str | None], expected: str
 ) -> None:
     assert expected in refusal(written(tmp_path, sections, **values))
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_told_at_once_also_those_in_the_list_of_tools(tmp_path: Path) -> None:
     text = refusal(written(tmp_path, "[run]\nsed = 1\n", hours="0", owner="3"))
     assert "found 3 mistakes" in text
     assert all(key in text for key in ("run.sed", "hours", "owner"))
-
-
-@pytest.mark.parametrize("tools", ['["Nope"]', '["Calculator", "Nope", 3]'])
-def test_a_tool_that_is_not_there_is_told_beside_the_other_mistakes(tmp_path: Path, tools: str) -> None:
-    text = refusal(written(tmp_path, f"[run]\ntools = {tools}\nsed = 1\n", hours="0"))
-    assert "run.tools: expected one of the tools Calculator, Calendar, WikiSearch, QA, MT, found 'Nope'" in text
-    assert all(key in text for key in ("run.sed", "hours"))
-
-
-def test_a_schedule_has_no_other_name_than_its_file(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    path.write_text('name = "other"\n' + path.read_text(encoding="utf-8"), encoding="utf-8")
-    assert "the name of a schedule is that of its file" in refusal(path)
-
-
-def test_a_name_that_airflow_would_not_take_is_refused(tmp_path: Path) -> None:
-    assert "name: String should match pattern" in refusal(written(tmp_path, name="My Posts"))
+    for tools in ('["Nope"]', '["Calculator", "Nope", 3]'):
+        text = refusal(written(tmp_path, f"[run]\ntools = {tools}\nsed = 1\n"))
+        assert "run.tools: expected one of the tools Calculator, Calendar, WikiSearch, QA, MT, found 'Nope'" in text
+        assert "run.sed" in text
 
 
 def test_only_toml_files_of_the_folder_are_schedules(tmp_path: Path) -> None:
@@ -130,8 +83,3 @@ def test_only_toml_files_of_the_folder_are_schedules(tmp_path: Path) -> None:
     second, first = written(tmp_path, name="b"), written(tmp_path, name="a")
     assert schedule_files(tmp_path) == [first, second]
     assert schedule_files(tmp_path / "none") == schedule_files(None) == []
-
-
-def test_every_key_says_what_it_is() -> None:
-    for name, field in Schedule.model_fields.items():
-        assert field.description or name in {"run", "finetune", "notify"}, name

@@ -2,17 +2,18 @@
 
 It keeps objects as the JSON that came, gives them versions, answers get, list, watch, create, patch and delete, checks the token
 and the rights of each request, and asks `admission.py` about pods. What a pod then does is the kubelet's matter, which is told
-by `PodWorkers`. One event loop runs it all, so nothing is locked. Not here: TLS, tables, pagination, server-side apply, exec.
+by the cluster. One event loop runs it all, so nothing is locked. Not here: TLS, tables, pagination, server-side apply, exec.
 """
 
 import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -33,7 +34,6 @@ KINDS = {
 """Of these, pods do something; the others are kept and shown."""
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 REVIEW = "selfsubjectaccessreviews"
-ENDED_PHASES = ("Succeeded", "Failed")
 
 
 class ApiError(Exception):
@@ -52,27 +52,14 @@ def now(plus_seconds: float = 0) -> str:
 
 @dataclass(frozen=True)
 class User:
-    """Who sends a token, and what a Role and a ClusterRole allow them; no rules at all: everything."""
+    """Who sends a token, and what a Role allows them; no rules at all: everything."""
 
     name: str
     rules: tuple[Mapping[str, Any], ...] | None = None
-    """As in a manifest: apiGroups, resources, verbs, perhaps resourceNames."""
+    """As in a manifest: resources and verbs."""
 
-    def may(self, verb: str, group: str, resource: str, name: str = "") -> bool:
-        """Whether some rule allows this."""
-        if self.rules is None:
-            return True
-
-        def holds(allowed: Iterable[str], asked: str) -> bool:
-            return "*" in allowed or asked in allowed
-
-        return any(
-            holds(rule["verbs"], verb)
-            and holds(rule.get("apiGroups", [""]), group)
-            and holds(rule["resources"], resource)
-            and (not rule.get("resourceNames") or name in rule["resourceNames"])
-            for rule in self.rules
-        )
+    def may(self, verb: str, resource: str) -> bool:
+        return self.rules is None or any(verb in rule["verbs"] and resource in rule["resources"] for rule in self.rules)
 
 
 @dataclass
@@ -83,19 +70,6 @@ class Log:
 
     def add(self, line: bytes) -> None:
         self.lines.append((datetime.now(UTC), line))
-
-
-class PodWorkers(Protocol):
-    """What the kubelets do for the API server."""
-
-    def accept(self, pod: Json) -> None:
-        """Start to work on a pod that was just made."""
-
-    def end(self, pod: Json, grace_seconds: int) -> None:
-        """A pod is to be deleted; `Objects.remove` is called when it has ended."""
-
-    def log(self, pod: Json) -> Log:
-        """The log of its container; ApiError while there is none."""
 
 
 class Objects:
@@ -138,9 +112,10 @@ class Objects:
 class ApiServer:
     """The HTTP server. Its port stays the same over an outage."""
 
-    def __init__(self, objects: Objects, workers: PodWorkers, users: Mapping[str, User]) -> None:
+    def __init__(self, objects: Objects, workers: Any, users: Mapping[str, User]) -> None:
         self.objects = objects
         self.workers = workers
+        """The kubelets: `accept` a pod that was made, `end` one that is to be deleted, and return the `log` of one."""
         self.users = dict(users)
         """By token."""
         self.requests: Counter[tuple[str, str, str]] = Counter()
@@ -178,7 +153,10 @@ class ApiServer:
         try:
             return await self._dispatch(request)
         except ApiError as error:
-            return as_json(status_object(error.code, error.reason, str(error)), error.code)
+            about = {"code": error.code, "reason": error.reason, "message": str(error), "metadata": {}}
+            return web.json_response(
+                {"kind": "Status", "apiVersion": "v1", "status": "Failure", **about}, status=error.code
+            )
 
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:  # noqa: PLR0912  (a table of verbs)
         # 1. Who asks for what: /api/v1/namespaces/NAMESPACE/RESOURCE/NAME/PART, /api/v1/RESOURCE/NAME, /apis/GROUP/v1/...
@@ -190,8 +168,10 @@ class ApiServer:
         if path == ["version"]:
             minor = KUBERNETES_VERSION.partition(".")[2]
             unsaid = ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform")
-            return as_json({"major": "1", "minor": minor, "gitVersion": "v1.37.0", **dict.fromkeys(unsaid, "")})
-        group, path = ("", path[2:]) if path[0] == "api" else (path[1], path[3:]) if path[0] == "apis" else ("", [])
+            return web.json_response(
+                {"major": "1", "minor": minor, "gitVersion": "v1.37.0", **dict.fromkeys(unsaid, "")}
+            )
+        path = path[2:] if path[0] == "api" else path[3:]
         namespace = ""
         if len(path) > 2 and path[0] == "namespaces":
             namespace, path = path[1], path[2:]
@@ -206,13 +186,11 @@ class ApiServer:
         asked = f"{resource}/{part}" if part else resource
         self.requests[verb, asked, user.name] += 1
         if resource == REVIEW:  # everybody may ask what they may
-            return as_json(self._review(user, await request.json()), 201)
-        if not user.may(verb, group, asked, name):
-            where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-            which = f'{resource} "{name}"' if name else resource
-            refusal = f'{which} is forbidden: User "{user.name}" cannot {verb} resource "{asked}" in API group "{group}" {where}'
-            self.forbidden.append(refusal)
-            raise ApiError(403, "Forbidden", refusal)
+            return web.json_response(self._review(user, await request.json()), status=201)
+        if not user.may(verb, asked):
+            refused = f'{resource} "{name}" is forbidden: User "{user.name}" cannot {verb} resource "{asked}"'
+            self.forbidden.append(refused)
+            raise ApiError(403, "Forbidden", refused)
 
         # 3. The answer.
         query = request.query
@@ -220,31 +198,33 @@ class ApiServer:
             return self._list(resource, namespace, selector(query))
         if verb == "create" and not name:
             new = await request.json()
-            return as_json(self._create(resource, namespace, new, is_dry_run=query.get("dryRun") == "All"), 201)
+            return web.json_response(
+                self._create(resource, namespace, new, is_dry_run=query.get("dryRun") == "All"), status=201
+            )
         if verb in ("get", "patch", "delete") and name:
             found = self.objects.get(resource, namespace, name)
             if (verb, asked) == ("get", "pods/log"):
                 return self._log(query, found)
             if part and part != "status":
                 raise ApiError(404, "NotFound", f"the cluster of the tests has no {asked}")
-            if verb == "patch":
-                self._patch(found, await request.json())
+            if verb == "patch":  # Airflow patches nothing but labels
+                found["metadata"]["labels"].update((await request.json())["metadata"]["labels"])
             if verb == "delete":
                 body = await request.json() if request.body_exists else {}
-                self._delete(resource, found, {**query, **(body or {})})
-            return as_json(found)
+                self._delete_pod(found, {**query, **(body or {})}.get("gracePeriodSeconds"))
+            return web.json_response(found)
         raise ApiError(405, "MethodNotAllowed", f"the cluster of the tests cannot {verb} {asked}")
 
     # The verbs
 
     def _list(self, resource: str, namespace: str, selects: Callable[[Json], bool]) -> web.Response:
         items = [found for found in self.objects.list(resource, namespace) if selects(found)]
-        return as_json({"kind": f"{KINDS[resource]}List", "apiVersion": "v1", "metadata": {}, "items": items})
+        return web.json_response({"kind": f"{KINDS[resource]}List", "apiVersion": "v1", "metadata": {}, "items": items})
 
     def _create(self, resource: str, namespace: str, new: Json, *, is_dry_run: bool) -> Json:
         new.setdefault("metadata", {})["namespace"] = namespace
         if resource == "pods":
-            self.admit_pod(new)
+            self._admit_pod(new)
         if is_dry_run:
             return new
         self.objects.add(resource, new)
@@ -252,29 +232,18 @@ class ApiServer:
             self.workers.accept(new)
         return new
 
-    def admit_pod(self, pod: Json) -> None:
+    def _admit_pod(self, pod: Json) -> None:
         """Refuse what Kubernetes refuses, and fill in its defaults."""
         pod |= {"kind": "Pod", "apiVersion": "v1"}
         if refused := refusal(pod):
             code, message = refused
             raise ApiError(code, {400: "BadRequest", 403: "Forbidden", 422: "Invalid"}[code], message)
-        spec = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "serviceAccountName": "default"} | pod[
-            "spec"
-        ]
+        defaults = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "serviceAccountName": "default"}
+        spec = defaults | pod["spec"]
         self.objects.get("serviceaccounts", pod["metadata"]["namespace"], spec["serviceAccountName"])
         pod |= {"spec": spec, "status": {"phase": "Pending", "qosClass": "Burstable"}}
 
-    def _patch(self, found: Json, patch: Json) -> None:
-        """Merge (RFC 7386) into the metadata; Airflow patches nothing else of a pod."""
-        merge(found["metadata"], patch["metadata"])
-
-    def _delete(self, resource: str, found: Json, options: Mapping[str, Any]) -> None:
-        if resource == "pods":
-            self.delete_pod(found, options.get("gracePeriodSeconds"))
-        else:
-            self.objects.remove(resource, found)
-
-    def delete_pod(self, found: Json, asked: float | None = None) -> None:
+    def _delete_pod(self, found: Json, asked: float | None) -> None:
         """Mark the pod as deleted, and have its kubelet end it within its own grace period or this one."""
         metadata = found["metadata"]
         grace = int(found["spec"]["terminationGracePeriodSeconds"] if asked is None else asked)
@@ -285,13 +254,7 @@ class ApiServer:
 
     def _log(self, query: Mapping[str, str], pod: Json) -> web.Response:
         """What the container has written until now: nobody here follows a log."""
-        container = query.get("container")
-        if container not in (None, pod["spec"]["containers"][0]["name"]):
-            raise ApiError(400, "BadRequest", f"container {container} is not valid for pod {pod['metadata']['name']}")
         lines = self.workers.log(pod).lines[-int(query.get("tailLines", 0)) :]
-        if "sinceSeconds" in query:
-            since = datetime.now(UTC) - timedelta(seconds=int(query["sinceSeconds"]))
-            lines = [line for line in lines if line[0] >= since]
         has_time = query.get("timestamps") in ("true", "True")
         stamps = [f"{time:%Y-%m-%dT%H:%M:%S.%f}000Z ".encode() if has_time else b"" for time, _ in lines]
         text = b"".join(stamp + line + b"\n" for stamp, (_, line) in zip(stamps, lines, strict=True))
@@ -301,62 +264,27 @@ class ApiServer:
         """Whether the user may do what the review describes."""
         asked = review["spec"]["resourceAttributes"]
         resource = asked["resource"] + (f"/{asked['subresource']}" if asked.get("subresource") else "")
-        allowed = user.may(asked["verb"], asked.get("group", ""), resource, asked.get("name", ""))
-        return {**review, "status": {"allowed": allowed}}
-
-
-def merge(target: Json, patch: Mapping[str, Any]) -> None:
-    """JSON merge patch (RFC 7386): null removes, a mapping is merged, everything else replaces."""
-    for name, value in patch.items():
-        if value is None:
-            target.pop(name, None)
-        elif isinstance(value, dict):
-            if not isinstance(target.get(name), dict):
-                target[name] = {}
-            merge(target[name], value)
-        else:
-            target[name] = value
+        return {**review, "status": {"allowed": user.may(asked["verb"], resource)}}
 
 
 def selector(query: Mapping[str, str]) -> Callable[[Json], bool]:
-    """Whether an object has the labels and fields that the query asks for."""
-    # Commas separate requirements, but not inside of `key in (a,b)`.
-    labels = [term.strip() for term in re.split(r",(?![^(]*\))", query.get("labelSelector", "")) if term.strip()]
-    fields = [term.strip() for term in query.get("fieldSelector", "").split(",") if term.strip()]
-
-    def has_label(found: Mapping[str, str], term: str) -> bool:
-        if sets := re.fullmatch(r"(\S+)\s+(in|notin)\s+\((.*)\)", term):
-            values = [value.strip() for value in sets[3].split(",")]
-            return (found.get(sets[1]) in values) is (sets[2] == "in")
-        if compared := re.fullmatch(r"([^!=\s]+)\s*(==|=|!=)\s*(.*)", term):
-            return (found.get(compared[1]) == compared[3]) is (compared[2] != "!=")
-        return term[1:] not in found if term.startswith("!") else term in found
-
-    def has_field(found: Any, term: str) -> bool:
-        path, comparison, value = re.fullmatch(r"([^!=]+)(==|=|!=)(.*)", term).groups()  # type: ignore[union-attr]
-        for name in path.split("."):
-            found = (found or {}).get(name)
-        return (str(found or "") == value) is (comparison != "!=")
-
-    return lambda found: (
-        all(has_label(found["metadata"].get("labels") or {}, term) for term in labels)
-        and all(has_field(found, term) for term in fields)
+    """Whether an object has the labels and fields that the query asks for: `a=b`, `a!=b`, `a` and `!a`, but no sets."""
+    labels, fields = (
+        [term.strip() for term in query.get(name, "").split(",") if term.strip()]
+        for name in ("labelSelector", "fieldSelector")
     )
 
+    def has(found: Callable[[str], Any], term: str) -> bool:
+        if compared := re.fullmatch(r"([^!=]+)(==|=|!=)(.*)", term):
+            return (found(compared[1]) == compared[3]) is (compared[2] != "!=")
+        return found(term[1:]) is None if term.startswith("!") else found(term) is not None
 
-def as_json(body: Json, code: int = 200) -> web.Response:
-    """An answer."""
-    return web.json_response(body, status=code)
+    def at(found: Any, path: str) -> Any:
+        for name in path.split("."):
+            found = (found or {}).get(name)
+        return found
 
-
-def status_object(code: int, reason: str, message: str) -> Json:
-    """The body of a refusal."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "code": code,
-        "reason": reason,
-        "message": message,
-        "metadata": {},
-    }
+    return lambda found: (
+        all(has((found["metadata"].get("labels") or {}).get, term) for term in labels)
+        and all(has(partial(at, found), term) for term in fields)
+    )

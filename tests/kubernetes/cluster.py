@@ -1,21 +1,8 @@
 """A Kubernetes cluster for tests: API server, scheduler and kubelets in one thread; containers are processes of this machine.
 
-Real are: the REST API with its refusals, the clients that talk to it, and the processes: each container has a read-only root of its
-own, sees no file of the machine but its image and its volumes, is PID 1, and has no rights.
-Not real are: the images (paths of this machine), the nodes (names with numbers), GPUs and memory limits (numbers), the network (the
-machine's). `tests/kubernetes/real` asks the same of a real cluster.
-
-    with TestCluster(folder, nodes=[gpu_node("gpu-0", gpus=2), cpu_node("cpu-0")]) as cluster:
-        cluster.add_secret("toolformer", {"TOOLFORMER_DATABASE_DSN": "..."})
-        ...  # a client with cluster.kubeconfig makes pods
-        cluster.evict(name)
-
-    api_server.py   the REST API: objects, versions, rights, watches, logs
-    admission.py    what Kubernetes refuses of a pod
-    kubelet.py      a pod from its node to its end
-    container.py    the first process of a container
-
-It needs root and Linux.
+Real are the REST API with its refusals, the clients that talk to it, and the processes: each container has a read-only root of its
+own, sees no file of the machine but its image and its volumes, is PID 1, and has no rights. Not real are the images (paths of this
+machine), nodes, GPUs and memory limits (numbers), and the network (the machine's). `tests/kubernetes/real` asks a real cluster.
 """
 
 import asyncio
@@ -40,9 +27,8 @@ from typing import Any, Self, TypeVar
 import pytest
 import yaml
 from kubernetes import client, config
-from kubernetes.utils import parse_quantity
 
-from tests.kubernetes.api_server import ENDED_PHASES, ApiError, ApiServer, Json, Log, Objects, User, now
+from tests.kubernetes.api_server import ApiError, ApiServer, Json, Log, Objects, User, now
 from tests.kubernetes.kubelet import NAMESPACE, Ending, Image, Kubelet, PodRecord, Work, local_image
 from toolformer_ops.config import REPOSITORY
 
@@ -56,19 +42,16 @@ RIGHTS = tuple(yaml.safe_load_all((REPOSITORY / "deploy" / "kubernetes" / "base"
 AIRFLOW_ROLE: tuple[Mapping[str, Any], ...] = tuple(
     rule for manifest in RIGHTS if manifest["kind"] == "Role" for rule in manifest["rules"]
 )
-"""What Airflow may do."""
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node's name, labels, taints, and what its pods may request together."""
+    """A node's name, labels, taints, and how many GPUs its pods may request together."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Mapping[str, str]] = ()
-    cpu: int = 64
-    memory: str = "512Gi"
     disk: str = "512Gi"
     gpus: int = 0
 
@@ -80,7 +63,6 @@ def gpu_node(name: str, gpus: int, product: str = A100) -> Node:
 
 
 def cpu_node(name: str, **more: Any) -> Node:
-    """A node without a GPU."""
     return Node(name=name, **more)
 
 
@@ -114,7 +96,6 @@ class TestCluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._objects = Objects()
         self.kubelet = Kubelet(folder, self._objects, images or {IMAGE: local_image()})
-        """Its fields say which images there are, how slow they are pulled, and the like; set them at any time."""
         self._tokens = {"airflow": secrets.token_hex(16), "admin": secrets.token_hex(16)}
         users = {
             self._tokens["airflow"]: User(f"system:serviceaccount:{NAMESPACE}:airflow", tuple(role)),
@@ -126,10 +107,8 @@ class TestCluster:
         self.api = self._call(self._new_api(users))
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self._add("namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}, "status": {"phase": "Active"}})
-        for account in (
-            "default",
-            *(found["metadata"]["name"] for found in RIGHTS if found["kind"] == "ServiceAccount"),
-        ):
+        accounts = [found["metadata"]["name"] for found in RIGHTS if found["kind"] == "ServiceAccount"]
+        for account in ("default", *accounts):
             self._add("serviceaccounts", {"metadata": {"name": account, "namespace": NAMESPACE}})
         for node in nodes:
             self.add_node(node)
@@ -165,21 +144,13 @@ class TestCluster:
             raise self.errors[0]
 
     def records_of(self, task: str) -> list[PodRecord]:
-        """All pods that a task ever had."""
         return [record for record in self.records if record.labels.get("task_id") == task]
 
     def client(self) -> client.CoreV1Api:
-        """A client that may do everything."""
         return client.CoreV1Api(config.new_client_from_config(str(self.admin_kubeconfig)))
 
     def pods(self) -> list[Json]:
-        """All pods, as the API shows them now."""
         return self._do(lambda: copy.deepcopy(self._objects.list("pods")))
-
-    def events(self, pod: str) -> list[str]:
-        """`Reason: message` of all events of a pod, also of one that is gone."""
-        events = self._do(lambda: self._objects.list("events"))
-        return [f"{event['reason']}: {event['message']}" for event in events if event["involvedObject"]["name"] == pod]
 
     def started_by_stage(self) -> Counter[str]:
         """How many containers were started of each stage."""
@@ -187,7 +158,7 @@ class TestCluster:
 
     def gpus_in_use(self) -> int:
         """GPUs of pods that have a node and have not ended."""
-        return self._do(lambda: int(sum(self._requested(name, GPU) for name in self._nodes)))
+        return self._do(lambda: self._gpus_held(*self._nodes))
 
     def wait_for(self, condition: Callable[[], Result], what: str, seconds: float = 60) -> Result:
         """The first true value of the condition; fails with what the cluster's pods do after that time."""
@@ -202,10 +173,8 @@ class TestCluster:
         return value
 
     def add_node(self, node: Node) -> None:
-        """Add a node, or bring one back."""
         self._nodes[node.name] = node
-        numbers = {"cpu": str(node.cpu), "memory": node.memory, "ephemeral-storage": node.disk}
-        numbers |= {GPU: str(node.gpus)} if node.gpus else {}
+        numbers = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": node.disk, GPU: str(node.gpus)}
         status = {"allocatable": numbers, "capacity": numbers, "conditions": [{"type": "Ready", "status": "True"}]}
         spec = {"taints": [dict(taint) for taint in node.taints]}
         self._add(
@@ -213,14 +182,12 @@ class TestCluster:
         )
 
     def add_secret(self, name: str, values: Mapping[str, str]) -> None:
-        """Make or replace a Secret."""
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         with suppress(ApiError):
             self._do(lambda: self._objects.remove("secrets", self._objects.get("secrets", NAMESPACE, name)))
         self._add("secrets", {"metadata": {"name": name, "namespace": NAMESPACE}, "type": "Opaque", "data": data})
 
     def add_config_map(self, name: str, values: Mapping[str, str]) -> None:
-        """Make a ConfigMap."""
         self._add("configmaps", {"metadata": {"name": name, "namespace": NAMESPACE}, "data": dict(values)})
 
     def add_claim(self, name: str, *, bound: bool = True) -> Path:
@@ -242,20 +209,6 @@ class TestCluster:
     def evict(self, name: str, message: str = "The node was low on resource: memory.") -> None:
         """The kubelet kills the pod at once, for it needs what the pod uses."""
         self._do(lambda: self._work(name).end(Ending(0, "Evicted", message)))
-
-    def drain(self, name: str) -> None:
-        """What `kubectl drain` does to a pod: the Eviction API marks it and deletes it, and writes no event."""
-
-        def evict() -> None:
-            work = self._work(name)
-            work.set_condition("DisruptionTarget", "True", "EvictionByEvictionAPI", "Eviction API: evicting")
-            self.api.delete_pod(work.pod)
-
-        self._do(evict)
-
-    def restart_runtime(self, name: str) -> None:
-        """The pod's container runtime restarts, or its node does: nobody knows how the container ended."""
-        self._do(lambda: self._work(name).end(Ending(0, "Unknown")))
 
     def oom(self, name: str) -> None:
         """The kernel kills the container since it is over its memory limit."""
@@ -279,28 +232,27 @@ class TestCluster:
         self._call(self.api.refuse())
 
     def back(self) -> None:
-        """The API server answers again."""
         self._call(self.api.listen())
 
     # What the API server asks of the kubelets
 
     def accept(self, pod: Json) -> None:
-        """See `PodWorkers`."""
+        """Start to work on a pod that was just made."""
         metadata, only = pod["metadata"], pod["spec"]["containers"][0]
         arguments = only.get("args") or only.get("command") or []
-        record = PodRecord(metadata["name"], metadata.get("labels") or {}, arguments, int(requests(pod).get(GPU, 0)))
+        record = PodRecord(metadata["name"], metadata.get("labels") or {}, arguments)
         self.records.append(record)
         work = self._works[metadata["uid"]] = Work(pod, record, self._objects)
         self._spawn(self._run(work))
 
     def end(self, pod: Json, grace_seconds: int) -> None:
-        """See `PodWorkers`."""
+        """A pod is to be deleted: its object goes when it has ended."""
         if grace_seconds == 0:  # by force: nobody waits for the kubelet
             self._objects.remove("pods", pod)
         self._works[pod["metadata"]["uid"]].end(Ending(grace_seconds))
 
     def log(self, pod: Json) -> Log:
-        """See `PodWorkers`."""
+        """The log of its container; ApiError while there is none."""
         work = self._works[pod["metadata"]["uid"]]
         if work.lost:
             raise ApiError(500, "InternalError", f"dial tcp {work.record.node}:10250: i/o timeout")
@@ -314,48 +266,28 @@ class TestCluster:
 
     def _choose_node(self, pod: Json) -> tuple[str | None, str]:
         """A node for the pod, or why there is none."""
-        spec, wanted = pod["spec"], requests(pod)
-        claims = [
-            volume["persistentVolumeClaim"]["claimName"]
-            for volume in spec.get("volumes") or []
-            if "persistentVolumeClaim" in volume
-        ]
-        phases = {
-            one["metadata"]["name"]: one["status"]["phase"] for one in self._objects.list("persistentvolumeclaims")
-        }
-        if missing := [claim for claim in claims if claim not in phases]:
-            return None, f'persistentvolumeclaim "{missing[0]}" not found'
-        if any(phases[claim] == "Pending" for claim in claims):
-            return None, f"0/{len(self._nodes)} nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        spec = pod["spec"]
         reasons: Counter[str] = Counter()
         for node in self._nodes.values():
-            untolerated = [
-                taint
-                for taint in node.taints
-                if not any(tolerates(known, taint) for known in spec.get("tolerations") or [])
-            ]
-            capacity = {"cpu": node.cpu, "memory": parse_quantity(node.memory), GPU: node.gpus}
-            short = [
-                name
-                for name, amount in wanted.items()
-                if name in capacity and amount + self._requested(node.name, name) > capacity[name]
-            ]
+            tolerated = {known["key"] for known in spec.get("tolerations") or []}
             if not (spec.get("nodeSelector") or {}).items() <= node.labels.items():
                 reasons["node(s) didn't match Pod's node affinity/selector"] += 1
-            elif untolerated:
-                key, value = untolerated[0]["key"], untolerated[0].get("value", "")
-                reasons[f"node(s) had untolerated taint(s) {{{key}: {value}}}"] += 1
-            elif short:
-                reasons[f"Insufficient {short[0]}"] += 1
+            elif untolerated := [taint["key"] for taint in node.taints if taint["key"] not in tolerated]:
+                reasons[f"node(s) had untolerated taint(s) {{{untolerated[0]}: }}"] += 1
+            elif 0 < gpus_of(pod) > node.gpus - self._gpus_held(node.name):
+                reasons[f"Insufficient {GPU}"] += 1
             else:
                 return node.name, ""
         listed = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         return None, f"0/{len(self._nodes)} nodes are available: {listed}."
 
-    def _requested(self, node: str, resource: str) -> Any:
-        """How much of a resource the node's pods that have not ended hold."""
-        held = [work.pod for work in self._works.values() if work.record.node == node and work.record.ended is None]
-        return sum(requests(pod).get(resource, 0) for pod in held)
+    def _gpus_held(self, *nodes: str) -> int:
+        """How many GPUs the nodes' pods that have not ended hold."""
+        return sum(
+            gpus_of(work.pod)
+            for work in self._works.values()
+            if work.record.node in nodes and work.record.ended is None
+        )
 
     # A pod's way
 
@@ -369,35 +301,23 @@ class TestCluster:
                 break
             if found != why:
                 why = found
-                work.set_condition("PodScheduled", "False", "Unschedulable", why)
-                work.tell("Warning", "FailedScheduling", why)
+                work.set_scheduled("False", reason="Unschedulable", message=why)
             if await work.pause(POLL_SECONDS):
                 record.ended = time.time()
                 self._objects.remove("pods", pod)
                 return
         pod["spec"]["nodeName"] = record.node = node
-        self.most_gpus_in_use = max(self.most_gpus_in_use, sum(int(self._requested(name, GPU)) for name in self._nodes))
+        self.most_gpus_in_use = max(self.most_gpus_in_use, self._gpus_held(*self._nodes))
         pod["status"]["startTime"] = now()
-        work.tell("Normal", "Scheduled", f"Successfully assigned {NAMESPACE}/{record.name} to {node}")
-        work.set_condition("PodScheduled", "True")
+        work.set_scheduled("True")
         await self.kubelet.run(work)
 
     async def _forget_node(self, name: str, works: Sequence[Work], seconds: float) -> None:
-        """The node's controller and the pods' garbage collector: first unknown, then gone."""
-        for work in works:
-            if work.pod["status"]["phase"] not in ENDED_PHASES:
-                work.tell("Warning", "NodeNotReady", "Node is not ready")
-                work.set_condition("Ready", "False", "NodeNotReady")
+        """What the pods' garbage collector does."""
         await asyncio.sleep(seconds)
         self._objects.remove("nodes", self._objects.get("nodes", "", name))
         for work in works:
-            if work.record.ended is None:
-                work.record.ended = time.time()
-            if work.pod["status"]["phase"] not in ENDED_PHASES:
-                work.pod["status"]["phase"] = "Failed"
-                work.record.reason = "DeletionByPodGC"
-                work.set_condition("DisruptionTarget", "True", "DeletionByPodGC", "PodGC: node no longer exists")
-            await asyncio.sleep(0)
+            work.record.ended = work.record.ended or time.time()
             self._objects.remove("pods", work.pod)
 
     # Threads
@@ -437,11 +357,9 @@ class TestCluster:
             self.errors.append(error)
 
     def _call(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run it in the cluster's thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
 
     def _do(self, work: Callable[[], Result]) -> Result:
-        """Call it in the cluster's thread."""
 
         async def call() -> Result:
             return work()
@@ -449,31 +367,16 @@ class TestCluster:
         return self._call(call())
 
 
-def requests(pod: Json) -> dict[str, Any]:
-    """What the pod's containers request; of GPUs a limit is a request."""
-    found: Counter[str] = Counter()
-    for container in pod["spec"]["containers"]:
-        resources = container.get("resources") or {}
-        for name, amount in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
-            found[name] += parse_quantity(amount)
-    return dict(found)
-
-
-def tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
-    """Whether a pod with this toleration may run on a node with this taint."""
-    same_value = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
-    return (
-        toleration.get("key") in (None, taint["key"])
-        and same_value
-        and toleration.get("effect") in (None, taint["effect"])
-    )
+def gpus_of(pod: Json) -> int:
+    """How many GPUs the pod's containers may use together."""
+    limits = [(found.get("resources") or {}).get("limits") or {} for found in pod["spec"]["containers"]]
+    return sum(int(limit.get(GPU, 0)) for limit in limits)
 
 
 def skip_where_no_cluster_runs() -> None:
-    """Skip a test, with a warning that is printed, where this machine can run no cluster."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        reason = f"found {sys.platform} and user {os.geteuid()}"
-    else:
+    """Skip a test, with a warning that is printed, if this machine can run no cluster."""
+    reason = f"found {sys.platform} and user {os.geteuid()}"
+    if sys.platform == "linux" and os.geteuid() == 0:
         tried = subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True, check=False
         )

@@ -21,8 +21,6 @@ NEW_MOUNTS, NEW_HOST_NAME, NEW_IPC, NEW_PROCESS_IDS = 0x20000, 0x4000000, 0x8000
 SET_PARENT_DEATH_SIGNAL, SET_NO_NEW_PRIVILEGES = 1, 38
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-SHARED_MEMORY_BYTES = 64 * 2**20
-"""What container runtimes give `/dev/shm`."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -67,16 +65,12 @@ def build_root(root: Path, spec: dict[str, Any]) -> None:
     for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         (root / "dev" / name).symlink_to(f"/proc/self/{target}")
     (root / "dev/shm").mkdir()
-    mount("tmpfs", root / "dev/shm", "tmpfs", NO_SUID | NO_DEVICES, f"mode=1777,size={SHARED_MEMORY_BYTES}")
+    mount("tmpfs", root / "dev/shm", "tmpfs", NO_SUID | NO_DEVICES, "mode=1777,size=64m")
 
     # 3. The volumes, outer ones before those inside of them.
     for volume in sorted(spec["mounts"], key=lambda volume: str(volume["target"])):
         target = root / volume["target"].lstrip("/")
-        if volume["memory"]:
-            target.mkdir(parents=True, exist_ok=True)
-            mount("tmpfs", target, "tmpfs", NO_SUID | NO_DEVICES, volume["memory"])
-        else:
-            bind(Path(volume["source"]), target, read_only=volume["read_only"])
+        bind(Path(volume["source"]), target, read_only=volume["read_only"])
     if spec["read_only_root"]:
         mount("none", root, flags=BIND | REMOUNT | READ_ONLY | NO_SUID)
 
@@ -99,7 +93,7 @@ def become(spec: dict[str, Any], started_fd: int) -> None:
         mount("none", Path("/"), flags=RECURSIVE | PRIVATE)
         build_root(Path(spec["root"]), spec)
         os.chroot(spec["root"])
-        os.chdir(spec["directory"])
+        os.chdir("/")
         give_up_rights(spec["user"], spec["group"], spec["groups"], no_new_privileges=spec["no_new_privileges"])
         os.execvpe(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606  (no shell: argv is a list)
     except OSError as error:
@@ -110,9 +104,7 @@ def become(spec: dict[str, Any], started_fd: int) -> None:
 
 def main(started_fd: int) -> None:
     """Start the command, wait for its end, and end with its status."""
-    libc.prctl(
-        SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0
-    )  # of the tests' process, so that none of its containers is left
+    libc.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # so that the tests' process leaves no container
     spec = json.load(sys.stdin)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     os.set_inheritable(started_fd, False)  # exec closes it: that is how the kubelet learns that the command runs

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from kubernetes.utils import parse_quantity
 
 from tests.kubernetes import container as launcher
 from tests.kubernetes.api_server import ApiError, Json, Log, Objects, now
@@ -30,26 +29,24 @@ MESSAGE_BYTES, MESSAGE_LINES = 2048, 80
 """Of the log's end that FallbackToLogsOnError takes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Image:
     """An image that is not pulled from anywhere: which paths of this machine a container sees, and its environment."""
 
     paths: Sequence[Path]
     environment: Mapping[str, str]
     user: int = 10001
-    directory: str = "/"
 
 
 def local_image() -> Image:
     """The Dockerfile's image, with this checkout and this Python environment in place of its folders."""
     system = [Path(name) for name in ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")]
     project = [REPOSITORY / name for name in ("toolformer_ops", "dags", "deploy", "sql")]
+    environment = Path(sys.prefix).resolve()
     return Image(
-        paths=[
-            path for path in (*system, Path(sys.base_prefix), Path(sys.prefix).resolve(), *project) if path.exists()
-        ],
-        environment={
-            "PATH": f"{Path(sys.prefix).resolve()}/bin:/usr/local/bin:/usr/bin:/bin",
+        [path for path in (*system, Path(sys.base_prefix), environment, *project) if path.exists()],
+        {
+            "PATH": f"{environment}/bin:/usr/local/bin:/usr/bin:/bin",
             "PYTHONPATH": str(REPOSITORY),
             "PYTHONUNBUFFERED": "1",
             "OMP_NUM_THREADS": "1",
@@ -70,19 +67,16 @@ class PodRecord:
     name: str
     labels: Mapping[str, str]
     arguments: Sequence[str]
-    gpus: int
     node: str = ""
     started: float | None = None
     """When the container started, in seconds since 1970; None: it never did."""
     ended: float | None = None
     exit_code: int | None = None
-    reason: str = ""
     message: str = ""
-    """The container's last words: its termination message, or the end of its log."""
+    """The container's last words: the end of its log."""
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its container runs."""
         return self.started is not None and self.ended is None
 
     @property
@@ -138,16 +132,12 @@ class Work:
                 for process in psutil.Process(self.process.pid).children():
                     process.send_signal(number)
 
-    def set_condition(self, kind: str, value: str, reason: str = "", message: str = "") -> None:
-        conditions = self.pod["status"].setdefault("conditions", [])
-        conditions[:] = [condition for condition in conditions if condition["type"] != kind]
-        new = {"type": kind, "status": value, "lastTransitionTime": now()}
-        conditions.append(
-            {**new, **({"reason": reason} if reason else {}), **({"message": message} if message else {})}
-        )
+    def set_scheduled(self, status: str, **why: str) -> None:
+        condition = {"type": "PodScheduled", "status": status, "lastTransitionTime": now(), **why}
+        self.pod["status"]["conditions"] = [condition]
 
     def set_waiting(self, reason: str, message: str = "") -> None:
-        self.set_state({"waiting": {"reason": reason, **({"message": message} if message else {})}})
+        self.set_state({"waiting": {"reason": reason, "message": message}})
 
     def set_state(self, state: Json) -> None:
         running = "running" in state
@@ -155,26 +145,13 @@ class Work:
         status = {**container, "imageID": "", "ready": running, "started": running, "restartCount": 0, "state": state}
         self.pod["status"]["containerStatuses"] = [status]
 
-    def tell(self, kind: str, reason: str, message: str) -> None:
+    def tell(self, reason: str, message: str) -> None:
         """Write an event."""
         metadata = self.pod["metadata"]
-        involved = {"kind": "Pod", "apiVersion": "v1", "fieldPath": f"spec.containers{{{self.container['name']}}}"}
-        involved |= {key: metadata[key] for key in ("name", "namespace", "uid")}
-        name = f"{metadata['name']}.{uuid.uuid4().hex[:16]}"
-        event = {
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "involvedObject": involved,
-            "type": kind,
-            "reason": reason,
-        }
-        event |= {
-            "message": message,
-            "count": 1,
-            "firstTimestamp": now(),
-            "lastTimestamp": now(),
-            "source": {"component": "kubelet"},
-        }
-        self.objects.add("events", event)
+        involved = {"kind": "Pod", **{key: metadata[key] for key in ("name", "namespace", "uid")}}
+        named = {"name": f"{metadata['name']}.{uuid.uuid4().hex[:16]}", "namespace": NAMESPACE}
+        event = {"metadata": named, "involvedObject": involved, "reason": reason, "message": message}
+        self.objects.add("events", event | {"firstTimestamp": now(), "lastTimestamp": now()})
 
 
 class Kubelet:
@@ -182,23 +159,17 @@ class Kubelet:
 
     def __init__(self, folder: Path, objects: Objects, images: Mapping[str, Image]) -> None:
         self.images = dict(images)
-        self.image_pull_seconds = 0.0
-        self.pull_error = ""
-        """What the registry answers in place of an image, while it is set."""
         self.seconds_shown_after_end = 1.0
         """How long the API shows a deleted pod's terminal phase; after that its events alone are left."""
         self._folder = folder
         self._objects = objects
-        self._pulled: set[tuple[str, str]] = set()  # node, image
 
     def claim_folder(self, name: str) -> Path:
-        """The folder of a PersistentVolumeClaim's volume."""
         folder = self._folder / "claims" / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def remove_files(self) -> None:
-        """Remove what is on the nodes."""
         for name in ("pods", "claims"):
             shutil.rmtree(self._folder / name, ignore_errors=True)
 
@@ -206,17 +177,11 @@ class Kubelet:
         """The pod's way from its node to its end."""
         pod, record = work.pod, work.record
         # 1. Image, Secrets, volumes, container.
-        deadline = pod["spec"].get("activeDeadlineSeconds")
-        message = "Pod was active on the node longer than the specified deadline"
-        late = Ending(0, "DeadlineExceeded", message)
-        timer = asyncio.get_running_loop().call_later(deadline, work.end, late) if deadline is not None else None
         exit_code = None
         if await self._pull_image(work):
             environment = await self._environment(work)
             if environment is not None:
                 exit_code = await self._run_container(work, environment)
-        if timer is not None:
-            timer.cancel()
 
         # 2. The terminal phase, and only then the object's end.
         record.ended, record.exit_code = time.time(), exit_code
@@ -232,56 +197,40 @@ class Kubelet:
 
     async def _pull_image(self, work: Work) -> bool:
         """Whether the image is there; tries again until the pod is told to end."""
-        image, node = work.container["image"], work.record.node
-        while (node, image) not in self._pulled:
-            work.tell("Normal", "Pulling", f'Pulling image "{image}"')
-            work.set_waiting("ContainerCreating")
-            if await work.pause(self.image_pull_seconds):
-                return False
-            if image in self.images and not self.pull_error:
-                work.tell("Normal", "Pulled", f'Successfully pulled image "{image}"')
-                self._pulled.add((node, image))
-                break
-            answer = self.pull_error or f"{image}: not found"
-            error = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {answer}'
-            work.tell("Warning", "Failed", f'Failed to pull image "{image}": {error}')
-            work.set_waiting("ErrImagePull", error)
-            if await work.pause(1.0):
-                return False
-            work.tell("Normal", "BackOff", f'Back-off pulling image "{image}"')
+        image = work.container["image"]
+        while image not in self.images:
+            error = (
+                f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
+            )
+            work.tell("Failed", f'Failed to pull image "{image}": {error}')
             work.set_waiting("ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {error}')
-            if await work.pause(1.0):
+            if await work.pause(0.5):
                 return False
         return not work.told.is_set()
 
     async def _environment(self, work: Work) -> dict[str, str] | None:
         """The container's variables; None when the pod was told to end while a Secret or a ConfigMap was missing."""
-        while True:
+        while not work.told.is_set():
+            volume: Json = {}
             try:
                 for volume in work.pod["spec"].get("volumes") or []:
                     if "configMap" in volume:
                         self._data("configmaps", volume["configMap"])
-            except ApiError as error:
-                why = str(error).replace("configmaps", "configmap")  # as the kubelet says it
-                work.tell("Warning", "FailedMount", f'MountVolume.SetUp failed for volume "{volume["name"]}" : {why}')
-                work.set_waiting("ContainerCreating")
-                if await work.pause(0.5):
-                    return None
-                continue
-            try:
+                volume = {}
                 return self._variables(work)
             except ApiError as error:
-                work.tell("Warning", "Failed", f"Error: {error}")
-                work.set_waiting("CreateContainerConfigError", str(error))
-            if await work.pause(0.5):
-                return None
+                if volume:
+                    why = str(error).replace("configmaps", "configmap")  # as the kubelet says it
+                    work.tell("FailedMount", f'MountVolume.SetUp failed for volume "{volume["name"]}" : {why}')
+                    work.set_waiting("ContainerCreating")
+                else:
+                    work.set_waiting("CreateContainerConfigError", str(error))
+            await work.pause(0.5)
+        return None
 
     def _variables(self, work: Work) -> dict[str, str]:
         """The image's variables and the pod's; ApiError if a Secret, its key or a ConfigMap is missing."""
-        image, context = self.images[work.container["image"]], security_context(work.pod)
-        if context.get("runAsNonRoot") and context.get("runAsUser", image.user) == 0:
-            raise ApiError(400, "CreateContainerConfigError", "container has runAsNonRoot and image will run as root")
-        found = {**image.environment, "HOSTNAME": work.record.name}
+        found = {**self.images[work.container["image"]].environment, "HOSTNAME": work.record.name}
         for source in work.container.get("envFrom") or []:
             for kind, resource in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
                 if kind in source:
@@ -319,18 +268,13 @@ class Kubelet:
         image, context = self.images[work.container["image"]], security_context(work.pod)
         home = self._folder / "pods" / work.pod["metadata"]["uid"]
         (home / "root").mkdir(parents=True)
-        message_file = home / "termination-log"
-        message_file.touch()
-        message_file.chmod(0o666)
-        mounts = [*self._mounts(work, home), mounted(message_file, "/dev/termination-log")]
         user = context.get("runAsUser", image.user)
         spec = {
             "root": str(home / "root"),
             "image_paths": [str(path) for path in image.paths],
-            "mounts": mounts,
+            "mounts": self._mounts(work, home),
             "read_only_root": bool(context.get("readOnlyRootFilesystem")),
             "hostname": record.name[:63],
-            "directory": work.container.get("workingDir", image.directory),
             "user": user,
             "group": context.get("runAsGroup", user),
             "groups": [context[name] for name in ("fsGroup",) if name in context],
@@ -355,11 +299,10 @@ class Kubelet:
         if failure:
             await process.wait()
             work.end(Ending(0, "StartError", failure.decode()))
-            work.tell("Warning", "Failed", f"Error: failed to create containerd task: {failure.decode()}")
             return 128
         work.log = Log()
         record.started = time.time()
-        work.tell("Normal", "Started", f"Started container {work.container['name']}")
+        work.tell("Started", f"Started container {work.container['name']}")
         work.pod["status"].update(phase="Running", hostIP="127.0.0.1", podIP="127.0.0.1")
         work.set_state({"running": {"startedAt": now()}})
 
@@ -371,9 +314,9 @@ class Kubelet:
         telling.cancel()
         if not ended.done() and work.ending is not None and not work.lost:
             if work.ending.reason == "Evicted":
-                work.tell("Warning", "Evicted", work.ending.message)
-            if work.ending.reason not in ("OOMKilled", "Unknown"):  # the kernel kills, or the container runtime dies
-                work.tell("Normal", "Killing", f"Stopping container {work.container['name']}")
+                work.tell("Evicted", work.ending.message)
+            if work.ending.reason != "OOMKilled":  # of which only the kernel knows
+                work.tell("Killing", f"Stopping container {work.container['name']}")
         while not ended.done():
             assert work.ending is not None
             grace = work.ending.grace_seconds
@@ -391,26 +334,20 @@ class Kubelet:
         await copying
         exit_code = int(process.returncode or 0)
         fallback = work.container.get("terminationMessagePolicy") == "FallbackToLogsOnError" and exit_code != 0
-        written = message_file.read_text(errors="replace")[:4096]
         tail = b"\n".join(line for _, line in work.log.lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(errors="replace")
-        record.message = written or (tail if fallback else "")
+        record.message = tail if fallback else ""
         shutil.rmtree(home, ignore_errors=True)
         return exit_code
 
     def _mounts(self, work: Work, home: Path) -> list[Json]:
         """The folders of the machine that the container sees, made with the owner that Kubernetes gives them."""
         fs_group = (work.pod["spec"].get("securityContext") or {}).get("fsGroup")
-        folders: dict[str, tuple[Path, str]] = {}
+        folders: dict[str, Path] = {}
         for volume in work.pod["spec"].get("volumes") or []:
-            memory = ""
             if "emptyDir" in volume:
                 folder = home / "volumes" / volume["name"]
                 folder.mkdir(parents=True)
                 folder.chmod(0o777)
-                settings = volume["emptyDir"] or {}
-                if settings.get("medium") == "Memory":
-                    size = f",size={int(parse_quantity(settings['sizeLimit']))}" if "sizeLimit" in settings else ""
-                    memory = f"mode=1777{f',gid={fs_group}' if fs_group is not None else ''}{size}"
             elif "configMap" in volume:
                 folder = home / "volumes" / volume["name"]
                 folder.mkdir(parents=True)
@@ -421,32 +358,28 @@ class Kubelet:
             if fs_group is not None:
                 os.chown(folder, -1, fs_group)
                 folder.chmod(folder.stat().st_mode | 0o2770)
-            folders[volume["name"]] = (folder, memory)
-        found = []
-        for mount in work.container.get("volumeMounts") or []:
-            folder, memory = folders[mount["name"]]
-            if mount.get("subPath"):
-                folder = folder / mount["subPath"]
-                folder.mkdir(parents=True, exist_ok=True)
-            found.append(mounted(folder, mount["mountPath"], read_only=bool(mount.get("readOnly")), memory=memory))
-        return found
+            folders[volume["name"]] = folder
+        return [
+            {
+                "source": str(folders[mount["name"]]),
+                "target": mount["mountPath"],
+                "read_only": bool(mount.get("readOnly")),
+            }
+            for mount in work.container.get("volumeMounts") or []
+        ]
 
     def _write_end(self, work: Work, exit_code: int | None) -> None:
-        """The pod's last status."""
         status, ending = work.pod["status"], work.ending
         reason = ending.reason if ending else ""
-        work.record.reason = reason
-        status["phase"] = "Succeeded" if exit_code == 0 and reason not in ("Evicted", "DeadlineExceeded") else "Failed"
-        if reason in ("Evicted", "DeadlineExceeded"):
-            status.update(reason=reason, message=ending.message if ending else "")
+        status["phase"] = "Succeeded" if exit_code == 0 and reason != "Evicted" else "Failed"
+        if ending and reason == "Evicted":
+            status.update(reason=reason, message=ending.message)
         if exit_code is not None:
             plain = "Completed" if exit_code == 0 else "Error"
-            running = status["containerStatuses"][0]["state"].get("running") if "containerStatuses" in status else None
             terminated = {
-                "exitCode": 255 if reason == "Unknown" else exit_code,
-                "reason": reason if reason in ("OOMKilled", "StartError", "Unknown") else plain,
+                "exitCode": exit_code,
+                "reason": reason if reason in ("OOMKilled", "StartError") else plain,
                 "message": ending.message if ending and reason == "StartError" else work.record.message,
-                "startedAt": running["startedAt"] if running else now(),
                 "finishedAt": now(),
             }
             work.set_state({"terminated": terminated})
@@ -457,13 +390,7 @@ def security_context(pod: Json) -> Json:
     return {**(pod["spec"].get("securityContext") or {}), **(pod["spec"]["containers"][0].get("securityContext") or {})}
 
 
-def mounted(source: Path, target: str, *, read_only: bool = False, memory: str = "") -> Json:
-    """A mount as `container.py` takes it; `memory`: options of a tmpfs in place of the source."""
-    return {"source": str(source), "target": target, "read_only": read_only, "memory": memory}
-
-
 async def copy_log(process: asyncio.subprocess.Process, log: Log) -> None:
-    """Each line that the container writes."""
     assert process.stdout is not None
     rest = b""
     while chunk := await process.stdout.read(2**16):

@@ -1,5 +1,6 @@
 """A stage task outside of Airflow, on the cluster of the tests or on a real one.
 
+A cluster has `kubeconfig`, `image`, `namespace`, the `settings` that say how patient Airflow is, `client`, `pods` and `wait_for`.
 In place of Airflow's scheduler and triggerer, `Task` does what these do: it runs the trigger of a deferred task, which went through
 its serialised form, and hands the event to the task. The pods run shell scripts.
 """
@@ -8,17 +9,15 @@ import asyncio
 import copy
 import importlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import TaskDeferred
-from kubernetes import client
 
 from toolformer_ops.airflow_tasks.kubernetes.pods import StagePod, pod_arguments
 from toolformer_ops.config import REPOSITORY, Settings
@@ -28,26 +27,7 @@ STOPS_WELL = "trap 'echo asked to end; exit 143' TERM; echo ready; sleep 3600 & 
 RELEASE = Asset("release", uri="toolformer://release")
 
 
-class Cluster(Protocol):
-    """What a task needs of its cluster."""
-
-    kubeconfig: Path
-    image: str
-    namespace: str
-    settings: Mapping[str, Any]
-    """How often Airflow looks at a pod, and how patient it is."""
-
-    def client(self) -> client.CoreV1Api:
-        """A client that may do everything."""
-
-    def pods(self) -> list[dict[str, Any]]:
-        """All pods, as the API shows them now."""
-
-    def wait_for(self, condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-        """The first true value of the condition."""
-
-
-def settings(cluster: Cluster, **values: Any) -> Settings:
+def settings(cluster: Any, **values: Any) -> Settings:
     """Of a deployment on the cluster."""
     common = {
         "kubernetes_config_file": cluster.kubeconfig,
@@ -61,7 +41,7 @@ def settings(cluster: Cluster, **values: Any) -> Settings:
 class Task:
     """A task of a stage whose pod runs a shell script, tried as often as `run` is called."""
 
-    def __init__(self, cluster: Cluster, name: str, script: str, *, deferrable: bool, **more: Any) -> None:
+    def __init__(self, cluster: Any, name: str, script: str, *, deferrable: bool, **more: Any) -> None:
         self.cluster, self.name, self.more = cluster, name, more
         self.arguments = pod_arguments(settings(cluster, kubernetes_deferrable=deferrable), template="cpu")
         self.manifest = copy.deepcopy(self.arguments.pop("manifest"))
@@ -152,6 +132,36 @@ class Task:
         )
 
 
+# What keeps a pod from starting
+
+
+def lacks_its_secret(task: Task) -> None:
+    for variable in task.stage["env"]:
+        if "valueFrom" in variable:
+            variable["valueFrom"]["secretKeyRef"]["name"] = "not-there"
+
+
+def lacks_a_config_map(task: Task) -> None:
+    task.manifest["spec"]["volumes"].append({"name": "more", "configMap": {"name": "not-there"}})
+
+
+def has_no_image(task: Task) -> None:
+    task.stage["image"] = f"{task.stage['image'].rpartition(':')[0]}:not-there"
+
+
+def has_no_node(task: Task) -> None:
+    task.manifest["spec"]["nodeSelector"] = {"toolformer": "not-there"}
+
+
+SPOILED: dict[str, tuple[Callable[[Task], None], str]] = {
+    "no-secret": (lacks_its_secret, 'secrets? "not-there" not found.*TOOLFORMER_KUBERNETES_SECRET'),
+    "no-config-map": (lacks_a_config_map, 'configmap "not-there" not found'),
+    "no-image": (has_no_image, "cannot be pulled.*TOOLFORMER_KUBERNETES_IMAGE"),
+    "no-node": (has_no_node, "no node takes the pod.*toolformer=not-there"),
+}
+"""What spoils a task, and how it then fails by its setup."""
+
+
 def deferral(task: Task) -> Any:
     """The trigger to which a try defers."""
     with pytest.raises(TaskDeferred) as caught:
@@ -167,7 +177,6 @@ def restored(trigger: Any) -> Any:
 
 
 async def first(trigger: Any) -> Any:
-    """The trigger's event."""
     async for event in trigger.run():
         return event
     raise AssertionError("the trigger ended without an event")
