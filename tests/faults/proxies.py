@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,42 +29,34 @@ class PostgresProxy:
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
-        self.rule: Callable[[str, int], StatementFate] = lambda _kind, _number: "pass"
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._away = False
+        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listener.getsockname()[1]
+        self.reset()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def reset(self) -> None:
         """Pass everything, and count from one again."""
-        self.rule = lambda _kind, _number: "pass"
+        self.rule: Callable[[str, int], StatementFate] = lambda _kind, _number: "pass"
         self.counts.clear()
         self._away = False
 
     def go_away(self) -> None:
         """Cut every connection, and end each new one at once."""
         self._away = True
-        self.cut_all()
+        for end in [*self._open]:
+            _shut(end)
 
     def come_back(self) -> None:
         """Take connections again."""
         self._away = False
 
-    def cut_all(self) -> None:
-        """Cut every connection."""
-        with self._lock:
-            ends = [*self._open]
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
     def close(self) -> None:
         """Listen no more."""
         self._listener.close()
-        self.cut_all()
+        self.go_away()
 
     def _accept(self) -> None:
         while True:
@@ -71,40 +64,37 @@ class PostgresProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if self._away:
-                client.close()
-                continue
             try:
+                if self._away:
+                    raise ConnectionError
                 server = socket.create_connection((LOOPBACK, self.target_port))
             except OSError:
                 client.close()
                 continue
+            passing = _Passing(self, client, server)
             for end in (client, server):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._lock:
-                self._open |= {client, server}
-            passing = _Passing(self, client, server)
+                self._open.add(end)
             for work in (passing.from_client, passing.from_server):
                 threading.Thread(target=self._pass, args=(work, client, server), daemon=True).start()
 
-    def _pass(self, work: Callable[[], None], *ends: socket.socket) -> None:
+    @staticmethod
+    def _pass(work: Callable[[], None], *ends: socket.socket) -> None:
         with contextlib.suppress(OSError):
             work()
         for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        with self._lock:
-            closed = self._open & set(ends)
-            self._open -= closed
-        time.sleep(0.05)  # the other thread leaves its read
-        for end in closed:
-            end.close()
+            _shut(end)
 
     def fate(self, kind: str) -> StatementFate:
         """What happens to the statement that has just come."""
         with self._lock:
             self.counts[kind] += 1
             return self.rule(kind, self.counts[kind])
+
+
+def _shut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass
@@ -208,7 +198,7 @@ class ObjectStoreProxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def handle(self, request: BaseHTTPRequestHandler) -> None:  # noqa: PLR0912 - the fates
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
         """Pass one request on, or not."""
         with self._lock:
             conditional = "If-None-Match" in request.headers
@@ -223,7 +213,7 @@ class ObjectStoreProxy:
             return
         if fate == "late":
             time.sleep(LATE_SECONDS)
-        if fate in ("409", "500", "503"):
+        if fate in CODES:
             self._refuse(request, fate)
             return
         connection = http.client.HTTPConnection(LOOPBACK, self.target_port, timeout=30)
@@ -247,28 +237,30 @@ class ObjectStoreProxy:
         if fate == "409_written" and answer.status == 200:
             self._refuse(request, "409")
             return
-        request.send_response_only(answer.status, answer.reason)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                request.send_header(name, value)
+        headers = {
+            name: value
+            for name, value in answer.getheaders()
+            if name.lower() not in ("connection", "transfer-encoding", "content-length")
+        }
         length = answer.getheader("Content-Length", "0") if request.command == "HEAD" else str(len(content))
         if fate == "damage":
             content = content[:-1] + bytes([content[-1] ^ 1])
         if fate == "truncate" and len(content) > 1:
             content = content[: int(len(content) * self.kept)]
-            length = {"all": length, "less": str(len(content)), "nothing": None}[self.announces]
+            length = {"all": length, "less": str(len(content)), "nothing": ""}[self.announces]
             request.close_connection = True
-        if length is not None:
-            request.send_header("Content-Length", length)
-        request.end_headers()
-        if request.command != "HEAD":
-            request.wfile.write(content)
+        self._answer(request, answer.status, headers | ({"Content-Length": length} if length else {}), content)
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: str) -> None:
         content = f"<Error><Code>{CODES[status]}</Code><Message>by the test</Message></Error>".encode()
-        request.send_response_only(int(status))
-        request.send_header("Content-Type", "application/xml")
-        request.send_header("Content-Length", str(len(content)))
+        headers = {"Content-Type": "application/xml", "Content-Length": str(len(content))}
+        self._answer(request, int(status), headers, content)
+
+    @staticmethod
+    def _answer(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], content: bytes) -> None:
+        request.send_response_only(status)
+        for name, value in headers.items():
+            request.send_header(name, value)
         request.end_headers()
         if request.command != "HEAD":
             request.wfile.write(content)
