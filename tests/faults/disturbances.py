@@ -6,18 +6,16 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.faults.proxies import RequestFate, StatementFate
-from tests.faults.world import STEPS, Disturbance, World
+from tests.faults.world import OF_TOOL, STEPS, Disturbance, World
 
 AWAY_SECONDS = 1.5
 S3_AWAY_SECONDS = 8.0
 """Longer than boto3 asks again."""
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 
 
 class PostgresLate(Disturbance):
@@ -60,7 +58,7 @@ class AtMoments(Disturbance):
     """Something happens at `times` moments, each in a step that is drawn, at a moment of the time that the step takes."""
 
     times = 1
-    steps: Sequence[str] = tuple(STEPS)
+    steps: Sequence[str] = STEPS
 
     def begin(self) -> None:
         self.moments: dict[str, list[float]] = {}
@@ -106,7 +104,7 @@ class Away(AtMoments):
         goes: Callable[[World], Any],
         returns: Callable[[World], Any],
         seconds: float = AWAY_SECONDS,
-        steps: Sequence[str] = tuple(STEPS),
+        steps: Sequence[str] = STEPS,
     ) -> None:
         super().__init__(world, draw)
         self.goes, self.returns, self.seconds, self.steps = goes, returns, seconds, steps
@@ -155,47 +153,6 @@ class StageDiskFull(Disturbance):
             self.world.stage_disk.free()
 
 
-class PostgresClock(AtMoments):
-    """The clock by which Postgres stamps its rows is moved by three days, forward or back."""
-
-    def begin(self) -> None:
-        super().begin()
-        self.offset = self.world.folder / "clock"
-        self._set("+0")
-        names = ("NO_CACHE", "DONT_FAKE_MONOTONIC", "DONT_RESET")
-        variables = {"LD_PRELOAD": str(FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.offset)}
-        self._restart(variables | {f"FAKETIME_{name}": "1" for name in names})
-
-    def _set(self, offset: str) -> None:
-        self.offset.write_text(f"{offset}\n")
-        self.offset.chmod(0o644)
-
-    def _restart(self, environment: Mapping[str, str]) -> None:
-        self.world.postgres.process.send_signal(signal.SIGINT)
-        self.world.postgres.process.wait(20)
-        self.world.postgres.command = self.world.postgres_command(environment)
-        self.world.postgres.start()
-
-    def happen(self, process_id: int) -> None:
-        self._set(self.draw.choice(("-3d", "+3d")))
-
-    def end(self) -> None:
-        super().end()
-        self._restart({})
-
-
-class Two(Disturbance):
-    """Two processes do each step at once."""
-
-    processes = 2
-
-
-class TwoSignalled(Signalled):
-    """And three of them get a signal."""
-
-    processes = 2
-
-
 class Fault(NamedTuple):
     """One kind of fault."""
 
@@ -204,20 +161,18 @@ class Fault(NamedTuple):
     """Looked for in the last line of each command that ended with an error; by default none may."""
     disk: str = ""
     """The small disk of the world that it fills."""
+    processes: int = 1
+    """How many do each step at once."""
 
     def why_not(self, world: World) -> str:
         """Why it cannot be tried on this machine; empty where it can."""
-        if self.disk and getattr(world, self.disk) is None:
-            return "a full disk needs root, unshare and nsenter"
-        if self.disturbance is PostgresClock and not FAKETIME.exists():
-            return f"the clock is moved by {FAKETIME} (Debian: libfaketime)"
-        return ""
+        return "a full disk needs root, unshare and nsenter" if self.disk and getattr(world, self.disk) is None else ""
 
 
 POSTGRES_SAYS = r"Postgres (cannot serve now|broke)|expected Postgres at"
 S3_SAYS = r"S3|s3://|object store"
 DISK_SAYS = r"[Nn]o space left|[Dd]isk"
-WRITE_POSTGRES = ("ingest", "start-run", "filter", "sample", "execute", "score", "placebo", "check")
+WRITE_POSTGRES = ("ingest", "start-run", *OF_TOOL)
 USE_S3 = ("release", "check-release", "finetune", "publish")
 
 
@@ -259,7 +214,6 @@ ALL = {
     "disk-full": Fault(StageDiskFull, DISK_SAYS, "stage_disk"),
     "sigterm": Fault(partial(Signalled, sent=signal.SIGTERM)),
     "sigkill": Fault(partial(Signalled, sent=signal.SIGKILL)),
-    "two-of-everything": Fault(Two),
-    "two-and-killed": Fault(partial(TwoSignalled, sent=signal.SIGKILL)),
-    "postgres-clock": Fault(PostgresClock),
+    "two-of-everything": Fault(Disturbance, processes=2),
+    "two-and-killed": Fault(partial(Signalled, sent=signal.SIGKILL), processes=2),
 }  # fmt: skip

@@ -4,13 +4,12 @@ Both proxies listen on one port for their whole life, in threads of this process
 request, with its number since `reset`, and says what happens to it.
 """
 
+import asyncio
 import contextlib
 import http.client
-import socket
 import struct
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,12 +29,13 @@ class PostgresProxy:
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
         self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._open: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._listener = socket.create_server((LOOPBACK, 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._open: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        listening = asyncio.start_server(self._serve, LOOPBACK, 0)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
+        self.port: int = self._server.sockets[0].getsockname()[1]
         self.reset()
-        threading.Thread(target=self._accept, daemon=True).start()
 
     def reset(self) -> None:
         """Pass everything, and count from one again."""
@@ -46,8 +46,7 @@ class PostgresProxy:
     def go_away(self) -> None:
         """Cut every connection, and end each new one at once."""
         self._away = True
-        for end in [*self._open]:
-            _shut(end)
+        self._loop.call_soon_threadsafe(lambda: [end.transport.abort() for end in self._open])
 
     def come_back(self) -> None:
         """Take connections again."""
@@ -55,46 +54,24 @@ class PostgresProxy:
 
     def close(self) -> None:
         """Listen no more."""
-        self._listener.close()
         self.go_away()
+        self._loop.call_soon_threadsafe(self._server.close)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                if self._away:
-                    raise ConnectionError
-                server = socket.create_connection((LOOPBACK, self.target_port))
-            except OSError:
-                client.close()
-                continue
-            passing = _Passing(self, client, server)
-            for end in (client, server):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._open.add(end)
-            for work in (passing.from_client, passing.from_server):
-                threading.Thread(target=self._pass, args=(work, client, server), daemon=True).start()
-
-    @staticmethod
-    def _pass(work: Callable[[], None], *ends: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            work()
+    async def _serve(self, questions: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        ends = {client}
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            if not self._away:
+                answers, server = await asyncio.open_connection(LOOPBACK, self.target_port)
+                ends.add(server)
+                self._open |= ends
+                passing = _Passing(self, questions, answers, client, server)
+                await asyncio.wait(
+                    [asyncio.ensure_future(passing.to_server()), asyncio.ensure_future(passing.to_client())],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        self._open -= ends
         for end in ends:
-            _shut(end)
-
-    def fate(self, kind: str) -> StatementFate:
-        """What happens to the statement that has just come."""
-        with self._lock:
-            self.counts[kind] += 1
-            return self.rule(kind, self.counts[kind])
-
-
-def _shut(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
+            end.transport.abort()
 
 
 @dataclass
@@ -102,46 +79,39 @@ class _Passing:
     """One connection."""
 
     proxy: PostgresProxy
-    client: socket.socket
-    server: socket.socket
+    questions: asyncio.StreamReader
+    answers: asyncio.StreamReader
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter
     loses_reply: bool = False
 
-    def from_client(self) -> None:
+    async def to_server(self) -> None:
         """Pass messages on; a message is a letter, four bytes of length (itself included) and its content."""
-        first = self._read(8)
-        while first == _SSL_REQUEST:
-            self.server.sendall(first)
-            first = self._read(8)
-        length = struct.unpack(">i", first[:4])[0]
-        self.server.sendall(first + self._read(length - 8))
-        while True:
-            head = self._read(5)
-            message = head + self._read(struct.unpack(">i", head[1:])[0] - 4)
-            if head[:1] == b"Q":
-                fate = self.proxy.fate("commit" if message[5:12].upper() == b"COMMIT\0" else "statement")
-                if fate == "late":
-                    time.sleep(LATE_SECONDS)
-                elif fate == "cut":
-                    return
-                self.loses_reply = fate == "lose_reply"
-            self.server.sendall(message)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            first = await self.questions.readexactly(8)
+            while first == _SSL_REQUEST:
+                self.server.write(first)
+                first = await self.questions.readexactly(8)
+            self.server.write(first + await self.questions.readexactly(struct.unpack(">i", first[:4])[0] - 8))
+            while True:
+                head = await self.questions.readexactly(5)
+                message = head + await self.questions.readexactly(struct.unpack(">i", head[1:])[0] - 4)
+                if head[:1] == b"Q":
+                    kind = "commit" if message[5:12].upper() == b"COMMIT\0" else "statement"
+                    self.proxy.counts[kind] += 1
+                    fate = self.proxy.rule(kind, self.proxy.counts[kind])
+                    if fate == "late":
+                        await asyncio.sleep(LATE_SECONDS)
+                    elif fate == "cut":
+                        return
+                    self.loses_reply = fate == "lose_reply"
+                self.server.write(message)
 
-    def from_server(self) -> None:
+    async def to_client(self) -> None:
         """Pass the answers on, but for one that is lost: the server has given it, and the connection is cut."""
-        while block := self.server.recv(65536):
-            if self.loses_reply:
-                return
-            self.client.sendall(block)
-
-    def _read(self, size: int) -> bytes:
-        parts = []
-        while size:
-            part = self.client.recv(min(size, 65536))
-            if not part:
-                raise ConnectionError
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        with contextlib.suppress(OSError):
+            while (block := await self.answers.read(65536)) and not self.loses_reply:
+                self.client.write(block)
 
 
 RequestFate = Literal["pass", "late", "cut", "lose_reply", "truncate", "damage", "409", "409_written", "500", "503"]

@@ -37,12 +37,13 @@ def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world: World, name:
     if reason := fault.why_not(world):
         pytest.skip(reason)
     disturbance = fault.disturbance(world, random.Random(f"{seed} {name}"))  # noqa: S311
+    disturbance.processes = fault.processes
     outcome = world.run_chain(disturbance)
     problems = outcome.problems + [
         f"{step} ended with {status}, and its last line names no cause as {fault.says!r} has it: {last}"
         for step, status, last in outcome.failures
         if status > 0 and status != EXIT_TERMINATED and not re.search(fault.says, last)
     ]
-    if disturbance.processes == 1 and outcome.redone > MOST_REDONE * len(outcome.failures):
+    if fault.processes == 1 and outcome.redone > MOST_REDONE * len(outcome.failures):
         problems.append(f"{outcome.redone:g} micro-batches were computed again, {len(outcome.failures)} ended early")
     assert not problems, "\n".join([f"again: make faults FAULTS={name} SEED={seed} TIMES=1", *problems])

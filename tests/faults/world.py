@@ -52,23 +52,8 @@ RETRY_SECONDS = 0.2
 OWN_RETRIES, INFRASTRUCTURE_RETRIES = 2, 20
 """As in `airflow_tasks/retrying.py`."""
 
-_ON_ONE_RUN = ("--run", RUN)
-_ON_ONE_TOOL = (*_ON_ONE_RUN, "--tool", TOOL)
-STEPS: Mapping[str, tuple[str, ...]] = {
-    "ingest": (),
-    "start-run": _ON_ONE_RUN,
-    "filter": _ON_ONE_TOOL,
-    "sample": _ON_ONE_TOOL,
-    "execute": _ON_ONE_TOOL,
-    "score": _ON_ONE_TOOL,
-    "placebo": _ON_ONE_TOOL,
-    "check": _ON_ONE_TOOL,
-    "release": _ON_ONE_RUN,
-    "check-release": _ON_ONE_RUN,
-    "finetune": _ON_ONE_RUN,
-    "publish": _ON_ONE_RUN,
-    "finish-run": (*_ON_ONE_RUN, "--state", "success"),
-}
+OF_TOOL = ("filter", "sample", "execute", "score", "placebo", "check")
+STEPS = ("ingest", "start-run", *OF_TOOL, "release", "check-release", "finetune", "publish", "finish-run")
 _CHOICES = {
     "model": "fake", "tools": [TOOL], "max_positions": 4, "samples_per_position": 4, "keep_thresholds": {TOOL: 0.5},
 }  # fmt: skip
@@ -203,8 +188,10 @@ class World:
             cluster = Cluster(data, cluster.programs, cluster.account)
             inside = self.disk.inside
         self.postgres_address = address = PostgresAddress(free_port(), password)
-        self._cluster, self._inside = cluster, inside
-        command, log = self.postgres_command({}), folder / "postgres.log"
+        quick = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}  # commits reach the system's cache
+        quick |= {"min_wal_size": "32MB", "shared_buffers": "32MB"}
+        words = [*cluster.command(address.port), *(word for one in quick.items() for word in ("-c", "=".join(one)))]
+        command, log = [*inside, *tied_command(words, "INT", cluster.account)], folder / "postgres.log"
         self.postgres = Server(command, log, lambda: is_ready(address), directory=folder, keeper=keeper)
         stack.callback(lambda: self.postgres.stop(signal.SIGINT))
         self.postgres_proxy = PostgresProxy(address.port)
@@ -229,15 +216,6 @@ class World:
         assert not undisturbed.problems, undisturbed.problems
 
     # Databases and buckets
-
-    def postgres_command(self, environment: Mapping[str, str]) -> list[str]:
-        """The command line of Postgres, with variables that are set for it alone: what starts it is root."""
-        quick = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}  # commits reach the system's cache
-        quick |= {"min_wal_size": "32MB", "shared_buffers": "32MB"}
-        words = ["env", *(f"{name}={value}" for name, value in environment.items())]
-        words += self._cluster.command(self.postgres_address.port)
-        words += [word for name, value in quick.items() for word in ("-c", f"{name}={value}")]
-        return [*self._inside, *tied_command(words, "INT", self._cluster.account)]
 
     def revive(self) -> None:
         """Start the servers that have ended, as a supervisor would."""
@@ -302,14 +280,16 @@ class World:
         self._judge(disturbance.outcome)
         return disturbance.outcome
 
-    def _run_step(self, step: str, disturbance: Disturbance) -> bool:  # noqa: PLR0912 - what Airflow does
+    def _run_step(self, step: str, disturbance: Disturbance) -> bool:
         """Whether every process of the step ended with 0 at last."""
         outcome = disturbance.outcome
-        arguments = ["stage", step, *STEPS[step]]
-        if step == "ingest":
-            arguments += ["--corpus", str(self.corpus)]
-        if step == "start-run":
-            arguments += ["--parameters", json.dumps({**_CHOICES, "corpus": str(self.corpus)})]
+        options = {
+            "ingest": ["--corpus", str(self.corpus)],
+            "start-run": ["--parameters", json.dumps({**_CHOICES, "corpus": str(self.corpus)})],
+            "finish-run": ["--state", "success"],
+            **{name: ["--tool", TOOL] for name in OF_TOOL},
+        }
+        arguments = ["stage", step, *([] if step == "ingest" else ["--run", RUN]), *options.get(step, [])]
         began = time.monotonic()
         left = disturbance.processes
         own = infrastructure = 0

@@ -204,15 +204,10 @@ def kill_services(settings: Settings) -> None:
 
 
 @pytest.fixture(scope="session")
-def writing_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny model that writes calls of the Calculator and the Calendar."""
-    return save_model_that_writes_calls(tmp_path_factory.mktemp("models") / "writing")
-
-
-@pytest.fixture(scope="session")
-def model(services: Settings, writing_model_dir: Path) -> str:
-    """The address of that model on S3."""
-    return publish_model(services, str(writing_model_dir)).address
+def model(services: Settings, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address on S3 of a tiny model that writes calls."""
+    folder = save_model_that_writes_calls(tmp_path_factory.mktemp("models") / "writing")
+    return publish_model(services, str(folder)).address
 
 
 def put_lines(settings: Settings, key: str, texts: Iterable[str]) -> str:

@@ -164,26 +164,10 @@ def nights(services: Settings, airflow: AirflowClient, model: str, received: lis
     until("the second night", lambda: len(ended(airflow)) == 2)
     until("the notifications", lambda: len(received) >= 2)
     for run in runs(airflow):
-        assert run["state"] == "success", failures(airflow, run)
+        assert run["state"] == "success", airflow.tasks(DAG_ID, run["dag_run_id"], "failed")
     yield Nights(runs(airflow), import_errors, received)
     schedule.unlink()
     mistaken.unlink()
-
-
-def failures(airflow: AirflowClient, run: dict[str, Any]) -> list[str]:
-    """The ends of the logs of the tasks of a night that failed."""
-    failed = airflow.tasks(run["dag_id"], run["dag_run_id"], "failed")
-    return [line for task in failed for line in airflow.log_tail(run["dag_id"], run["dag_run_id"], task, 20)]
-
-
-def message_about(received: list[dict[str, Any]], run: dict[str, Any]) -> str:
-    """The only message about a run."""
-    [text] = [
-        message["text"]
-        for message in received
-        if message["text"].endswith(f"/dags/{run['dag_id']}/runs/{quote(run['dag_run_id'])}")
-    ]
-    return str(text)
 
 
 def test_the_scheduler_starts_night_after_night_and_the_note_sums_each_up(services: Settings, nights: Nights) -> None:
@@ -227,7 +211,9 @@ def test_a_file_that_is_edited_counts_for_the_next_night_alone(airflow: AirflowC
 def test_each_morning_somebody_is_told_and_no_log_holds_the_token(services: Settings, nights: Nights) -> None:
     assert {message["path"] for message in nights.received} == {f"/services/{TOKEN}"}
     for run in nights.runs:
-        subject, text, _ = message_about(nights.received, run).split("\n\n")
+        address = f"/dags/{DAG_ID}/runs/{quote(run['dag_run_id'])}"
+        [message] = [found["text"] for found in nights.received if found["text"].endswith(address)]
+        subject, text, _ = message.split("\n\n")
         assert re.fullmatch(rf"{DAG_ID}: (\d new texts?, \d+ new calls?|nothing new)", subject)
         assert text.startswith(run["note"].removesuffix("\n…"))
     logs = [path for path in services.state_dir.glob("**/*.log") if path.is_file()]

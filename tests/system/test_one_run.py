@@ -171,7 +171,7 @@ def one(settings: Settings, statement: str, **values: object) -> Any:
     return value
 
 
-def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on_s3(
+def test_a_run_from_the_form_ends_with_calls_and_the_answer_in_sql_and_a_release_and_a_model_on_s3(
     services: Settings, airflow: AirflowClient, run: str
 ) -> None:
     conf = airflow.get(of_run(run))["conf"]
@@ -181,6 +181,9 @@ def test_a_run_from_the_form_ends_with_calls_in_sql_and_a_release_and_a_model_on
     assert {tool for tool, _, _ in kept} == set(CHOSEN)
     for tool, text, result in kept:
         assert tool != "Echo" or text == f"Echo({result})"
+    answers = rows(services, "select step, is_approved, answered_by from approvals where run_id = :run", run=run)
+    assert answers == [("before_finetuning", True, services.airflow_username)]
+    assert f"- Before finetuning: approved by {services.airflow_username}, " in airflow.note(ANNOTATE, run)
     release = (
         "select uri, calls from run_releases join dataset_releases using (release_id) where run_releases.run_id = :run"
     )
@@ -243,25 +246,6 @@ def test_an_evicted_pod_is_tried_again_and_each_text_is_done_once(
         (verb, resource) for rule in cluster.role for resource in rule["resources"] for verb in rule["verbs"]
     }
     assert cluster.api.forbidden == []
-
-
-def test_the_answer_and_who_gave_it_are_in_sql_and_the_note_and_no_second_one_counts(
-    services: Settings, airflow: AirflowClient, run: str
-) -> None:
-    name = services.airflow_username
-    found = rows(services, "select step, is_approved, answered_by from approvals where run_id = :run", run=run)
-    assert found == [("before_finetuning", True, name)]
-    assert f"- Before finetuning: approved by {name}, " in airflow.note(ANNOTATE, run)
-    with signed_in(services) as client:
-        path = f"/api/v2{of_run(run)}/taskInstances/approve_finetuning/-1/hitlDetails"
-        assert client.patch(path, json={"chosen_options": ["Reject"], "params_input": {}}).status_code == 409
-        assert client.get(path).json()["chosen_options"] == ["Approve"]
-
-
-def signed_in(settings: Settings) -> httpx.Client:
-    credentials = {"username": settings.airflow_username, "password": settings.airflow_password.get_secret_value()}
-    token = httpx.post(f"{settings.airflow_url}/auth/token", json=credentials, timeout=60).json()["access_token"]
-    return httpx.Client(base_url=settings.airflow_url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
 
 # The page
@@ -349,19 +333,14 @@ def test_nobody_sees_it_without_signing_in(services: Settings, run: str) -> None
         assert CHOSEN[0] not in answer.text
 
 
-def test_a_run_that_a_person_ends_is_closed(services: Settings, model: str) -> None:
+def test_a_run_that_a_person_ends_is_closed(services: Settings, airflow: AirflowClient, model: str) -> None:
     AnnotatedRun(services, {"Calculator": 0.25}, run_id="ended")  # its rows; no task of it starts
-    of_dag = f"/api/v2/dags/{ANNOTATE}"
-    with signed_in(services) as client:
-        client.patch(of_dag, json={"is_paused": True}).raise_for_status()
-        body = {
-            "dag_run_id": "ended",
-            "logical_date": None,
-            "conf": {"corpus": "s3://toolformer/corpora", "model": model},
-        }
-        client.post(f"{of_dag}/dagRuns", json=body).raise_for_status()
-        client.patch(f"{of_dag}/dagRuns/ended", json={"state": "failed"}).raise_for_status()  # as the UI does
-        client.patch(of_dag, json={"is_paused": False}).raise_for_status()
+    of_dag = f"/dags/{ANNOTATE}"
+    airflow._request("PATCH", of_dag, json={"is_paused": True})
+    conf = {"corpus": "s3://toolformer/corpora", "model": model}
+    airflow._request("POST", f"{of_dag}/dagRuns", json={"dag_run_id": "ended", "logical_date": None, "conf": conf})
+    airflow._request("PATCH", f"{of_dag}/dagRuns/ended", json={"state": "failed"})  # as the UI does
+    airflow._request("PATCH", of_dag, json={"is_paused": False})
     state = "select state from annotation_runs where run_id = 'ended'"
     until("its end", lambda: one(services, state) == "failed")
 
