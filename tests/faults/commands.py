@@ -68,12 +68,10 @@ def prepare() -> Any:
     import great_expectations  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
+    import toolformer_ops.audit.running
     import toolformer_ops.language_model
     import toolformer_ops.runs.models
     from toolformer_ops import __main__ as command_line
-    from toolformer_ops.audit import (
-        running,  # noqa: F401
-    )
 
     model = SlowModel(SCRIPT, sure_words=frozenset({"things"}))
     toolformer_ops.language_model.models.model_identity = lambda *_, **__: model.identity  # type: ignore[assignment]

@@ -18,13 +18,6 @@ S3_AWAY_SECONDS = 8.0
 """Longer than boto3 asks again."""
 
 
-class PostgresLate(Disturbance):
-    """A fifth of the statements is late."""
-
-    def begin(self) -> None:
-        self.world.postgres_proxy.rule = lambda *_: "late" if self.draw.random() < 0.2 else "pass"
-
-
 class AtStatements(Disturbance):
     """Three statements of the chain, drawn by number, have a fate."""
 
@@ -181,7 +174,6 @@ def away(goes: Callable[[World], Any], returns: Callable[[World], Any], **more: 
 
 
 ALL = {
-    "postgres-late": Fault(PostgresLate),
     "postgres-cut": Fault(partial(AtStatements, kind="statement", fate="cut"), POSTGRES_SAYS),
     "commit-cut": Fault(partial(AtStatements, kind="commit", fate="cut"), POSTGRES_SAYS),
     "commit-reply-lost": Fault(partial(AtStatements, kind="commit", fate="lose_reply"), POSTGRES_SAYS),
@@ -192,7 +184,6 @@ ALL = {
     "postgres-disk-full": Fault(
         away(lambda world: world.disk.fill(), free_disk_of_postgres, steps=WRITE_POSTGRES), f"{POSTGRES_SAYS}|{DISK_SAYS}", "disk"
     ),
-    "s3-late": Fault(partial(AtRequests, fates=("late",)), S3_SAYS),
     "s3-cut": Fault(partial(AtRequests, fates=("cut",)), S3_SAYS),
     "s3-reply-lost": Fault(partial(AtRequests, fates=("lose_reply",)), S3_SAYS),
     "s3-truncated": Fault(partial(AtRequests, fates=("truncate",), method="GET", share=0.4), S3_SAYS),

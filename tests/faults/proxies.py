@@ -1,4 +1,4 @@
-"""Stand between the stages and Postgres or S3, and disturb what passes: late, cut off, answers lost, refused, half.
+"""Stand between the stages and Postgres or S3, and disturb what passes: cut off, answers lost, refused, half.
 
 Both proxies listen on one port for their whole life, in threads of this process. `rule` is asked for every statement, or every
 request, with its number since `reset`, and says what happens to it.
@@ -9,18 +9,16 @@ import contextlib
 import http.client
 import struct
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Literal
 
 LOOPBACK = "127.0.0.1"
 _SSL_REQUEST = struct.pack(">ii", 8, 80877103)
 
-StatementFate = Literal["pass", "late", "cut", "lose_reply"]
-LATE_SECONDS = 0.02
+StatementFate = Literal["pass", "cut", "lose_reply"]
 
 
 class PostgresProxy:
@@ -100,9 +98,7 @@ class _Passing:
                     kind = "commit" if message[5:12].upper() == b"COMMIT\0" else "statement"
                     self.proxy.counts[kind] += 1
                     fate = self.proxy.rule(kind, self.proxy.counts[kind])
-                    if fate == "late":
-                        await asyncio.sleep(LATE_SECONDS)
-                    elif fate == "cut":
+                    if fate == "cut":
                         return
                     self.loses_reply = fate == "lose_reply"
                 self.server.write(message)
@@ -114,7 +110,7 @@ class _Passing:
                 self.client.write(block)
 
 
-RequestFate = Literal["pass", "late", "cut", "lose_reply", "truncate", "damage", "409", "409_written", "500", "503"]
+RequestFate = Literal["pass", "cut", "lose_reply", "truncate", "damage", "409", "409_written", "500", "503"]
 """`cut`: before it is passed on; `lose_reply`: after; `409_written`: the answer 409 to a write that was carried out; `damage`: the
 last byte of the content is another one.
 """
@@ -126,40 +122,30 @@ class ObjectStoreProxy:
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
-        self.rule: Callable[[str, str], RequestFate] = lambda _method, _path: "pass"
         self.counts: Counter[str] = Counter()
-        self.away = False
         self.kept = 0.5
         """Share of a truncated content that arrives."""
         self.announces: Literal["all", "less", "nothing"] = "all"
         """The length that a truncated answer announces: of the whole content, of what it sends, or none."""
         self._lock = threading.Lock()
+        self.reset()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: Any) -> None:
-                pass
 
             def _any(self) -> None:
                 proxy.handle(self)
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _any  # noqa: N815
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                pass  # a client that was cut off
-
-        self._server = Server((LOOPBACK, 0), Handler)
-        self.port: int = self._server.server_address[1]
+        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def reset(self) -> None:
         """Pass everything, and count from one again."""
-        self.rule = lambda _method, _path: "pass"
+        self.rule: Callable[[str, str], RequestFate] = lambda _method, _path: "pass"
         self.counts.clear()
         self.away = False
 
@@ -181,19 +167,13 @@ class ObjectStoreProxy:
         if fate == "cut":
             request.close_connection = True
             return
-        if fate == "late":
-            time.sleep(LATE_SECONDS)
         if fate in CODES:
             self._refuse(request, fate)
             return
         connection = http.client.HTTPConnection(LOOPBACK, self.target_port, timeout=30)
         try:
-            connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in request.headers.items():
-                if name.lower() not in ("expect", "transfer-encoding", "connection", "content-length"):
-                    connection.putheader(name, value)
-            connection.putheader("Content-Length", str(len(body)))
-            connection.endheaders(body)
+            asked = _without(request.headers.items(), "expect", "transfer-encoding", "connection", "content-length")
+            connection.request(request.command, request.path, body, {**asked, "Content-Length": str(len(body))})
             answer = connection.getresponse()
             content = answer.read()
         except OSError:  # it does not run
@@ -207,11 +187,7 @@ class ObjectStoreProxy:
         if fate == "409_written" and answer.status == 200:
             self._refuse(request, "409")
             return
-        headers = {
-            name: value
-            for name, value in answer.getheaders()
-            if name.lower() not in ("connection", "transfer-encoding", "content-length")
-        }
+        headers = _without(answer.getheaders(), "connection", "transfer-encoding", "content-length")
         length = answer.getheader("Content-Length", "0") if request.command == "HEAD" else str(len(content))
         if fate == "damage":
             content = content[:-1] + bytes([content[-1] ^ 1])
@@ -243,3 +219,7 @@ class ObjectStoreProxy:
             request.rfile.readline()
         request.rfile.readline()
         return chunks
+
+
+def _without(headers: Iterable[tuple[str, str]], *names: str) -> dict[str, str]:
+    return {name: value for name, value in headers if name.lower() not in names}

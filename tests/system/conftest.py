@@ -22,7 +22,7 @@ from tests.kubernetes.cluster import IMAGE, TestCluster, cpu_node, gpu_node, ski
 from tests.servers import directory_in_memory, seconds_of_supervised
 from tests.system.writing_model import save_model_that_writes_calls
 from tests.tool_files import SERVERS, write_tool
-from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings, load_settings
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local import airflow as local_airflow
@@ -222,12 +222,6 @@ def airflow(services: Settings) -> Iterator[AirflowClient]:
     """Airflow's REST API, logged in."""
     with AirflowClient.of(services) as client:
         yield client
-
-
-def wait_until_ended(airflow: AirflowClient, dag_id: str, run_id: str) -> str:
-    """The state in which a run ended."""
-    until(f"the end of {run_id}", lambda: airflow.run_state(dag_id, run_id) in ENDED_STATES, seconds=2.0)
-    return airflow.run_state(dag_id, run_id)
 
 
 def until(what: str, look: Callable[[], Any], seconds: float = 1.0) -> Any:

@@ -13,25 +13,15 @@ from tests.system.conftest import ANNOTATE, SAMPLING, put_lines, rows, run_stage
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowNotReadyError
-from toolformer_ops.local.state_folder import write_environment
+from toolformer_ops.local.state_folder import StatePaths, write_environment
+from toolformer_ops.local.supervision import Supervisor
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 RUN = "killed"
+PARTS = ("scheduler", "triggerer", "api-server")
 SUMS = 120
 """Enough texts that a kill meets a stage at work; all in one shard, of which a stage commits every second text."""
-
-
-def processes_of(settings: Settings, component: str) -> list[psutil.Process]:
-    """The processes of a component of this state folder's Airflow."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "cwd"]):
-        words = " ".join(process.info["cmdline"] or []).replace(
-            "_", "-"
-        )  # some name themselves anew: airflow api_server
-        if f"airflow {component}" in words and str(process.info["cwd"]).startswith(str(settings.state_dir)):
-            found.append(process)
-    return found
 
 
 def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
@@ -49,12 +39,12 @@ def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
 
     # 1. All parts of Airflow at once, and what they have started.
     until("a filter", lambda: done("filter"), seconds=0.05)
-    for component in ("scheduler", "triggerer", "api-server"):
-        killed = processes_of(services, component)
-        assert killed, component
-        for process in killed:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
-                process.kill()
+    reports = Supervisor(StatePaths(services.state_dir)).reports()
+    parts = [psutil.Process(report.process_id) for report in reports if report.name.removeprefix("airflow-") in PARTS]
+    assert len(parts) == len(PARTS)
+    for process in [process for part in parts for process in (part, *part.children(recursive=True))]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
+            process.kill()
 
     # 2. The shard, in two of its stages, once each has committed something.
     for stage, by in (("sample", signal.SIGKILL), ("score", signal.SIGTERM)):

@@ -26,9 +26,8 @@ from tests.system.conftest import (
     rows,
     run_stages_as,
     until,
-    wait_until_ended,
 )
-from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import Settings
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.registry import PAPER_TOOLS
@@ -133,7 +132,7 @@ def run(page: Page, services: Settings, airflow: AirflowClient, model: str, clus
     until("the answer", lambda: not waits_for_a_yes(airflow, run_id))
     page.goto("about:blank")
     # 4. The end.
-    wait_until_ended(airflow, ANNOTATE, run_id)
+    until("the end", lambda: airflow.run_state(ANNOTATE, run_id) in ENDED_STATES, seconds=2.0)
     return run_id
 
 
