@@ -62,6 +62,6 @@ def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
     until("the end of the run", is_over)
     assert airflow.run_state(ANNOTATE, RUN) == "success", airflow.tasks(ANNOTATE, RUN, "failed")
     tries = {task.name: task.try_number for task in airflow.tasks(ANNOTATE, RUN, "success")}
-    assert tries["Calculator.annotate [0]"] == 3
+    assert tries["Calculator.annotate [0]"] >= 3
     assert [done(stage) for stage in ("filter", "sample", "score")] == [SUMS] * 3
     assert rows(services, "select * from micro_batch_tries") == []  # no text is suspected any more

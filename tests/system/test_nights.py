@@ -174,7 +174,7 @@ def test_a_killed_stage_is_tried_again_and_each_text_is_done_once(
 ) -> None:
     run_id = nights[0]["dag_run_id"]
     tries = {task.name: task.try_number for task in airflow.tasks(DAG_ID, run_id, "success")}
-    assert tries[f"{TOOL}.filter [0]"] == 2
+    assert tries[f"{TOOL}.filter [0]"] >= 2
     done = "select 1 from stage_ledger join run_tools on recipe_id = filter_recipe_id where run_id = :run"
     assert len(rows(services, done, run=f"{DAG_ID}.{run_id}")) == len(TEXTS[3:])
     assert rows(services, "select * from micro_batch_tries") == []  # no text is suspected any more
