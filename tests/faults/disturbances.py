@@ -34,7 +34,7 @@ class AtRequests(Disturbance):
     """Requests of S3 have one of the fates, each by chance; with a 409 only those to write what is absent."""
 
     def __init__(
-        self, world: World, draw: random.Random, *fates: RequestFate, share: float = 0.25, method: str = ""
+        self, world: World, draw: random.Random, fates: Sequence[RequestFate], share: float = 0.25, method: str = ""
     ) -> None:
         super().__init__(world, draw)
         self.fates, self.share, self.method = fates, share, method
