@@ -338,7 +338,7 @@ def test_nobody_sees_it_without_signing_in(services: Settings, run: str) -> None
 
 
 def test_a_run_that_a_person_ends_is_closed(services: Settings, airflow: AirflowClient, model: str) -> None:
-    AnnotatedRun(services, {"Calculator": 0.25}, run_id="ended")  # its rows; no task of it starts
+    AnnotatedRun(services, {"Calculator": 0.25}, run_id="ended", prune_below=0.0)  # its rows; no task of it starts
     of_dag = f"/dags/{ANNOTATE}"
     airflow._request("PATCH", of_dag, json={"is_paused": True})
     conf = {"corpus": "s3://toolformer/corpora", "model": model}
