@@ -14,8 +14,6 @@ import pytest
 
 from tests import servers
 
-_SLOWEST = 10
-
 
 def _cpu_seconds() -> float:
     """Of this process and its ended children but the servers."""
@@ -65,7 +63,7 @@ class Costs:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if len(self._by_file) > 1:
             terminalreporter.section("CPU seconds of the slowest files")
-            for path, seconds in self._by_file.most_common(_SLOWEST):
+            for path, seconds in self._by_file.most_common(10):
                 terminalreporter.write_line(f"{seconds:8.1f}  {path}")
             sums = {f"all {len(self._by_file)} files": self._by_file.total(), **self._shared}
             named = ", ".join(f"{name} {seconds:.1f}" for name, seconds in sums.items())

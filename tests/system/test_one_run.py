@@ -35,7 +35,6 @@ from toolformer_ops.tools.registry import PAPER_TOOLS
 CHROMIUM = Path("/usr/bin/chromium")
 MILLISECONDS = 120_000
 CHOSEN = ["Calculator", "Echo"]
-SUITES = ["math", "lama"]
 PROBLEMS = [
     {"Body": f"The shop had {n} shirts and sold 5.", "Question": "How many are left?", "Answer": n - 5.0}
     for n in (10, 20, 30)
@@ -45,7 +44,7 @@ IN_THE_FORM = {
     "What is kept": {"prune_below": "0", **{f"keep_threshold_{tool}": "0" for tool in CHOSEN}},
     "Sampling": {"sampling_threshold": "0", "max_positions": "4", "samples_per_position": "3"},
     "Finetuning": {"finetune_steps": "2", "finetune_batch": "2", "approve": ["before_finetuning"]},
-    "Evaluation": {"evaluation_suites": SUITES, "evaluation_data": "s3://toolformer/evaluation"},
+    "Evaluation": {"evaluation_suites": ["math", "lama"], "evaluation_data": "s3://toolformer/evaluation"},
 }
 """Fields below the fold by section; the rest of `SAMPLING` is not in the form."""
 NOT_IN_THE_FORM = {
