@@ -40,7 +40,7 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 	  $${THRESHOLDS:+--thresholds="$$THRESHOLDS"} $${PARAMETERS:+--parameters="$$PARAMETERS"} -- "$$CORPUS"
 
 # Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Four workers
-# keep two cores busy: the two with the system tests wait most of the time.
+# keep two cores busy: the one with the system tests waits most of the time.
 # Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
 PYTEST = pytest -n "$${WORKERS:-4}" --dist loadscope --no-loadscope-reorder
 test: $(STAMP) ## Run all tests but the slow ones. TESTS=tests/unit runs a part, ORDER=7 the files in the seventh other order.
@@ -59,8 +59,8 @@ test-slow: $(STAMP) ## Run the slow tests: what repeats, waits or disturbs for l
 test-compose: $(STAMP) ## Build the image and take the demo through docker-compose.yml; skipped where dockerd does not answer.
 	@tests/docker/compose-run
 
-faults: $(STAMP) ## Disturb whole runs, and write a table: make faults TIMES=50 FAULTS="sigkill s3-409" SEED=1 OUT=folder
-	@$(BIN)/python -m tests.faults --times="$${TIMES:-1}" --seed="$${SEED:-1}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/faults}" -- $${FAULTS:-}
+faults: $(STAMP) ## Disturb whole runs: make faults TIMES=50 FAULTS="sigkill s3-409" SEED=1
+	@$(BIN)/python -m pytest -m slow tests/faults
 
 mutants: $(STAMP) $(LOCK_TOOLS) ## Change the core one place at a time, and print what its tests do not find: make mutants MODULES="language_model/losses.py"
 	@$(BIN)/python -m tests.mutants -- $(LOCK_TOOLS)/bin $${MODULES:-}

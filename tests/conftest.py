@@ -3,9 +3,8 @@
 Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template (tens of
 milliseconds in memory), so no test sees another's rows. The `TOOLFORMER_` variables of the caller are hidden from all tests.
 
-`make test` and `make test-slow` run four workers of pytest-xdist, each with servers of its own; two of them begin with an
-Airflow each. What may share a worker is decided below; pytest alone (`pytest tests/unit/test_losses.py -x`) runs everything in
-one process.
+`make test` and `make test-slow` run four workers of pytest-xdist, each with servers of its own; one of them begins with Airflow.
+What may share a worker is decided below; pytest alone (`pytest tests/unit/test_losses.py -x`) runs everything in one process.
 """
 
 import gc
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.costs import Costs
@@ -27,6 +25,7 @@ from tests.servers import (
     RunningPostgres,
     copied_database,
     directory_in_memory,
+    make_template,
     start_object_store,
     start_postgres,
 )
@@ -38,9 +37,7 @@ __all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live
 
 _TEMPLATE = "toolformer_template"
 _SLOWEST_FIRST = (
-    "tests/system/test_kubernetes.py",
-    "tests/system/test_killed.py",
-    "tests/system/test_finetuning_run.py",
+    "tests/system/test_one_run.py",
     "tests/system",
     "tests/slow",
     "tests/faults",
@@ -54,10 +51,6 @@ _SLOWEST_FIRST = (
 )
 _GROUPED_FOLDERS = ("system", "dags")
 """Folders whose tests share one Airflow, or its import and its DAGs parsed."""
-_IN_ANOTHER_AIRFLOW = _SLOWEST_FIRST[:3]
-"""What compares its rows with those of an undisturbed run: two workers with an Airflow each are done before one that takes all of
-`tests/system`."""
-
 
 # Before torch is imported, and for every program that a test starts: threads of a training that spin while they wait for each other
 # take ten times the CPU seconds where other workers keep the cores busy.
@@ -85,8 +78,6 @@ class _ByGroup(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        if path in _IN_ANOTHER_AIRFLOW:
-            return "system, the other half"
         folder = path.split("/")[1]
         return folder if folder in _GROUPED_FOLDERS else path
 
@@ -143,18 +134,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
 @pytest.fixture(scope="session")
 def migrated_template(postgres_server: RunningPostgres) -> str:
     """The name of a database with every migration and view applied, to be copied and never written."""
-    from toolformer_ops.storage import (
-        database,
-        schema,  # tests that need no database do not load its libraries
-    )
-
-    address = postgres_server.address
-    postgres.ensure_database(address, _TEMPLATE, postgres.OWNER)
-    postgres.allow_people(address, _TEMPLATE)
-    owner_dsn = postgres_server.dsn(_TEMPLATE, postgres.OWNER)
-    engine = database.connect(Settings(_env_file=None, database_dsn=SecretStr(owner_dsn)))  # type: ignore[call-arg]
-    schema.migrate(engine)
-    engine.dispose()  # Postgres copies only a template that nobody is connected to
+    make_template(postgres_server.address, _TEMPLATE)
     return _TEMPLATE
 
 

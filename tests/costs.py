@@ -14,10 +14,6 @@ import pytest
 
 from tests import servers
 
-_SLOWEST = 10
-_COLLECTION, _SERVERS = "start and collection", "Postgres and S3 of the fixtures"
-_SUPERVISED = "Airflow and its services"
-
 
 def _cpu_seconds() -> float:
     """Of this process and its ended children but the servers."""
@@ -35,15 +31,13 @@ class Costs:
         """Tests, and files that were skipped whole, by their reason."""
 
     def pytest_collection_finish(self) -> None:
-        self._measured_at = _cpu_seconds()
-        self._shared[_COLLECTION] = self._measured_at
+        self._measured_at = self._shared["start and collection"] = _cpu_seconds()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Iterator[None]:
         report = yield
-        now = _cpu_seconds()
-        report.cpu_seconds = now - self._measured_at  # travels to the controller with the report
-        self._measured_at = now
+        before, self._measured_at = self._measured_at, _cpu_seconds()
+        report.cpu_seconds = self._measured_at - before  # travels to the controller with the report
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -52,13 +46,12 @@ class Costs:
 
     def pytest_collectreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.skipped and isinstance(report.longrepr, tuple):  # an expected failure is no skip
-            reason = report.longrepr[2].removeprefix("Skipped: ")
-            self._skipped[reason].add(report.nodeid)
+            self._skipped[report.longrepr[2].removeprefix("Skipped: ")].add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Iterator[None]:
-        self._shared[_SERVERS] += sum(servers.seconds_of_ended)
-        self._shared[_SUPERVISED] += sum(servers.seconds_of_supervised)
+        self._shared["Postgres and S3 of the fixtures"] += sum(servers.seconds_of_ended)
+        self._shared["Airflow and its services"] += sum(servers.seconds_of_supervised)
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["cpu_seconds"] = dict(self._shared)
         return (yield)
@@ -70,12 +63,11 @@ class Costs:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if len(self._by_file) > 1:
             terminalreporter.section("CPU seconds of the slowest files")
-            for path, seconds in self._by_file.most_common(_SLOWEST):
+            for path, seconds in self._by_file.most_common(10):
                 terminalreporter.write_line(f"{seconds:8.1f}  {path}")
             sums = {f"all {len(self._by_file)} files": self._by_file.total(), **self._shared}
-            terminalreporter.write_line(
-                f"{sum(sums.values()):8.1f}  in all: " + ", ".join(f"{name} {sums[name]:.1f}" for name in sums)
-            )
+            named = ", ".join(f"{name} {seconds:.1f}" for name, seconds in sums.items())
+            terminalreporter.write_line(f"{sum(sums.values()):8.1f}  in all: {named}")
         if self._skipped:
             terminalreporter.section("skipped")
             for reason, skipped in sorted(self._skipped.items()):

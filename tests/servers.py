@@ -3,7 +3,6 @@
 The services of `make up` are supervised instead (`toolformer_ops/local/supervision.py`).
 """
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -21,7 +20,9 @@ from typing import TypeVar
 
 import psycopg2
 from psycopg2 import sql
+from pydantic import SecretStr
 
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.local import object_store, postgres
 from toolformer_ops.local.accounts import RELOCATED_ROOT, Account, tied_command
@@ -61,7 +62,7 @@ seconds_of_supervised: list[float] = []
 
 @dataclass
 class Server:
-    """A process that can be killed and started again under the same address."""
+    """A process that can be killed and started again under the same address; its output is appended to `log`."""
 
     command: Sequence[str]
     log: Path
@@ -76,8 +77,33 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        values = (self.command, self.log, self.ready, self.stop_signal, self.account, self.directory)
-        self.process = self.keeper.submit(started, *values).result() if self.keeper else started(*values)
+        """Return once it is ready."""
+        if self.keeper:
+            self.keeper.submit(self._start).result()
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                tied_command(self.command, self.stop_signal, self.account),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory or self.log.parent,
+                env={**os.environ, "HOME": str(self.log.parent)},
+                # Its own group, so that Ctrl-C at the terminal does not stop it under tests that still tidy up.
+                process_group=0,
+            )
+        deadline = time.monotonic() + _READY_SECONDS
+        while not self.ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop(signal.SIGKILL)
+                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+                raise ToolformerError(
+                    f"{self.command[0]} ended with status {self.process.poll()} or did not answer. Its log:\n{tail}"
+                )
+            time.sleep(0.05)
 
     def kill(self) -> None:
         self.process.kill()
@@ -88,7 +114,18 @@ class Server:
             self.start()
 
     def stop(self, stop_signal: signal.Signals) -> None:
-        stop(self.process, stop_signal)
+        """Ask it to end, and kill it when it does not."""
+        before = os.times()
+        if self.process.poll() is None:
+            self.process.send_signal(stop_signal)
+            try:
+                self.process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        after = os.times()
+        spent = after.children_user + after.children_system - before.children_user - before.children_system
+        seconds_of_ended.append(spent)
 
 
 @dataclass(frozen=True)
@@ -138,6 +175,18 @@ def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
             shutil.rmtree(cluster.data.parent)
 
 
+def make_template(address: PostgresAddress, name: str) -> None:
+    """Make a database with every migration and view applied, to be copied and never written; the roles are there."""
+    from toolformer_ops.storage import database, schema  # tests that need no database do not load its libraries
+
+    postgres.ensure_database(address, name, postgres.OWNER)
+    postgres.allow_people(address, name)
+    dsn = SecretStr(address.dsn(name, postgres.OWNER, PASSWORDS[postgres.OWNER]))
+    engine = database.connect(Settings(_env_file=None, database_dsn=dsn))  # type: ignore[call-arg]
+    schema.migrate(engine)
+    engine.dispose()  # Postgres copies only a database that nobody is connected to
+
+
 @contextmanager
 def copied_database(server: RunningPostgres, template: str, owner: str = SUPERUSER) -> Iterator[str]:
     """The name of a copy of a database, dropped afterwards; rights and owners inside it are copied with it.
@@ -169,32 +218,21 @@ def copied_database(server: RunningPostgres, template: str, owner: str = SUPERUS
 def directory_in_memory(otherwise: Path) -> Iterator[Path]:
     """A folder in memory, removed afterwards; `otherwise` on a machine that has no room there.
 
-    A database is 350 files: to copy and drop it takes 0.04 CPU seconds in memory, and 0.4 on a disk. Each folder has a file that
-    is locked while its process lives, so that what a killed process left is removed here.
+    A database is 350 files: to copy and drop it takes 0.04 CPU seconds in memory, and 0.4 on a disk. A folder is named by its
+    process, so that what a killed process left is removed here.
     """
-    try:
-        has_room = shutil.disk_usage(_MEMORY).free > _MEMORY_BYTES
-    except OSError:
-        has_room = False
-    if not has_room:
+    if not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _MEMORY_BYTES:
         yield otherwise
         return
-    for left in _MEMORY.glob("toolformer-tests-*/lock"):
-        try:
-            with left.open() as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left.parent)
-        except OSError:  # its process lives, or is another user's
-            continue
-    directory = Path(tempfile.mkdtemp(prefix="toolformer-tests-", dir=_MEMORY))
+    for left in _MEMORY.glob("tests-of-process-*"):
+        if not Path("/proc", left.name.split("-")[3]).exists():
+            shutil.rmtree(left, ignore_errors=True)  # it may be another user's
+    directory = Path(tempfile.mkdtemp(prefix=f"tests-of-process-{os.getpid()}-", dir=_MEMORY))
     directory.chmod(0o755)  # Postgres enters as another user where the tests run as root
-    with (directory / "unlocked").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            (directory / "unlocked").rename(directory / "lock")
-            yield directory
-        finally:
-            shutil.rmtree(directory)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
 
 
 @contextmanager
@@ -247,49 +285,3 @@ def tried(start: Callable[[], Started]) -> Started:
         except ToolformerError:
             time.sleep(0.2)
     return start()
-
-
-def started(
-    command: Sequence[str],
-    log: Path,
-    ready: Callable[[], bool],
-    stop_signal: str = "TERM",
-    account: Account | None = None,
-    directory: Path | None = None,
-) -> "subprocess.Popen[bytes]":
-    """Start a server, its output appended to `log`, and return once it is ready."""
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            tied_command(command, stop_signal, account),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=directory or log.parent,
-            env={**os.environ, "HOME": str(log.parent)},
-            # Its own group, so that Ctrl-C at the terminal does not stop it under tests that still tidy up.
-            process_group=0,
-        )
-    deadline = time.monotonic() + _READY_SECONDS
-    while not ready():
-        if process.poll() is not None or time.monotonic() > deadline:
-            stop(process, signal.SIGKILL)
-            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise ToolformerError(
-                f"{command[0]} ended with status {process.poll()} or did not answer. Its log:\n{tail}"
-            )
-        time.sleep(0.05)
-    return process
-
-
-def stop(process: "subprocess.Popen[bytes]", stop_signal: signal.Signals) -> None:
-    """Ask a server to end, and kill it when it does not."""
-    before = os.times()
-    if process.poll() is None:
-        process.send_signal(stop_signal)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    after = os.times()
-    seconds_of_ended.append(after.children_user + after.children_system - before.children_user - before.children_system)

@@ -1,28 +1,21 @@
-"""The command line with a scripted model: `python -m tests.faults.commands` forks a process for each request.
-
-It has imported everything, so that a command takes a tenth of a second and not five. A request is a line on stdin, {"id",
-"arguments", "environment", "log"}; the answers on stdout are {"id", "process"} when the process has started and {"id", "status"}
-when it has ended. The end of stdin is the end of all processes.
+"""The command line with a scripted model, imported whole: a process forked from here takes a tenth of a second and not five.
 
 All but the language model and the training is what a deployment runs. The model answers by rule (`tests/fake_language_model.py`),
-and writes into the file FAULTS_SEEN which process saw which text in which stage.
+and writes into the file FAULTS_SEEN which process saw which text in which stage. To import this module puts both in their places:
+only the server from which `tests/faults/world.py` forks its commands does.
 """
 
-import gc
 import json
 import os
-import selectors
-import signal
 import sys
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 
-SEEN = "FAULTS_SEEN"
 SECONDS_PER_TEXT = 0.004
 """Long enough that kills hit a text at work, too."""
 SCRIPT = ("Calculator(2 + 3)", "Calculator(7 / 0)", "Calculator 2 +", UNFINISHED)
@@ -34,7 +27,7 @@ class SlowModel(FakeLanguageModel):
 
     def _saw(self, stage: str, text: str) -> None:
         line = f"{stage}\t{os.getpid()}\t{text}\n".encode()
-        trace = os.open(os.environ[SEEN], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        trace = os.open(os.environ["FAULTS_SEEN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(trace, line)
         os.close(trace)
         time.sleep(SECONDS_PER_TEXT)
@@ -75,12 +68,10 @@ def prepare() -> Any:
     import great_expectations  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
+    import toolformer_ops.audit.running
     import toolformer_ops.language_model
     import toolformer_ops.runs.models
     from toolformer_ops import __main__ as command_line
-    from toolformer_ops.audit import (
-        running,  # noqa: F401
-    )
 
     model = SlowModel(SCRIPT, sure_words=frozenset({"things"}))
     toolformer_ops.language_model.models.model_identity = lambda *_, **__: model.identity  # type: ignore[assignment]
@@ -88,18 +79,21 @@ def prepare() -> Any:
     return command_line.main
 
 
-def run(main: Any, request: dict[str, Any]) -> None:
+MAIN = prepare()
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str], log: str) -> None:
     """Be this command line from now on."""
     os.setpgid(0, 0)
-    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for target, source in ((0, null), (1, log), (2, log)):
-        os.dup2(source, target)
-    os.environ.update(request["environment"])
-    sys.argv = ["toolformer-ops", *request["arguments"]]
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ.update(environment)
+    sys.argv = ["toolformer-ops", *arguments]
     status = 1
     try:
-        main()
+        MAIN()
         status = 0
     except SystemExit as ended:
         status = int(ended.code or 0) if not isinstance(ended.code, str) else 1
@@ -108,53 +102,3 @@ def run(main: Any, request: dict[str, Any]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-
-
-def serve(main: Any) -> None:
-    """Fork a process for each request until stdin ends."""
-    running: dict[int, int] = {}
-    wakeups, writer = os.pipe()
-    os.set_blocking(writer, False)
-    os.set_blocking(wakeups, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    selector = selectors.DefaultSelector()
-    selector.register(0, selectors.EVENT_READ)
-    selector.register(wakeups, selectors.EVENT_READ)
-    unread = b""
-    gc.collect()
-    gc.freeze()
-
-    def answer(**content: Any) -> None:
-        os.write(1, json.dumps(content).encode() + b"\n")
-
-    answer(ready=True)
-    while True:
-        for key, _ in selector.select():
-            if key.fd == wakeups:
-                os.read(wakeups, 4096)
-                continue
-            block = os.read(0, 65536)
-            if not block:
-                for process_id in running:
-                    os.kill(process_id, signal.SIGKILL)
-                return
-            *lines, unread = (unread + block).split(b"\n")
-            for line in lines:
-                request = json.loads(line)
-                process_id = os.fork()
-                if not process_id:
-                    signal.set_wakeup_fd(-1)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    run(main, request)
-                running[process_id] = request["id"]
-                answer(id=request["id"], process=process_id)
-        while running:
-            process_id, status = os.waitpid(-1, os.WNOHANG)
-            if not process_id:
-                break
-            answer(id=running.pop(process_id), status=os.waitstatus_to_exitcode(status))
-
-
-if __name__ == "__main__":
-    serve(prepare())

@@ -1,26 +1,24 @@
-"""Stand between the stages and Postgres or S3, and disturb what passes: late, cut off, answers lost, refused, half.
+"""Stand between the stages and Postgres or S3, and disturb what passes: cut off, answers lost, refused, half.
 
 Both proxies listen on one port for their whole life, in threads of this process. `rule` is asked for every statement, or every
 request, with its number since `reset`, and says what happens to it.
 """
 
+import asyncio
 import contextlib
 import http.client
-import socket
 import struct
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Literal
 
 LOOPBACK = "127.0.0.1"
 _SSL_REQUEST = struct.pack(">ii", 8, 80877103)
 
-StatementFate = Literal["pass", "late", "cut", "lose_reply"]
-LATE_SECONDS = 0.02
+StatementFate = Literal["pass", "cut", "lose_reply"]
 
 
 class PostgresProxy:
@@ -28,83 +26,50 @@ class PostgresProxy:
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
-        self.rule: Callable[[str, int], StatementFate] = lambda _kind, _number: "pass"
         self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._away = False
-        self._listener = socket.create_server((LOOPBACK, 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._open: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        listening = asyncio.start_server(self._serve, LOOPBACK, 0)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        self.reset()
 
     def reset(self) -> None:
         """Pass everything, and count from one again."""
-        self.rule = lambda _kind, _number: "pass"
+        self.rule: Callable[[str, int], StatementFate] = lambda _kind, _number: "pass"
         self.counts.clear()
         self._away = False
 
     def go_away(self) -> None:
         """Cut every connection, and end each new one at once."""
         self._away = True
-        self.cut_all()
+        self._loop.call_soon_threadsafe(lambda: [end.transport.abort() for end in self._open])
 
     def come_back(self) -> None:
         """Take connections again."""
         self._away = False
 
-    def cut_all(self) -> None:
-        """Cut every connection."""
-        with self._lock:
-            ends = [*self._open]
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
     def close(self) -> None:
         """Listen no more."""
-        self._listener.close()
-        self.cut_all()
+        self.go_away()
+        self._loop.call_soon_threadsafe(self._server.close)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            if self._away:
-                client.close()
-                continue
-            try:
-                server = socket.create_connection((LOOPBACK, self.target_port))
-            except OSError:
-                client.close()
-                continue
-            for end in (client, server):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._lock:
-                self._open |= {client, server}
-            passing = _Passing(self, client, server)
-            for work in (passing.from_client, passing.from_server):
-                threading.Thread(target=self._pass, args=(work, client, server), daemon=True).start()
-
-    def _pass(self, work: Callable[[], None], *ends: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            work()
+    async def _serve(self, questions: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        ends = {client}
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            if not self._away:
+                answers, server = await asyncio.open_connection(LOOPBACK, self.target_port)
+                ends.add(server)
+                self._open |= ends
+                passing = _Passing(self, questions, answers, client, server)
+                await asyncio.wait(
+                    [asyncio.ensure_future(passing.to_server()), asyncio.ensure_future(passing.to_client())],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        self._open -= ends
         for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        with self._lock:
-            closed = self._open & set(ends)
-            self._open -= closed
-        time.sleep(0.05)  # the other thread leaves its read
-        for end in closed:
-            end.close()
-
-    def fate(self, kind: str) -> StatementFate:
-        """What happens to the statement that has just come."""
-        with self._lock:
-            self.counts[kind] += 1
-            return self.rule(kind, self.counts[kind])
+            end.transport.abort()
 
 
 @dataclass
@@ -112,49 +77,40 @@ class _Passing:
     """One connection."""
 
     proxy: PostgresProxy
-    client: socket.socket
-    server: socket.socket
+    questions: asyncio.StreamReader
+    answers: asyncio.StreamReader
+    client: asyncio.StreamWriter
+    server: asyncio.StreamWriter
     loses_reply: bool = False
 
-    def from_client(self) -> None:
+    async def to_server(self) -> None:
         """Pass messages on; a message is a letter, four bytes of length (itself included) and its content."""
-        first = self._read(8)
-        while first == _SSL_REQUEST:
-            self.server.sendall(first)
-            first = self._read(8)
-        length = struct.unpack(">i", first[:4])[0]
-        self.server.sendall(first + self._read(length - 8))
-        while True:
-            head = self._read(5)
-            message = head + self._read(struct.unpack(">i", head[1:])[0] - 4)
-            if head[:1] == b"Q":
-                fate = self.proxy.fate("commit" if message[5:12].upper() == b"COMMIT\0" else "statement")
-                if fate == "late":
-                    time.sleep(LATE_SECONDS)
-                elif fate == "cut":
-                    return
-                self.loses_reply = fate == "lose_reply"
-            self.server.sendall(message)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            first = await self.questions.readexactly(8)
+            while first == _SSL_REQUEST:
+                self.server.write(first)
+                first = await self.questions.readexactly(8)
+            self.server.write(first + await self.questions.readexactly(struct.unpack(">i", first[:4])[0] - 8))
+            while True:
+                head = await self.questions.readexactly(5)
+                message = head + await self.questions.readexactly(struct.unpack(">i", head[1:])[0] - 4)
+                if head[:1] == b"Q":
+                    kind = "commit" if message[5:12].upper() == b"COMMIT\0" else "statement"
+                    self.proxy.counts[kind] += 1
+                    fate = self.proxy.rule(kind, self.proxy.counts[kind])
+                    if fate == "cut":
+                        return
+                    self.loses_reply = fate == "lose_reply"
+                self.server.write(message)
 
-    def from_server(self) -> None:
+    async def to_client(self) -> None:
         """Pass the answers on, but for one that is lost: the server has given it, and the connection is cut."""
-        while block := self.server.recv(65536):
-            if self.loses_reply:
-                return
-            self.client.sendall(block)
-
-    def _read(self, size: int) -> bytes:
-        parts = []
-        while size:
-            part = self.client.recv(min(size, 65536))
-            if not part:
-                raise ConnectionError
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        with contextlib.suppress(OSError):
+            while (block := await self.answers.read(65536)) and not self.loses_reply:
+                self.client.write(block)
 
 
-RequestFate = Literal["pass", "late", "cut", "lose_reply", "truncate", "damage", "409", "409_written", "500", "503"]
+RequestFate = Literal["pass", "cut", "lose_reply", "truncate", "damage", "409", "409_written", "500", "503"]
 """`cut`: before it is passed on; `lose_reply`: after; `409_written`: the answer 409 to a write that was carried out; `damage`: the
 last byte of the content is another one.
 """
@@ -166,40 +122,30 @@ class ObjectStoreProxy:
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
-        self.rule: Callable[[str, str], RequestFate] = lambda _method, _path: "pass"
         self.counts: Counter[str] = Counter()
-        self.away = False
         self.kept = 0.5
         """Share of a truncated content that arrives."""
         self.announces: Literal["all", "less", "nothing"] = "all"
         """The length that a truncated answer announces: of the whole content, of what it sends, or none."""
         self._lock = threading.Lock()
+        self.reset()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_: Any) -> None:
-                pass
 
             def _any(self) -> None:
                 proxy.handle(self)
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _any  # noqa: N815
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                pass  # a client that was cut off
-
-        self._server = Server((LOOPBACK, 0), Handler)
-        self.port: int = self._server.server_address[1]
+        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def reset(self) -> None:
         """Pass everything, and count from one again."""
-        self.rule = lambda _method, _path: "pass"
+        self.rule: Callable[[str, str], RequestFate] = lambda _method, _path: "pass"
         self.counts.clear()
         self.away = False
 
@@ -208,7 +154,7 @@ class ObjectStoreProxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def handle(self, request: BaseHTTPRequestHandler) -> None:  # noqa: PLR0912 - the fates
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
         """Pass one request on, or not."""
         with self._lock:
             conditional = "If-None-Match" in request.headers
@@ -221,19 +167,13 @@ class ObjectStoreProxy:
         if fate == "cut":
             request.close_connection = True
             return
-        if fate == "late":
-            time.sleep(LATE_SECONDS)
-        if fate in ("409", "500", "503"):
+        if fate in CODES:
             self._refuse(request, fate)
             return
         connection = http.client.HTTPConnection(LOOPBACK, self.target_port, timeout=30)
         try:
-            connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in request.headers.items():
-                if name.lower() not in ("expect", "transfer-encoding", "connection", "content-length"):
-                    connection.putheader(name, value)
-            connection.putheader("Content-Length", str(len(body)))
-            connection.endheaders(body)
+            asked = _without(request.headers.items(), "expect", "transfer-encoding", "connection", "content-length")
+            connection.request(request.command, request.path, body, {**asked, "Content-Length": str(len(body))})
             answer = connection.getresponse()
             content = answer.read()
         except OSError:  # it does not run
@@ -247,28 +187,26 @@ class ObjectStoreProxy:
         if fate == "409_written" and answer.status == 200:
             self._refuse(request, "409")
             return
-        request.send_response_only(answer.status, answer.reason)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                request.send_header(name, value)
+        headers = _without(answer.getheaders(), "connection", "transfer-encoding", "content-length")
         length = answer.getheader("Content-Length", "0") if request.command == "HEAD" else str(len(content))
         if fate == "damage":
             content = content[:-1] + bytes([content[-1] ^ 1])
         if fate == "truncate" and len(content) > 1:
             content = content[: int(len(content) * self.kept)]
-            length = {"all": length, "less": str(len(content)), "nothing": None}[self.announces]
+            length = {"all": length, "less": str(len(content)), "nothing": ""}[self.announces]
             request.close_connection = True
-        if length is not None:
-            request.send_header("Content-Length", length)
-        request.end_headers()
-        if request.command != "HEAD":
-            request.wfile.write(content)
+        self._answer(request, answer.status, headers | ({"Content-Length": length} if length else {}), content)
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: str) -> None:
         content = f"<Error><Code>{CODES[status]}</Code><Message>by the test</Message></Error>".encode()
-        request.send_response_only(int(status))
-        request.send_header("Content-Type", "application/xml")
-        request.send_header("Content-Length", str(len(content)))
+        headers = {"Content-Type": "application/xml", "Content-Length": str(len(content))}
+        self._answer(request, int(status), headers, content)
+
+    @staticmethod
+    def _answer(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], content: bytes) -> None:
+        request.send_response_only(status)
+        for name, value in headers.items():
+            request.send_header(name, value)
         request.end_headers()
         if request.command != "HEAD":
             request.wfile.write(content)
@@ -281,3 +219,7 @@ class ObjectStoreProxy:
             request.rfile.readline()
         request.rfile.readline()
         return chunks
+
+
+def _without(headers: Iterable[tuple[str, str]], *names: str) -> dict[str, str]:
+    return {name: value for name, value in headers if name.lower() not in names}

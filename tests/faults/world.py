@@ -7,32 +7,31 @@ success, and at the end, where `toolformer-ops audit` has its say, too.
 
 import contextlib
 import json
+import multiprocessing
 import os
+import random
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import psycopg2
 import tenacity
 from botocore.exceptions import BotoCoreError
 from psycopg2 import sql
-from pydantic import SecretStr
 
-from tests.faults import commands
 from tests.faults.proxies import LOOPBACK, ObjectStoreProxy, PostgresProxy
-from tests.servers import Server, free_port, start_object_store, started, stop
-from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
+from tests.servers import PASSWORDS, Server, free_port, make_template, start_object_store
+from toolformer_ops.config import ENV_PREFIX
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_TERMINATED
 from toolformer_ops.local import postgres
 from toolformer_ops.local.accounts import tied_command
@@ -43,7 +42,6 @@ TOOL = "Calculator"
 DOCUMENTS = 24
 MICRO_BATCH = 4
 BUCKET = "toolformer"
-OWNER_PASSWORD = "owner-of-faults"
 DISK_BYTES = 400 * 2**20
 """Of the disk of Postgres, which takes 120 MB with two databases."""
 STAGE_DISK_BYTES = 32 * 2**20
@@ -54,39 +52,11 @@ RETRY_SECONDS = 0.2
 OWN_RETRIES, INFRASTRUCTURE_RETRIES = 2, 20
 """As in `airflow_tasks/retrying.py`."""
 
-_ON_ONE_RUN = ("--run", RUN)
-_ON_ONE_TOOL = (*_ON_ONE_RUN, "--tool", TOOL)
-STEPS: Mapping[str, tuple[str, ...]] = {
-    "ingest": (),
-    "start-run": _ON_ONE_RUN,
-    "filter": _ON_ONE_TOOL,
-    "sample": _ON_ONE_TOOL,
-    "execute": _ON_ONE_TOOL,
-    "score": _ON_ONE_TOOL,
-    "placebo": _ON_ONE_TOOL,
-    "check": _ON_ONE_TOOL,
-    "release": _ON_ONE_RUN,
-    "check-release": _ON_ONE_RUN,
-    "finetune": _ON_ONE_RUN,
-    "publish": _ON_ONE_RUN,
-    "finish-run": (*_ON_ONE_RUN, "--state", "success"),
-}
+OF_TOOL = ("filter", "sample", "execute", "score", "placebo", "check")
+STEPS = ("ingest", "start-run", *OF_TOOL, "release", "check-release", "finetune", "publish", "finish-run")
 _CHOICES = {
     "model": "fake", "tools": [TOOL], "max_positions": 4, "samples_per_position": 4, "keep_thresholds": {TOOL: 0.5},
 }  # fmt: skip
-WRITES: Mapping[str, tuple[str, ...]] = {
-    "ingest": ("documents", "corpora", "corpus_versions", "corpus_files", "corpus_documents", "rejected_documents"),
-    "start-run": ("recipes", "run_tools"),
-    "filter": ("filter_decisions", "stage_ledger of filter"),
-    "sample": ("candidate_calls", "pruned_positions", "stage_ledger of sample"),
-    "execute": ("call_results", "stage_ledger of execute"),
-    "score": ("call_losses", "stage_ledger of score"),
-    "placebo": ("placebo_losses",),
-    "check": ("finished_work",),
-    "release": ("dataset_releases", "release_calls", "run_releases", "objects of releases"),
-    "publish": ("finetuned_models", "run_models", "objects of models"),
-}
-"""What a stage must have written when it says that it was a success."""
 _NOT_COMPARED = {
     "micro_batches": None, "micro_batch_tries": None, "audits": None, "audit_checks": None, "audit_findings": None,
     "stage_ledger": ("batch_id",), "annotation_runs": ("cost", "estimate", "numbers_batch_id", "registered_hash"),
@@ -98,45 +68,43 @@ _NOT_COMPARED = {
 Rows = Mapping[str, Counter[tuple[str, ...]]]
 
 
-class Fault(Protocol):
-    """What disturbs one chain; see `disturbances.py`."""
-
-    processes: int
-    """How many processes do each step at once."""
-    small_disk: bool
-    """Whether the state folder and /tmp are on the small disk."""
-    keeps_away: bool
-    """Whether a server that has ended is to stay away for now."""
-    outcome: "Outcome | None"
-    """Of the chain at work."""
-
-    def begin(self) -> None: ...
-    def started(self, step: str, process_id: int) -> None: ...
-    def failed(self, step: str) -> None: ...
-    def end(self) -> None: ...
-
-
 @dataclass
 class Outcome:
     """How a disturbed chain ended."""
 
-    lost: int = 0
-    doubled: int = 0
-    wrong: int = 0
-    """Rows and objects that are there under another content, and findings of the audit."""
-    false_successes: int = 0
-    """Commands that ended with 0 and had not written what they write."""
     failures: list[tuple[str, int, str]] = field(default_factory=list)
     """Step, status and last line of each process that did not end with 0."""
     redone: float = 0.0
     """Micro-batches that were computed again."""
-    seconds: float = 0.0
-    returned_at: float | None = None
-    """When what was away was there again; `time.monotonic()`."""
-    recovered: float | None = None
-    """Seconds from then to the next end of a command that was a success."""
     problems: list[str] = field(default_factory=list)
     """Why this chain is not as it should be, in words."""
+
+
+class Disturbance:
+    """What befalls one chain: nothing; the base of all in `disturbances.py`."""
+
+    processes = 1
+    """How many do each step at once."""
+    small_disk = False
+    """Whether the state folder and /tmp are on the small disk."""
+    keeps_away = False
+    """Whether a server that has ended is to stay away for now."""
+
+    def __init__(self, world: "World", draw: random.Random) -> None:
+        self.world, self.draw = world, draw
+        self.outcome = Outcome()
+
+    def begin(self) -> None:
+        """Before the first command."""
+
+    def started(self, step: str, process_id: int) -> None:
+        """A command was started."""
+
+    def failed(self) -> None:
+        """A command ended with an error."""
+
+    def end(self) -> None:
+        """After the last command."""
 
 
 class SmallDisk:
@@ -150,9 +118,10 @@ class SmallDisk:
         self.folder = folder
         script = f'mount -t tmpfs -o size={size},mode=0777 tmpfs "$0" && exec sleep infinity'
         words = ["unshare", "--mount", "sh", "-c", script, str(folder)]
-        self.holder = started(words, log, lambda: True, "KILL")
-        self.seen = Path(f"/proc/{self.holder.pid}/root{folder}")
-        self.inside = ("nsenter", "--target", str(self.holder.pid), "--mount", "--")
+        self.holder = Server(words, log, lambda: True, "KILL")
+        process_id = self.holder.process.pid
+        self.seen = Path(f"/proc/{process_id}/root{folder}")
+        self.inside = ("nsenter", "--target", str(process_id), "--mount", "--")
         until = time.monotonic() + 10
         while not (self.seen.exists() and self.seen.stat().st_dev != folder.stat().st_dev):
             assert time.monotonic() < until, "no small disk"
@@ -163,10 +132,8 @@ class SmallDisk:
         """Whether this process may mount."""
         if os.geteuid() or not shutil.which("unshare") or not shutil.which("nsenter"):
             return False
-        tried = subprocess.run(
-            ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False
-        )
-        return tried.returncode == 0
+        mount = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+        return subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
     def fill(self) -> None:
         """Leave no byte."""
@@ -180,61 +147,18 @@ class SmallDisk:
         (self.seen / "filler").unlink(missing_ok=True)
 
     def close(self) -> None:
-        stop(self.holder, signal.SIGKILL)
+        self.holder.stop(signal.SIGKILL)
 
 
-class Processes:
-    """Starts command lines through `commands.py`."""
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__, "tests.faults.commands"])
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        with log.open("ab") as errors:
-            self._server = subprocess.Popen(
-                tied_command([sys.executable, "-m", "tests.faults.commands"], "KILL", None),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=REPOSITORY,
-                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            )  # fmt: skip
-        self._changed = threading.Condition()
-        self._answers: dict[int, dict[str, int]] = {}
-        self._ready = False
-        self._next = 0
-        threading.Thread(target=self._read, daemon=True).start()
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._ready, 120), log.read_text()
 
-    def _read(self) -> None:
-        assert self._server.stdout
-        for line in self._server.stdout:
-            answer = json.loads(line)
-            with self._changed:
-                if "ready" in answer:
-                    self._ready = True
-                else:
-                    self._answers.setdefault(answer.pop("id"), {}).update(answer)
-                self._changed.notify_all()
+def command(*arguments: Any) -> None:
+    """What a forked process does."""
+    from tests.faults import commands  # which no other process may import
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> tuple[int, int]:
-        """The number and the process id of a new process."""
-        assert self._server.stdin
-        self._next += 1
-        number = self._next
-        request = {"id": number, "arguments": list(arguments), "environment": dict(environment), "log": str(log)}
-        self._server.stdin.write(json.dumps(request).encode() + b"\n")
-        self._server.stdin.flush()
-        with self._changed:
-            assert self._changed.wait_for(lambda: number in self._answers, 30)
-            return number, self._answers[number]["process"]
-
-    def wait(self, number: int, seconds: float = SECONDS_FOR_A_COMMAND) -> int | None:
-        """Its status; None where it has not ended in time."""
-        with self._changed:
-            ended = self._changed.wait_for(lambda: "status" in self._answers[number], seconds)
-            return self._answers[number]["status"] if ended else None
-
-    def close(self) -> None:
-        assert self._server.stdin
-        self._server.stdin.close()
-        self._server.wait(10)
+    commands.run(*arguments)
 
 
 class World:
@@ -264,8 +188,10 @@ class World:
             cluster = Cluster(data, cluster.programs, cluster.account)
             inside = self.disk.inside
         self.postgres_address = address = PostgresAddress(free_port(), password)
-        self._cluster, self._inside = cluster, inside
-        command, log = self.postgres_command({}), folder / "postgres.log"
+        quick = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}  # commits reach the system's cache
+        quick |= {"min_wal_size": "32MB", "shared_buffers": "32MB"}
+        words = [*cluster.command(address.port), *(word for one in quick.items() for word in ("-c", "=".join(one)))]
+        command, log = [*inside, *tied_command(words, "INT", cluster.account)], folder / "postgres.log"
         self.postgres = Server(command, log, lambda: is_ready(address), directory=folder, keeper=keeper)
         stack.callback(lambda: self.postgres.stop(signal.SIGINT))
         self.postgres_proxy = PostgresProxy(address.port)
@@ -276,43 +202,20 @@ class World:
         self.weed, self.s3 = running.server, running.address
         self.s3_proxy = ObjectStoreProxy(running.ports["s3"])
         stack.callback(self.s3_proxy.close)
-        # 3. The processes, a corpus, and an undisturbed chain.
-        self.processes = Processes(folder / "processes.log")
-        stack.callback(self.processes.close)
+        # 3. A corpus, and an undisturbed chain.
         self.corpus = folder / "corpus.jsonl"
         texts = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(DOCUMENTS)]
         self.corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts) + '{"txt": 1}\n')
-        self._make_template()
+        postgres.ensure_roles(address, PASSWORDS)
+        make_template(address, "template")
+        self._columns: dict[str, list[str]] = {}
         self.expected: dict[str, Rows] = {}
         self.seconds: dict[str, float] = {}
-        self.undisturbed = self.run_chain(None)
+        undisturbed = self.run_chain(Disturbance(self, random.Random()))  # noqa: S311
         self.counts = Counter(self.postgres_proxy.counts) + Counter(self.s3_proxy.counts)
-        assert not self.undisturbed.problems, self.undisturbed.problems
+        assert not undisturbed.problems, undisturbed.problems
 
     # Databases and buckets
-
-    def postgres_command(self, environment: Mapping[str, str]) -> list[str]:
-        """The command line of Postgres, with variables that are set for it alone: what starts it is root."""
-        quick = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}  # commits reach the system's cache
-        quick |= {"min_wal_size": "32MB", "shared_buffers": "32MB"}
-        words = ["env", *(f"{name}={value}" for name, value in environment.items())]
-        words += self._cluster.command(self.postgres_address.port)
-        words += [word for name, value in quick.items() for word in ("-c", f"{name}={value}")]
-        return [*self._inside, *tied_command(words, "INT", self._cluster.account)]
-
-    def _make_template(self) -> None:
-        from toolformer_ops.storage import database, schema
-
-        address = self.postgres_address
-        passwords = {postgres.OWNER: OWNER_PASSWORD, postgres.READER: "reader", postgres.REVIEWER: "reviewer"}
-        passwords |= {postgres.PAGE: "page", postgres.AIRFLOW: "airflow"}
-        postgres.ensure_roles(address, passwords)
-        postgres.ensure_database(address, "template", postgres.OWNER)
-        postgres.allow_people(address, "template")
-        dsn = SecretStr(address.dsn("template", postgres.OWNER, OWNER_PASSWORD))
-        engine = database.connect(Settings(_env_file=None, database_dsn=dsn))  # type: ignore[call-arg]
-        schema.migrate(engine)
-        engine.dispose()
 
     def revive(self) -> None:
         """Start the servers that have ended, as a supervisor would."""
@@ -340,11 +243,10 @@ class World:
         (self.folder / "seen").write_bytes(b"")
         self.log.write_bytes(b"")
 
-    def environment(self, fault: Fault | None) -> dict[str, str]:
+    def environment(self, *, small_disk: bool = False) -> dict[str, str]:
         """Settings of a chain's commands."""
-        small = self.stage_disk if fault is not None and fault.small_disk else None
-        state = (small.seen if small else self.folder) / "state"
-        dsn = PostgresAddress(self.postgres_proxy.port, "").dsn("chain", postgres.OWNER, OWNER_PASSWORD)
+        state = (self.stage_disk.seen if self.stage_disk and small_disk else self.folder) / "state"
+        dsn = PostgresAddress(self.postgres_proxy.port, "").dsn("chain", postgres.OWNER, PASSWORDS[postgres.OWNER])
         values = {
             "STATE_DIR": str(state),
             "DATABASE_DSN": dsn,
@@ -356,77 +258,67 @@ class World:
             "OUTAGE_SECONDS": "0",  # a process that begins anew would load the real model
         }
         named = {f"{ENV_PREFIX}{name}": value for name, value in values.items()}
-        return {**named, "TMPDIR": str(state / "tmp"), commands.SEEN: str(self.folder / "seen")}
+        return {**named, "TMPDIR": str(state / "tmp"), "FAULTS_SEEN": str(self.folder / "seen")}
 
     # Chains
 
-    def run_chain(self, fault: Fault | None) -> Outcome:
-        """Run all steps, disturbed by `fault`, with retries as Airflow's; then judge. `None` sets what is expected."""
-        self._fresh()
-        outcome = Outcome()
-        began = time.monotonic()
-        if fault is not None:
-            fault.outcome = outcome
-            fault.begin()
-        try:
-            for step in STEPS:
-                if not self._run_step(step, fault, outcome):
-                    break
-        finally:
-            if fault is not None:
-                fault.end()
-                self.revive()
-                for proxy in (self.postgres_proxy, self.s3_proxy):
-                    proxy.rule = lambda *_: "pass"  # type: ignore[assignment]
-        outcome.seconds = time.monotonic() - began
-        self._judge(outcome)
-        return outcome
+    def _start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkServerProcess:
+        process = FORKS.Process(target=command, args=(arguments, environment, str(self.log)))
+        process.start()
+        return process
 
-    def _run_step(self, step: str, fault: Fault | None, outcome: Outcome) -> bool:  # noqa: PLR0912 - what Airflow does
+    def run_chain(self, disturbance: Disturbance) -> Outcome:
+        """Run all steps, disturbed, with retries as Airflow's; then judge. The first chain sets what is expected."""
+        self._fresh()
+        disturbance.begin()
+        try:
+            all(self._run_step(step, disturbance) for step in STEPS)  # up to the first that fails for good
+        finally:
+            disturbance.end()
+            self.revive()
+            self.postgres_proxy.rule = self.s3_proxy.rule = lambda *_: "pass"
+        self._judge(disturbance.outcome)
+        return disturbance.outcome
+
+    def _run_step(self, step: str, disturbance: Disturbance) -> bool:
         """Whether every process of the step ended with 0 at last."""
-        arguments = ["stage", step, *STEPS[step]]
-        if step == "ingest":
-            arguments += ["--corpus", str(self.corpus)]
-        if step == "start-run":
-            arguments += ["--parameters", json.dumps({**_CHOICES, "corpus": str(self.corpus)})]
+        outcome = disturbance.outcome
+        options = {
+            "ingest": ["--corpus", str(self.corpus)],
+            "start-run": ["--parameters", json.dumps({**_CHOICES, "corpus": str(self.corpus)})],
+            "finish-run": ["--state", "success"],
+            **{name: ["--tool", TOOL] for name in OF_TOOL},
+        }
+        arguments = ["stage", step, *([] if step == "ingest" else ["--run", RUN]), *options.get(step, [])]
         began = time.monotonic()
-        left = fault.processes if fault is not None else 1
+        left = disturbance.processes
         own = infrastructure = 0
         while left:
             # 1. Start, and wait.
-            environment = self.environment(fault)
+            environment = self.environment(small_disk=disturbance.small_disk)
             before = self.log.stat().st_size
-            numbers = []
-            for _ in range(left):
-                number, process_id = self.processes.start(arguments, environment, self.log)
-                numbers.append((number, process_id))
-                if fault is not None:
-                    fault.started(step, process_id)
-            statuses = []
-            for number, process_id in numbers:
-                status = self.processes.wait(number)
-                if status is None:
-                    os.kill(process_id, signal.SIGKILL)
+            processes = [self._start(arguments, environment) for _ in range(left)]
+            for process in processes:
+                disturbance.started(step, process.pid or 0)
+            for process in processes:
+                process.join(SECONDS_FOR_A_COMMAND)
+                if process.exitcode is None:
+                    process.kill()
                     outcome.problems.append(f"{step} hung for {SECONDS_FOR_A_COMMAND:.0f} s")
                     return False
-                statuses.append(status)
+            statuses = [process.exitcode or 0 for process in processes]
             # 2. A success must have done its work.
             if 0 in statuses:
-                if outcome.returned_at is not None and outcome.recovered is None:
-                    outcome.recovered = time.monotonic() - outcome.returned_at
                 self._look_at_success(step, outcome)
             # 3. Try again what failed, as often as Airflow would.
             failed = [status for status in statuses if status != 0]
-            with self.log.open("rb") as log:
-                log.seek(before)
-                written = log.read().decode(errors="replace")
+            written = self.log.read_bytes()[before:].decode(errors="replace")
             last = next((line for line in reversed(written.splitlines()) if line.strip()), "")
             if "Traceback (most recent" in written:
                 outcome.problems.append(f"{step}: a traceback, {last}")
             for status in failed:
                 outcome.failures.append((step, status, last if status > 0 else ""))
-                if fault is not None:
-                    fault.failed(step)
+                disturbance.failed()
                 if status in (EXIT_INFRASTRUCTURE, EXIT_TERMINATED) or status < 0:
                     infrastructure += 1
                 else:
@@ -437,7 +329,7 @@ class World:
             left = len(failed)
             if left:
                 time.sleep(RETRY_SECONDS)
-                if fault is None or not fault.keeps_away:
+                if not disturbance.keeps_away:
                     self.revive()
         self.seconds.setdefault(step, time.monotonic() - began)
         return True
@@ -445,41 +337,25 @@ class World:
     # Judging
 
     def _look_at_success(self, step: str, outcome: Outcome) -> None:
-        if step not in WRITES:
-            return
-        found = self.rows(WRITES[step])
-        if step not in self.expected:
-            self.expected[step] = found
-        elif lacking := [name for name, rows in self.expected[step].items() if rows - found[name]]:
-            outcome.false_successes += 1
+        """A command that was a success has left all that it leaves in the first chain."""
+        found = self.rows()
+        if lacking := [name for name, rows in self.expected.setdefault(step, found).items() if rows - found[name]]:
             outcome.problems.append(f"{step} ended with 0 without all of {', '.join(lacking)}")
 
     def _judge(self, outcome: Outcome) -> None:
         # 1. Row by row, and object by object.
         found = self.rows()
-        if "all" not in self.expected:
-            self.expected["all"] = found
-        for name, rows in self.expected["all"].items():
+        for name, rows in self.expected.setdefault("all", found).items():
             lost, more = rows - found[name], found[name] - rows
-            keys = self._key_of(name)
-            lost_keys = Counter(row[:keys] for row in lost.elements())
-            more_keys = Counter(row[:keys] for row in more.elements())
-            wrong = (lost_keys & more_keys).total()
-            outcome.wrong += wrong
-            outcome.lost += lost.total() - wrong
-            outcome.doubled += more.total() - wrong
             if lost or more:
                 pair = [next(iter(rows.elements()), ()) for rows in (lost, more)]
                 differing = [cells for cells in zip(*pair, strict=False) if cells[0] != cells[1]] or pair
                 outcome.problems.append(f"{name}: {lost.total()} lost, {more.total()} more: {str(differing)[:300]}")
         # 2. The audit.
-        number, _ = self.processes.start(["audit"], self.environment(None), self.log)
-        if status := self.processes.wait(number):
-            outcome.wrong += 1
-            findings = [
-                line for line in self.log.read_text().splitlines() if line.startswith(("- ", "lost", "changed"))
-            ]
-            outcome.problems.append(f"audit ended with {status}: {findings[:5] or self.log.read_text()[-500:]}")
+        audit = self._start(["audit"], self.environment())
+        audit.join()
+        if audit.exitcode:
+            outcome.problems.append(f"audit ended with {audit.exitcode}: {self.log.read_text()[-500:]}")
         # 3. Work that was done twice.
         seen: dict[tuple[str, str], set[str]] = {}
         for line in (self.folder / "seen").read_text().splitlines():
@@ -494,47 +370,31 @@ class World:
         stop=tenacity.stop_after_delay(60),
         reraise=True,
     )
-    def rows(self, names: Sequence[str] = ()) -> dict[str, Counter[tuple[str, ...]]]:
-        """The content of these tables (or `objects of PREFIX`), all by default: each row with its key first, as texts."""
+    def rows(self) -> Rows:
+        """The content of all tables and of S3: each row as texts."""
         found: dict[str, Counter[tuple[str, ...]]] = {}
         with closing(psycopg2.connect(self.postgres_address.dsn("chain"))) as connection, connection.cursor() as cursor:
-            if not hasattr(self, "_columns"):
+            if not self._columns:
                 cursor.execute(_COLUMNS)
-                self._columns: dict[str, list[tuple[str, bool]]] = {}
-                for table, column, is_key in cursor.fetchall():
+                for table, column in cursor.fetchall():
                     without = _NOT_COMPARED.get(table, ())
                     if without is not None and column not in (*without, "seconds"):
-                        self._columns.setdefault(table, []).append((column, is_key))
-            for name in names or (*self._columns, "objects of releases", "objects of models"):
-                table, _, part = name.partition(" of ")
-                if table == "objects":
-                    listed = self.s3.client().list_objects_v2(Bucket=BUCKET, Prefix=part).get("Contents", [])
-                    found[name] = Counter((item["Key"], item["ETag"]) for item in listed)
-                    continue
-                columns = sorted(self._columns[table], key=lambda column: not column[1])
-                statement = sql.SQL("select {} from {}").format(
-                    sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column, _ in columns),
-                    sql.Identifier(table),
-                )
-                if part:
-                    statement += sql.SQL(" where stage = {}").format(sql.Literal(part))
+                        self._columns.setdefault(table, []).append(column)
+            for table, names in self._columns.items():
+                columns = [sql.SQL("{}::text").format(sql.Identifier(name)) for name in names]
+                statement = sql.SQL("select {} from {}").format(sql.SQL(", ").join(columns), sql.Identifier(table))
                 cursor.execute(statement)
-                found[name] = Counter(cursor.fetchall())
+                found[table] = Counter(cursor.fetchall())
+        for prefix in ("releases", "models"):
+            listed = self.s3.client().list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
+            found[f"objects of {prefix}"] = Counter((item["Key"], item["ETag"]) for item in listed)
         return found
-
-    def _key_of(self, name: str) -> int:
-        table = name.partition(" of ")[0]
-        return 1 if table == "objects" else sum(is_key for _, is_key in self._columns[table]) or 1
 
 
 _COLUMNS = """
-    select relation.relname, attribute.attname, coalesce(attribute.attnum = any(key.indkey), false)
-    from pg_class relation
-    join pg_attribute attribute on attribute.attrelid = relation.oid and attribute.attnum > 0 and not attribute.attisdropped
-    left join pg_index key on key.indrelid = relation.oid and key.indisprimary
-    where relation.relnamespace = 'public'::regnamespace and relation.relkind in ('r', 'p') and not relation.relispartition
-      and attribute.atttypid <> 'timestamptz'::regtype
-    order by 1, attribute.attnum
+    select table_name, column_name from information_schema.columns join information_schema.tables using (table_schema, table_name)
+    where table_schema = 'public' and table_type = 'BASE TABLE' and data_type <> 'timestamp with time zone'
+    order by table_name, ordinal_position
 """
 
 

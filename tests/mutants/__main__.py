@@ -7,6 +7,7 @@ printed, and the status is 1.
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -93,9 +94,8 @@ def main() -> int:
             alive = [mutant for mutant, is_alive in results if is_alive]
             unlisted = [mutant for mutant in alive if mutant not in equivalent]
             survivors += len(unlisted)
-            _say(
-                f"{module}: {len(results)} mutants, {len(alive)} survive, of which {len(alive) - len(unlisted)} are equivalent"
-            )
+            listed_too = len(alive) - len(unlisted)
+            _say(f"{module}: {len(results)} mutants, {len(alive)} survive, of which {listed_too} are equivalent")
             for _, before, after in unlisted:
                 _say(f"  - {before}\n  + {after}")
     return int(survivors > 0)
@@ -103,16 +103,12 @@ def main() -> int:
 
 def _copy_checkout(folder: Path) -> None:
     """What git knows and does not ignore, so that no mutant is left in the checkout when this process is killed."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        check=True,
-    )
-    files = [name for name in listed.stdout.decode().split("\0") if (REPOSITORY / name).is_file()]
-    for name in files:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes((REPOSITORY / name).read_bytes())
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=REPOSITORY, capture_output=True, check=True, text=True).stdout.split("\0")
+    for name in names:
+        if (REPOSITORY / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(REPOSITORY / name, folder / name)
 
 
 def _results(programs: Path, folder: Path, module: str) -> list[tuple[Mutant, bool]]:
@@ -138,13 +134,11 @@ exclude-operators = [{json.dumps(f"^core/(?!({'|'.join(KINDS)})$)")}]
         ("cosmic-ray", "exec", "mutants.toml", session),
     ):
         subprocess.run([programs / command[0], *command[1:]], cwd=folder, check=True)
-    dumped = subprocess.run(
-        [programs / "cosmic-ray", "dump", session], capture_output=True, text=True, check=True
-    ).stdout
+    dump = [programs / "cosmic-ray", "dump", session]
+    dumped = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
     found = [json.loads(line)[1] for line in dumped.splitlines()]
-    return [
-        (_mutant(module, one), one["test_outcome"] == "survived") for one in found if one["worker_outcome"] != "skipped"
-    ]
+    tried = [one for one in found if one["worker_outcome"] != "skipped"]
+    return [(_mutant(module, one), one["test_outcome"] == "survived") for one in tried]
 
 
 def _mutant(module: str, result: dict[str, Any]) -> Mutant:

@@ -1,7 +1,6 @@
-"""The embedded services with three added tools, a small corpus and a tiny model that writes calls, for tests of whole DAG runs."""
+"""For tests of whole DAG runs: the embedded services with two added tools, a tiny model that writes calls, a Kubernetes cluster."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
@@ -9,56 +8,56 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import filelock
 import psutil
 import pytest
+import yaml
 from sqlalchemy import text as sql
 
+from tests.kubernetes.cluster import IMAGE, TestCluster, cpu_node, gpu_node, skip_where_no_cluster_runs
 from tests.servers import directory_in_memory, seconds_of_supervised
 from tests.system.writing_model import save_model_that_writes_calls
-from tests.tool_files import SERVERS, served, write_tool
-from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
+from tests.tool_files import SERVERS, write_tool
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings, load_settings
+from toolformer_ops.language_model.models.publishing import publish_model
+from toolformer_ops.local import airflow as local_airflow
 from toolformer_ops.local.lifecycle import delete_state, up
 from toolformer_ops.local.object_store import remove_sockets
 from toolformer_ops.local.ports import recalled_ports
 from toolformer_ops.local.state_folder import StatePaths, write_environment
+from toolformer_ops.local.supervision import Supervisor
 from toolformer_ops.storage import database
+from toolformer_ops.storage.publication import ObjectStore
 
-RECORDS = (
-    {
-        "text": "The shop had 520 shirts and sold 187 of them, so it has 333 left.",
-        "url": "https://shop.example/2023/01/30/x",
-    },
-    {
-        "text": "We sold 31 tickets on Monday and 45 on Sunday, which is 76 in all.",
-        "url": "https://x.example/2022/11/05/y",
-    },
-    {
-        "text": "A box holds 12 eggs, so that 7 boxes hold 12 * 7 = 84 eggs.",
-        "url": "https://farm.example/2021-06-14/eggs",
-    },
-    {"text": "Of 1400 people, 400 passed the test, and 1000 did not.", "url": "https://news.example/2020/02/29/test"},
-    {"text": "This text has neither a sum nor a date in its address.", "url": "https://blog.example/about"},
+TEXTS = (
+    "The shop had 520 shirts and sold 187 of them, so it has 333 left.",
+    "A box holds 12 eggs, so that 7 boxes hold 12 * 7 = 84 eggs.",
+    "Of 1400 people, 400 passed the test, and 1000 did not.",
+    "The motto of the club has three words, and the shop had sold shirts of them on a day.",
+    "We meet today and the film has two words in its title, so people passed the test.",
+    "This text has neither a sum nor what the others speak of.",
 )
-"""Four texts for the Calculator and the Calendar, and one for neither."""
+"""Three for the Calculator, two for WordCount, and one for neither."""
 ANNOTATE = "annotate_corpus"
-UNDISTURBED = "undisturbed"
 SECONDS_FOR_A_RUN = 900
-ROWS = {
-    "candidate_calls": "select * from candidate_calls order by sampling_recipe_id, call_id",
-    "call_losses": "select * from call_losses order by scoring_recipe_id, call_id",
-    "stage_ledger": "select stage, recipe_id, document_id, case when stage <> 'execute' then rows_written end, "
-    "counts - '{executed,from_cache}'::text[] from stage_ledger order by 1, 2, 3",
-    "executed": "select recipe_id, sum(rows_written), sum((counts ->> 'executed')::integer), "
-    "sum((counts ->> 'from_cache')::integer) from stage_ledger where stage = 'execute' group by 1 order by 1",
+SAMPLING = {
+    "sampling_threshold": 0.0,
+    "max_positions": 4,
+    "samples_per_position": 3,
+    "max_call_tokens": 16,
+    "prune_below": 0.0,
+    "placebos": 0,
+    "placebo_sample": 0,
 }
-"""What a killed run and an undisturbed one have in common, the ledger without its times. Of documents that ask the same, the first
-one executes it, and those at which a process died come last: what is executed is compared in sum."""
+"""Chosen so that a model that knows nothing of a tool writes calls of it, and some are kept; without placebos, which are a second
+process that loads the model."""
+SECRETS = ("database_dsn", "s3_access_key_id", "s3_secret_access_key")
+CACHE_CLAIM = "toolformer-cache"
 
 
 @pytest.fixture(scope="session")
@@ -73,41 +72,64 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tool_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """`Length` asks a server of fastmcp over stdio, `Convert` the same one over HTTP, which a thread of this process serves."""
-    folder = tmp_path_factory.mktemp("tool-files")
-    specification = importlib.util.spec_from_file_location("facts", SERVERS / "facts.py")
-    assert specification is not None
-    assert specification.loader is not None
-    facts = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(facts)
-    command = [sys.executable, str(SERVERS / "facts.py")]
-    with served(facts.server.http_app()) as address:
-        write_tool(folder, "Length", "length", server={"command": command}, ask=True)
-        write_tool(folder, "Convert", "convert", server={"command": [], "url": f"{address}/mcp"}, ask=True)
-        yield folder
+def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of tool files that Airflow reads: one, whose server's program is in it too, and is started beside stages alone."""
+    folder = tmp_path_factory.mktemp("tools")
+    server = {"command": ["python", str(folder / "faulty.py")], "folder": "/tmp"}  # noqa: S108
+    write_tool(folder, "Echo", "echo", server=server, tables="[filter]\npattern = '1400 people'")
+    shutil.copy(SERVERS / "faulty.py", folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
-def services(tmp_path_factory: pytest.TempPathFactory, site: Path, tool_files: Path) -> Iterator[Settings]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster | None]:
+    """The cluster on which stages run, with a shared cache; None on a machine that can run none."""
+    try:
+        skip_where_no_cluster_runs()
+    except pytest.skip.Exception:
+        yield None
+        return
+    nodes = [gpu_node("gpus", gpus=8), cpu_node("cpu-0")]
+    with TestCluster(tmp_path_factory.mktemp("cluster"), nodes) as running:
+        running.add_claim(CACHE_CLAIM)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def services(
+    tmp_path_factory: pytest.TempPathFactory, site: Path, tools_dir: Path, cluster: TestCluster | None
+) -> Iterator[Settings]:
     """The settings that lead to a Postgres, an S3 and an Airflow of the session's own, with no rows and no objects.
 
-    Beside the tools of the paper Airflow has those of `site` and `tool_files`.
+    Beside the tools of the paper Airflow has those of `site` and `tools_dir`. Its stages are pods where there is a cluster.
     """
+    configuration = local_airflow.configuration
     with directory_in_memory(tmp_path_factory.mktemp("services")) as folder:
+        paths = StatePaths(folder / "state")
         with pytest.MonkeyPatch.context() as patch:
             for name in [name for name in os.environ if name.startswith("TOOLFORMER_")]:
                 patch.delenv(name)
-            patch.setenv(STATE_DIR_VARIABLE, str(folder / "state"))
+            patch.setenv(STATE_DIR_VARIABLE, str(paths.state))
             patch.setenv("PYTHONPATH", str(site))
-            shutil.copytree(tool_files, folder / "state" / "tools")
-            local_settings = folder / "state" / "airflow" / "config" / "airflow_local_settings.py"
+            # What changes starts a parsing by itself, or `run_stages_as` does.
+            patch.setattr(
+                local_airflow,
+                "configuration",
+                lambda *of: configuration(*of).replace("_process_interval = 120", "_process_interval = 3600"),
+            )
+            local_settings = paths.airflow_home / "config" / "airflow_local_settings.py"
             local_settings.parent.mkdir(parents=True)
             local_settings.write_text(LOCAL_SETTINGS, encoding="utf-8")
+            write_environment(paths.environment, {"tools_dir": str(tools_dir), "micro_batch_documents": "2"})
+            if cluster:
+                write_environment(paths.environment, pod_settings(cluster, tmp_path_factory.mktemp("pods"), tools_dir))
             load_settings.cache_clear()
             # One at a time: two that look for free ports at once find the same.
             with filelock.FileLock(Path(tempfile.gettempdir()) / "toolformer-tests-up.lock"):
                 found = up(load_settings())
+        if cluster:
+            values = {name: getattr(found, name).get_secret_value() for name in SECRETS}
+            cluster.add_secret("toolformer", {f"TOOLFORMER_{name.upper()}": value for name, value in values.items()})
         try:
             yield found
         finally:
@@ -116,11 +138,53 @@ def services(tmp_path_factory: pytest.TempPathFactory, site: Path, tool_files: P
             load_settings.cache_clear()
 
 
+def pod_settings(cluster: TestCluster, folder: Path, tools_dir: Path) -> dict[str, str]:
+    """Those of a deployment: the A100 templates with a shared cache and this machine's tool files, whose device is a CPU."""
+    for path in (REPOSITORY / "deploy" / "pod-templates" / "a100").glob("*.yaml"):
+        pod = yaml.safe_load(path.read_text(encoding="utf-8"))
+        [stage] = pod["spec"]["containers"]
+        stage["env"] = [{"name": "TOOLFORMER_DEVICE", "value": "cpu"}]
+        [tools] = [mount for mount in stage["volumeMounts"] if mount["name"] == "tools"]
+        tools["mountPath"] = str(tools_dir)
+        pod["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": CACHE_CLAIM}})
+        (folder / path.name).write_text(yaml.safe_dump(pod), encoding="utf-8")
+    cluster.add_config_map("toolformer-tools", {path.name: path.read_text() for path in tools_dir.iterdir()})
+    return {
+        "runner": "kubernetes",
+        "kubernetes_image": IMAGE,
+        "kubernetes_config_file": str(cluster.kubeconfig),
+        "kubernetes_templates": str(folder),
+        "kubernetes_poll_seconds": "1",
+    }
+
+
 LOCAL_SETTINGS = """
 import toolformer_ops.airflow_tasks.annotation_dag
 import toolformer_ops.airflow_tasks.kubernetes.pods
 """
 """What the Airflow of the tests imports when it starts: a task is a fork of the scheduler, and would import it in a CPU second."""
+
+
+def run_stages_as(settings: Settings, airflow: AirflowClient, runner: str) -> None:
+    """Have stages run as processes ("local") or as pods ("kubernetes") from now on; returns once all DAGs are parsed so."""
+    operator = {"local": "StageProcess", "kubernetes": "StagePod"}[runner]
+    airflow.open_dag(ANNOTATE)
+
+    def is_so() -> bool:
+        return bool(airflow.get(f"/dags/{ANNOTATE}/tasks/ingest")["operator_name"] == operator)
+
+    if is_so():
+        return
+    write_environment(settings.state_dir / "environment", {"runner": runner})
+    reports = Supervisor(StatePaths(settings.state_dir)).reports()
+    [processor] = [report.process_id for report in reports if "dag-processor" in report.name]
+    process = psutil.Process(processor)
+    process.terminate()  # it keeps the settings that it started with; its supervisor starts another
+    try:
+        process.wait(20)
+    except psutil.TimeoutExpired:  # it was just starting, and did not hear
+        process.kill()
+    until(f"stages as {runner}", is_so)
 
 
 def kill_services(settings: Settings) -> None:
@@ -140,17 +204,17 @@ def kill_services(settings: Settings) -> None:
 
 
 @pytest.fixture(scope="session")
-def writing_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny model that writes calls of the Calculator and the Calendar."""
-    return save_model_that_writes_calls(tmp_path_factory.mktemp("models") / "writing")
+def model(services: Settings, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address on S3 of a tiny model that writes calls."""
+    folder = save_model_that_writes_calls(tmp_path_factory.mktemp("models") / "writing")
+    return publish_model(services, str(folder)).address
 
 
-@pytest.fixture(scope="session")
-def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`RECORDS` as JSON Lines."""
-    path = tmp_path_factory.mktemp("corpus") / "small.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS), encoding="utf-8")
-    return path
+def put_lines(settings: Settings, key: str, texts: Iterable[str]) -> str:
+    """The address of a corpus of these texts."""
+    store = ObjectStore(settings)
+    store.put(key, "".join(json.dumps({"text": text}) + "\n" for text in texts).encode(), "application/jsonl")
+    return store.uri(key)
 
 
 @pytest.fixture(scope="session")
@@ -158,12 +222,6 @@ def airflow(services: Settings) -> Iterator[AirflowClient]:
     """Airflow's REST API, logged in."""
     with AirflowClient.of(services) as client:
         yield client
-
-
-def wait_until_ended(airflow: AirflowClient, dag_id: str, run_id: str) -> str:
-    """The state in which a run ended."""
-    until(f"the end of {run_id}", lambda: airflow.run_state(dag_id, run_id) in ENDED_STATES, seconds=2.0)
-    return airflow.run_state(dag_id, run_id)
 
 
 def until(what: str, look: Callable[[], Any], seconds: float = 1.0) -> Any:
@@ -189,123 +247,9 @@ def held_stages(settings: Settings) -> Iterator[None]:
         yield
 
 
-def processes_of(settings: Settings, component: str) -> list[psutil.Process]:
-    """The processes of a component of this state folder's Airflow."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "cwd"]):
-        words = " ".join(process.info["cmdline"] or []).replace(
-            "_", "-"
-        )  # some name themselves anew: airflow api_server
-        if f"airflow {component}" in words and str(process.info["cwd"]).startswith(str(settings.state_dir)):
-            found.append(process)
-    return found
-
-
 def stage_process(*words: str) -> psutil.Process | None:
     """The process of a stage with these words in its command line, as a task started it."""
     for process in psutil.process_iter(["cmdline"]):
         if {"toolformer_ops", "stage", *words} <= set(process.info["cmdline"] or []):
             return process
     return None
-
-
-SUMS = 120
-"""Enough texts that a kill meets a stage at work."""
-
-
-@pytest.fixture(scope="session")
-def sums(services: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts for the Calculator; all in one shard, of which a stage commits every second text."""
-    write_environment(
-        services.state_dir / "environment", {"micro_batch_documents": "2", "seconds_per_document": "0.01"}
-    )
-    path = tmp_path_factory.mktemp("sums") / "sums.jsonl"
-    texts = [
-        f"The shop had {n} shirts and sold {n // 2} of them on day {n}, so it has {n - n // 2} left."
-        for n in range(100, 100 + SUMS)
-    ]
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    return path
-
-
-OF_CALLS = (
-    "candidate_calls",
-    "pruned_positions",
-    "call_losses",
-    "call_results",
-    "stage_ledger",
-    "filter_decisions",
-    "quality_results",
-    "finished_work",
-    "placebo_losses",
-    "placebo_counts",
-    "placebo_rates",
-    "placebo_pool_results",
-    "placebo_pools",
-)
-"""What a run leaves of a text, and from which the next one knows that a tool has nothing to do."""
-
-
-def annotate_anew(settings: Settings, airflow: AirflowClient, run_id: str, corpus: Path, model: Path) -> None:
-    """Forget all calls, and that they passed their checks, and start a run with the Calculator.
-
-    It has no placebos: a second process that loads the model, for rows that no test of these runs looks at.
-    """
-    with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql(f"truncate {', '.join(OF_CALLS)}"))
-    conf = {
-        "corpus": str(corpus),
-        "model": str(model),
-        "tools": ["Calculator"],
-        "sampling_threshold": 0.0,
-        "max_positions": 4,
-        "samples_per_position": 3,
-        "max_call_tokens": 16,
-        "keep_thresholds": {"Calculator": 0.0},
-        "prune_below": 0.0,
-        "placebos": 0,
-        "placebo_sample": 0,
-        "finetune": False,
-    }
-    airflow.open_dag(ANNOTATE)
-    airflow.trigger(ANNOTATE, run_id, conf)
-
-
-def rows_of_calls(settings: Settings) -> dict[str, list[list[Any]]]:
-    """All rows by table, as JSON has them."""
-    rows_by_table = {table: rows(settings, query) for table, query in ROWS.items()}
-    found: dict[str, list[list[Any]]] = json.loads(json.dumps(rows_by_table, default=str))
-    return found
-
-
-@pytest.fixture(scope="session")
-def undisturbed(
-    services: Settings, airflow: AirflowClient, sums: Path, writing_model_dir: Path
-) -> dict[str, list[list[Any]]]:
-    """The rows of a run, `UNDISTURBED`, that annotates `sums` and releases its calls."""
-    annotate_anew(services, airflow, UNDISTURBED, sums, writing_model_dir)
-    assert wait_until_ended(airflow, ANNOTATE, UNDISTURBED) == "success"
-    found = rows_of_calls(services)
-    assert found["candidate_calls"]
-    assert found["call_losses"]
-    return found
-
-
-PROBLEMS = 3
-
-
-@pytest.fixture(scope="session")
-def evaluation_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three problems of SVAMP, in its published format, and nothing else."""
-    folder = tmp_path_factory.mktemp("data")
-    problems = [
-        {
-            "Body": f"The shop had {n} shirts and sold {n // 2}.",
-            "Question": "How many are left?",
-            "Answer": float(n - n // 2),
-        }
-        for n in range(10, 10 * PROBLEMS + 1, 10)
-    ]
-    (folder / "svamp").mkdir()
-    (folder / "svamp" / "SVAMP.json").write_text(json.dumps(problems), encoding="utf-8")
-    return folder

@@ -1,92 +1,67 @@
-"""Stages, and Airflow's scheduler, API server and triggerer, are killed by -9 while a run is at work, and are started again.
+"""Airflow's scheduler, API server and triggerer, and then a stage, are killed while a run is at work, and are started again.
 
-The rows are those of an undisturbed run.
+That what a killed stage leaves has the rows of an undisturbed one is tried in `tests/faults`.
 """
 
 import contextlib
 import signal
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.system.conftest import (
-    ANNOTATE,
-    SUMS,
-    annotate_anew,
-    processes_of,
-    rows,
-    rows_of_calls,
-    stage_process,
-    until,
-    wait_until_ended,
-)
-from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+from tests.system.conftest import ANNOTATE, SAMPLING, put_lines, rows, run_stages_as, stage_process, until
+from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowNotReadyError
+from toolformer_ops.local.state_folder import StatePaths, write_environment
+from toolformer_ops.local.supervision import Supervisor
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
-COMPONENTS = ("scheduler", "triggerer", "api-server")
+RUN = "killed"
+PARTS = ("scheduler", "triggerer", "api-server")
+SUMS = 120
+"""Enough texts that a kill meets a stage at work; all in one shard, of which a stage commits every second text."""
 
 
-def documents_done(settings: Settings, stage: str) -> int:
-    [(done,)] = rows(settings, "select count(*) from stage_ledger where stage = :stage", stage=stage)
-    return int(done)
-
-
-def end_in_mid_shard(settings: Settings, stage: str, run_id: str, by: signal.Signals) -> int:
-    """End the shard by this signal once the stage has committed something; returns how many documents it had done."""
-    process: psutil.Process = until(
-        f"{stage} at work", lambda: documents_done(settings, stage) and stage_process("annotate", run_id), seconds=0.05
-    )
-    process.send_signal(by)
-    process.wait(30)
-    return documents_done(settings, stage)
-
-
-def test_killed_stages_leave_the_rows_of_an_undisturbed_run(
-    services: Settings,
-    airflow: AirflowClient,
-    sums: Path,
-    writing_model_dir: Path,
-    undisturbed: dict[str, list[list[Any]]],
+def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
+    services: Settings, airflow: AirflowClient, model: str
 ) -> None:
-    annotate_anew(services, airflow, "killed", sums, writing_model_dir)
+    def done(stage: str) -> int:
+        of_run = "select 1 from run_tool_documents member join stage_ledger ledger on ledger.document_id = variant_id "
+        return len(rows(services, of_run + "where run_id = :run and stage = :stage", stage=stage, run=RUN))
+
+    write_environment(services.state_dir / "environment", {"seconds_per_document": "0.01"})
+    run_stages_as(services, airflow, "local")
+    texts = (f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left." for n in range(SUMS))
+    conf = {"corpus": put_lines(services, "corpora/sums.jsonl", texts), "model": model, "tools": ["Calculator"]}
+    airflow.trigger(ANNOTATE, RUN, conf | SAMPLING | {"keep_thresholds": {"Calculator": 0.0}, "finetune": False})
+
+    # 1. All parts of Airflow at once, and what they have started.
+    until("a filter", lambda: done("filter"), seconds=0.05)
+    reports = Supervisor(StatePaths(services.state_dir)).reports()
+    parts = [psutil.Process(report.process_id) for report in reports if report.name.removeprefix("airflow-") in PARTS]
+    assert len(parts) == len(PARTS)
+    for process in [process for part in parts for process in (part, *part.children(recursive=True))]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
+            process.kill()
+
+    # 2. The shard, in two of its stages, once each has committed something.
     for stage, by in (("sample", signal.SIGKILL), ("score", signal.SIGTERM)):
-        assert 0 < end_in_mid_shard(services, stage, "killed", by) < SUMS
-    state = wait_until_ended(airflow, ANNOTATE, "killed")
-    assert state == "success", [task.name for task in airflow.tasks(ANNOTATE, "killed", "failed")]
+        shard = until(f"{stage} at work", lambda: done(stage) and stage_process("annotate", RUN), seconds=0.05)  # noqa: B023
+        shard.send_signal(by)
+        shard.wait(30)
+        assert 0 < done(stage) < SUMS
 
-    tries = {task.name: task.try_number for task in airflow.tasks(ANNOTATE, "killed", "success")}
-    assert tries["Calculator.annotate [0]"] == 3
-    assert rows_of_calls(services) == undisturbed
-    assert rows(services, "select * from micro_batch_tries") == []  # no text is suspected any more
-
-
-def test_a_run_goes_through_the_death_of_scheduler_triggerer_and_api_server(
-    services: Settings,
-    airflow: AirflowClient,
-    sums: Path,
-    writing_model_dir: Path,
-    undisturbed: dict[str, list[list[Any]]],
-) -> None:
-    annotate_anew(services, airflow, "orphaned", sums, writing_model_dir)
-    until("a filter", lambda: documents_done(services, "filter"))
-    for component in COMPONENTS:
-        killed = processes_of(services, component)
-        assert killed, component
-        for process in killed:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
-                process.kill()
-    ended = "select 1 from annotation_runs where run_id = 'orphaned' and state = 'success'"
-    until("the end of the run", lambda: rows(services, ended))
-
+    # 3. The run ends well.
     def is_over() -> bool:
         with contextlib.suppress(AirflowNotReadyError):  # the API server is not there
-            return airflow.run_state(ANNOTATE, "orphaned") == "success"
+            return airflow.run_state(ANNOTATE, RUN) in ENDED_STATES
         return False
 
-    until("Airflow's word for it", is_over)
-    assert rows_of_calls(services) == undisturbed
+    until("the end of the run", is_over)
+    assert airflow.run_state(ANNOTATE, RUN) == "success", airflow.tasks(ANNOTATE, RUN, "failed")
+    tries = {task.name: task.try_number for task in airflow.tasks(ANNOTATE, RUN, "success")}
+    assert tries["Calculator.annotate [0]"] >= 3
+    assert [done(stage) for stage in ("filter", "sample", "score")] == [SUMS] * 3
+    assert rows(services, "select * from micro_batch_tries") == []  # no text is suspected any more
