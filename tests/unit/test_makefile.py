@@ -55,13 +55,12 @@ def options(*names: str) -> list[str]:
 
 
 OF_A_RUN = ("TOOLS", "LIMIT", "THRESHOLDS", "PARAMETERS")
-OF_BENCH, OF_BENCH_GPU = ("WORK", "TEXTS", "RUNS", "DTYPE", "MODEL", "OUT"), ("TEXTS", "OUT")
+OF_BENCH = ("WORK", "TEXTS", "RUNS", "DTYPE", "MODEL", "OUT")
 TYPED: list[tuple[str, dict[str, str], list[str]]] = [
     ("run", dict.fromkeys(("CORPUS", *OF_A_RUN), "{}"), ["run", *options(*OF_A_RUN), "--", "{}"]),
     ("run", {"CORPUS": "x", "PARAMETERS": '{{"seed": 1}}'}, ["run", '--parameters={{"seed": 1}}', "--", "x"]),
     ("run", {"CORPUS": "--help"}, ["run", "--", "--help"]),
     ("bench", dict.fromkeys(OF_BENCH, "{}"), ["-m", "benchmarks", *options(*OF_BENCH)]),
-    ("bench-gpu", dict.fromkeys(OF_BENCH_GPU, "{}"), ["-m", "benchmarks.gpu", *options(*OF_BENCH_GPU)]),
     ("clean", {"YES": ""}, ["clean"]),
     ("clean", {"YES": "1"}, ["clean", "--yes"]),
     ("clean", {"YES": "{}"}, ["clean", "--yes"]),

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.reference import ContinuedReference, PlainReference
+from benchmarks.reference import PlainReference
 from tests.tiny_models import SHAPES, save_tiny_gpt2
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
@@ -88,18 +88,12 @@ class Subject:
     reference: PlainReference
 
     @classmethod
-    def of(
-        cls,
-        folder: Path,
-        start_ids: Sequence[int],
-        dtype: str = "float32",
-        reference: type[PlainReference] = PlainReference,
-    ) -> "Subject":
+    def of(cls, folder: Path, start_ids: Sequence[int], dtype: str = "float32") -> "Subject":
         """The model of a folder; the reference is always in float32."""
         network, tokenizer, identity = load_network(str(folder), None, dtype, "cpu", 1)
         model, tokenization = CausalModel(network, tokenizer.model_max_length), Tokenization(tokenizer)
         engine = LanguageModel(model, tokenization, identity)
-        return cls(model, tokenization, engine, reference(folder, start_ids))
+        return cls(model, tokenization, engine, PlainReference(folder, start_ids))
 
 
 @contextmanager
@@ -182,4 +176,4 @@ def smollm2_dir() -> Path:
 @pytest.fixture(scope="session")
 def smollm2(smollm2_dir: Path) -> Subject:
     """The real model: it starts documents with `<|endoftext|>`, id 0."""
-    return Subject.of(smollm2_dir, [0], reference=ContinuedReference)
+    return Subject.of(smollm2_dir, [0])

@@ -36,13 +36,17 @@ def calls_at(positions: list[CallPosition]) -> list[PlacedCall]:
     ]
 
 
+def agree_in_probabilities(reference: PlainReference, text: str, found: list[CallPosition], rel: float) -> None:
+    tokens = [position.token for position in found]
+    expected = reference.find_positions(PROMPT.template, text, tokens, at_most=len(tokens), threshold=0.0)
+    assert [position.probability for position in found] == pytest.approx([one.probability for one in expected], rel=rel)
+
+
 @pytest.mark.parametrize("text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"])
-def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subject: Subject, text: str) -> None:
+def test_probabilities_of_a_call_are_those_of_a_plain_pass(any_subject: Subject, text: str) -> None:
     [found] = find_all(any_subject.engine, text)
     assert len(found) == len(text.split()) - 1  # every word start but the first
-    for position in found:
-        expected = any_subject.reference.probability(PROMPT.template, text, position.token)
-        assert position.probability == pytest.approx(expected, rel=2e-4)
+    agree_in_probabilities(any_subject.reference, text, found, rel=2e-4)
 
 
 @pytest.mark.parametrize("call_start", [" [", " [Calculator("])
@@ -50,11 +54,10 @@ def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Su
     [positions] = find_all(any_subject.engine, TEXT, at_most=3)
     settings = {"call_start": call_start, "max_new_tokens": 12, "temperature": 0.8}
     [sampled] = sample_calls(any_subject.engine, [TextToSample(TEXT, positions, "7")], samples=3, **settings)
-    for position, samples in zip(positions, sampled, strict=True):
-        assert samples == [
-            any_subject.reference.sample(PROMPT.template, TEXT, position, number, seed_key="7", **settings)
-            for number in range(3)
-        ]
+    plainly = any_subject.reference.sample_position
+    assert sampled == [
+        plainly(PROMPT.template, TEXT, position, samples=3, seed_key="7", **settings) for position in positions
+    ]
 
 
 def agree(reference: PlainReference, text: str, calls: list[PlacedCall], found: list[CallLosses]) -> None:
@@ -72,16 +75,13 @@ def test_losses_are_those_of_one_plain_pass_a_call(any_subject: Subject) -> None
 def test_a_real_model_on_real_text_agrees_with_the_plain_reference(smollm2: Subject) -> None:
     engine, reference, text = smollm2.engine, smollm2.reference, REAL_TEXT
     [positions] = find_all(engine, text, at_most=2)
-    for position in positions:
-        assert position.probability == pytest.approx(
-            reference.probability(PROMPT.template, text, position.token), rel=1e-3
-        )
+    agree_in_probabilities(reference, text, positions, rel=1e-3)
     settings = {"call_start": " [Calculator(", "max_new_tokens": 6, "temperature": 1.0}
     [sampled] = sample_calls(engine, [TextToSample(text, positions, "3")], samples=2, **settings)
-    for position, samples in zip(positions, sampled, strict=True):
-        assert samples == [
-            reference.sample(PROMPT.template, text, position, number, seed_key="3", **settings) for number in range(2)
-        ]
+    assert sampled == [
+        reference.sample_position(PROMPT.template, text, position, samples=2, seed_key="3", **settings)
+        for position in positions
+    ]
     calls = calls_at(positions)
     agree(reference, text, calls, score_calls(engine, text, calls))
 

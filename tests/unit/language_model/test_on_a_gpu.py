@@ -170,7 +170,7 @@ def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(
     assert any(map(any, on_a_cpu.pruned))
     # The kernel for sequences of any lengths, where there is one, and then no other attention.
     there = dtype != "float32" and folder.name != "gemma2"
-    assert (counts.variable_length_calls > 0) == there
+    assert (counts.launches["varlen_attn"] > 0) == there
     capped = folder.name == "gemma2"  # its scores, for which torch has no attention of its own
     assert [other.called for other in others] == [not there, not there and not capped, not there]
 
@@ -193,10 +193,10 @@ def test_the_comparison_at_load_takes_the_paths_of_the_work(folder: Path) -> Non
     for dtype, there in (("bfloat16", folder.name != "gemma2"), ("float32", False)):
         with device_twin() as counts:
             Engine.of(folder, dtype, "cuda")
-        assert (counts.variable_length_calls > 0) == there
+        assert (counts.launches["varlen_attn"] > 0) == there
     with device_twin(capability=(7, 5)) as counts:  # a T4, for which there is no such kernel
         Engine.of(folder, "float16", "cuda")
-    assert counts.variable_length_calls == 0
+    assert counts.launches["varlen_attn"] == 0
 
 
 def test_the_twin_refuses_and_counts_what_a_gpu_does() -> None:
