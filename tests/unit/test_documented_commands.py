@@ -4,6 +4,9 @@ import ast
 import importlib
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,17 +19,23 @@ from tests.documentation import PAGES, blocks, commands
 from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import REPOSITORY
 
-MAKEFILE = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-NOT_RUN_HERE = {
-    "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='[": "a variable; tests/system starts Airflow with it",
-    "docker": "needs dockerd; tests/docker",
-    "docker/make-env": "needs dockerd; tests/docker",
-    "docker/ops": "needs dockerd; tests/docker",
+CHECKED = (
+    "toolformer-ops",
+    "make",
+    "kubectl",
+    ".venv/bin/python",
+    "docker/ops",
+    "docker/make-env",
+    "tests/kubernetes/real",
+    "#",
+)
+"""First words of lines that a test of this file checks: by the program that reads them, or by the files that they name."""
+NOT_CHECKED = {
+    "docker": "needs dockerd and its plugin compose; tests/docker",
+    "helm": "is not installed; tests/unit/test_deploy.py renders the values",
     "grep": "reads a file that docker/make-env writes",
-    "kubectl": "needs a cluster; tests/kubernetes/test_deployment.py",
-    "helm": "needs a cluster; tests/unit/test_deploy.py renders the values",
     "sed": "tests/kubernetes/test_deployment.py follows it",
-    "for": "tests/kubernetes/test_deployment.py follows it",
+    "for": "a loop of the shell around kubectl, which is checked",
     "deploy/kubernetes/trial/make-secrets": "tests/kubernetes/test_deployment.py follows it",
     "cp": "a copy of the pod templates",
     "pip": "needs a package registry; tests/integration/test_wheel.py installs the wheel",
@@ -37,11 +46,11 @@ NOT_RUN_HERE = {
     "printf": "needs SeaweedFS' shell",
     "mkdir": "makes a folder",
     "sudo": "needs root",
-    ".venv/bin/python": "pytest, or a module that the next test imports",
     "export": "a variable",
+    "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='[": "a variable; tests/system starts Airflow with it",
     "select": "SQL in a block of commands; tests/integration/test_documented_queries.py",
 }
-"""By the first word of a line, why no test of this file tries it."""
+"""By the first word of a line, why nothing here checks more of it than its files."""
 
 
 def _refused(words: Sequence[str]) -> str | None:
@@ -71,9 +80,9 @@ def _typed(page: Path, program: str) -> list[list[str]]:
         for part in re.split(r" && | \|\| ", command):
             _, name, words = part.rpartition(f"{program} ")
             before = part[: -len(name + words)] if name else ""
-            if name and re.fullmatch(r"(.*-- |\S+=\S+ |\.venv/bin/)*", before):
+            if name and re.fullmatch(r"(.*-- |.*; do |.*\| |bash -c '|\S+=\S+ |\.venv/bin/)*", before):
                 try:
-                    split = shlex.split(re.split(r" [|;>] ", words)[0], comments=True)
+                    split = shlex.split(re.split(r" [|;<>] |; ", words)[0], comments=True)
                 except ValueError:  # a quote that the line does not end, as in a table of words
                     continue
                 found.append([word for word in split if word not in ("...", "…")])
@@ -93,25 +102,61 @@ def test_a_command_that_there_is_not_is_found(words: list[str]) -> None:
     assert _refused(words) is not None
 
 
-def test_each_target_and_variable_of_make_is_there() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
-    used = [(page.name, words) for page in PAGES for words in _typed(page, "make") if words and words[0].islower()]
-    assert len(used) > 40
+def _answer(*words: str) -> str:
+    """What a program says; the empty text if it refuses the words."""
+    ended = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return ended.stdout if ended.returncode == 0 else ""
+
+
+def test_make_has_each_target_and_reads_each_variable() -> None:
+    used = {tuple(words) for page in PAGES for words in _typed(page, "make") if words and words[0].islower()}
+    assert len(used) > 20
     wrong = []
-    for page, words in used:
-        names = [word.partition("=")[0] for word in words if re.match(r"[A-Z_]+=", word)]
-        wrong += [(page, words) for word in words[:1] if word not in targets]
-        wrong += [(page, words) for name in names if not re.search(rf"\b{name}\b", MAKEFILE)]
+    for target, *words in used:
+        variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
+        recipe = _answer("make", "--dry-run", "STAMP=", "LOCK_TOOLS=", target, *variables)
+        if not recipe or not all(re.search(rf"\b{word.partition('=')[0]}\b", recipe) for word in variables):
+            wrong.append((target, variables))
     assert wrong == []
 
 
-def test_each_other_line_of_a_block_of_commands_says_why_it_is_not_tried() -> None:
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_kubectl_takes_each_of_its_commands() -> None:
+    used = {tuple(words) for page in PAGES for words in _typed(page, "kubectl") if words}
+    assert len(used) > 15
+    # With --help nothing is asked of a cluster; the word before it is the value of an option that a page leaves open.
+    typed = [words[: words.index("--")] if "--" in words else words for words in used]
+    assert [words for words in typed if not _answer("kubectl", *words, "x", "--help")] == []
+
+
+def test_airflow_takes_each_of_its_commands() -> None:
+    used = sorted({shlex.join(words) for page in PAGES for words in _typed(page, "airflow") if words[2:]})
+    assert len(used) >= 3
+    parse = "import shlex, sys; from airflow.cli.cli_parser import get_parser; parser = get_parser()\n"
+    parse += "for line in sys.argv[1:]: parser.parse_args(shlex.split(line))\nprint('taken')"
+    assert _answer(sys.executable, "-c", parse, *used).endswith("taken\n")
+
+
+def test_each_file_of_the_checkout_that_a_command_names_is_there() -> None:
+    words = {word for page in PAGES for command in commands(page) for word in re.split(r"[\s=,\"']+", command)}
+    named = {
+        word
+        for word in words
+        if re.fullmatch(r"(\./)?(deploy|docker|requirements|sql|tests|\.venv/bin)/[\w./-]+", word)
+    }
+    assert len(named) > 40
+    assert [
+        name for name in named - {"deploy/kubernetes/mine/kustomization.yaml"} if not (REPOSITORY / name).exists()
+    ] == []
+
+
+def test_each_other_line_of_a_block_of_commands_says_why_it_is_not_checked() -> None:
     unknown = []
     for page in PAGES:
         for body in blocks(page, "bash", "console"):
             for line in body.replace("\\\n", " ").splitlines():
                 first = line.strip().removeprefix("$ ").split(" ")[0]
-                if first and first not in ("toolformer-ops", "make", "#") and first not in NOT_RUN_HERE:
+                if first and first not in CHECKED and first not in NOT_CHECKED:
                     unknown.append((page.name, line))
     assert unknown == []
 
