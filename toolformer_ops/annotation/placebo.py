@@ -5,7 +5,7 @@
    pool's calls. So it depends on no batch, shard or order, and a call that leaves the pool changes the draw of those alone that
    drew it. Equal calls of a text draw the same placebos: their passes are equal, too, and are computed once.
 2. A call whose own reduction reaches `prune_below` gets K placebos. Its information is the mean of L(e(c, r')) - L(e(c, r)).
-3. A sampled call, whatever its reduction is, gets one placebo: the sample for the false-discovery rate. If this placebo
+3. A sampled call, with any reduction, gets one placebo: the sample for the false-discovery rate. If this placebo
    reaches `prune_below`, the next K are scored, too, and its information is measured against them as that of a result is. So
    the rate counts what the run's whole keep rule would keep.
 

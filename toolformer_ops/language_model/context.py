@@ -36,7 +36,7 @@ LARGEST_CALL_RESERVE = 272
 KEPT_TEXT_TOKENS = 2048
 """Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest always."""
 LONG_TEXT_TOKENS = {"cpu": 256, "cuda": 4096}
-"""A text of so many tokens, both copies counted, has a pass of its own: more would hardly make the matrix products faster."""
+"""A text of so many tokens, both copies counted, has a separate pass: more would hardly make the matrix products faster."""
 
 _Key = tuple[AnnotationPrompt, str, Window]
 

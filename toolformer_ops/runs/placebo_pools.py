@@ -1,7 +1,7 @@
 """Which results a run's placebos are drawn from (owns the tables `placebo_pools` and `placebo_pool_results`).
 
 A pool is known once all calls of a tool are scored: the calls with a result that have the smallest ids, at most `POOL_CALLS`.
-Ids are hashes, so this is a sample of the calls, whatever their order, batches and shards were. Each call counts, and not each
+Ids are hashes, so this is a sample of the calls, in any order, batches and shards. Each call counts, and not each
 distinct result: what a tool answers often is drawn often.
 
 A pool does not follow the corpus night by night. A run draws from the newest pool of its scoring recipe over its corpus, as

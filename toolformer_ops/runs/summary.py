@@ -50,7 +50,7 @@ class ToolSummary:
     kept: int
     """Kept calls of all the run's documents."""
     kept_by_chance: str
-    """How many of these it would keep whatever their result is, as `placebo_rates.kept_by_chance` writes it."""
+    """How many of these it would keep with any result, as `placebo_rates.kept_by_chance` writes it."""
 
 
 @dataclass(frozen=True)
