@@ -125,7 +125,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
         )
     ]
     # 2. Its recipe.
-    content = json.dumps([[str(one.call_id), str(one.document_id), one.result] for one in drawn])
+    content = json.dumps([[str(result.call_id), str(result.document_id), result.result] for result in drawn])
     recipe = placebo_recipe(
         run.scoring_recipe_id, run.tool, choices, share, hashlib.sha256(content.encode("ascii")).hexdigest()
     )
