@@ -22,7 +22,7 @@ OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu bench bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -60,7 +60,7 @@ test-compose: $(STAMP) ## Build the image and take the demo through docker-compo
 	@tests/docker/compose-run
 
 faults: $(STAMP) ## Disturb whole runs: make faults TIMES=50 FAULTS="sigkill s3-409" SEED=1
-	@$(BIN)/python -m pytest -m slow tests/faults
+	@FAULTS="$${FAULTS:-}" SEED="$${SEED:-short}" TIMES="$${TIMES:-1}" $(BIN)/python -m pytest -m slow tests/faults
 
 mutants: $(STAMP) $(LOCK_TOOLS) ## Change the core one place at a time, and print what its tests do not find: make mutants MODULES="language_model/losses.py"
 	@$(BIN)/python -m tests.mutants -- $(LOCK_TOOLS)/bin $${MODULES:-}
@@ -83,9 +83,6 @@ bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=fl
 	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-1}" --runs="$${RUNS:-2}" \
 	  --dtype="$${DTYPE:-float32,bfloat16}" --model="$${MODEL:-}" \
 	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
-
-bench-gpu: $(STAMP) ## Measure the engine on the first GPU, beside transformers' generate: make bench-gpu TEXTS=64 OUT=folder
-	@$(BIN)/python -m benchmarks.gpu --texts="$${TEXTS:-64}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
 bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=5000 for a quick look (default: 5000,100000,1000000)
 	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-5000,100000,1000000}"

@@ -4,9 +4,8 @@
     reference.py      the method with transformers alone: no cache between calls, no shortcut; the tests judge by it, too
     random_models.py  models with random weights and a tokenizer made in code
     works.py          which model, which texts, which numbers: works A and B
-    gpu.py            `make bench-gpu`: large models on a GPU, beside transformers' generate
     roofline.py       texts an hour predicted for GPUs
-    launches.py       operations and device reads of a decode step, counted
+    launches.py       operations and device reads of a decode step, counted on `device_twin.py`
     database.py       `make bench-database`: queries and stages over up to a million documents
     structure.py      how the package reads, in figures
     report.py         JSON and Markdown

@@ -11,7 +11,7 @@ import typer
 
 from benchmarks.engine import disagreements, measure_jobs
 from benchmarks.launches import measure_launches
-from benchmarks.random_models import gpt2_config, saved_model
+from benchmarks.random_models import saved_gpt2
 from benchmarks.report import write_report
 from benchmarks.roofline import predict
 from benchmarks.works import random_text_job, real_text_jobs
@@ -19,7 +19,6 @@ from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, ToolformerError, UsageError, exit_code
 from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.local.demo.model import prepare_demo_model
-from toolformer_ops.tools.registry import PAPER_TOOLS
 
 logger = logging.getLogger("benchmarks")
 
@@ -29,10 +28,7 @@ TITLES = {
     "launches": "Operations and device reads of a decode step on a device twin",
     "roofline": "Predicted, not measured: milliseconds a text on GPUs and what limits each phase, texts an hour, hours",
 }
-TABLES = {
-    "times": "CPU seconds of one thread a text",
-    "agreement": "against the reference, given the same calls",
-}
+TABLES = {"times": "CPU seconds of one thread a text", "agreement": "against the reference, given the same calls"}
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -41,19 +37,15 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 def bench(
     work: Annotated[str, typer.Option(help=f"One of {', '.join(TITLES)}, or all.")] = "all",
     texts: Annotated[int, typer.Option(help="Texts of work A, and of each tool of work B.", min=1)] = 1,
-    plain_texts: Annotated[int, typer.Option(help="Texts that the reference takes; 0: all.", min=0)] = 0,
     runs: Annotated[int, typer.Option(help="Runs of the engine, of which the median counts.", min=1)] = 2,
     dtype: Annotated[str, typer.Option(help="Number formats, with commas between them.")] = "float32,bfloat16",
     out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.md.")] = Path(".toolformer/bench"),
     model: Annotated[str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")] = "",
-    tools: Annotated[str, typer.Option(help="Tools of work B.")] = ",".join(PAPER_TOOLS),
 ) -> None:
     """Measure the engine against the reference; exit 3 if they keep other calls."""
     wanted = tuple(TITLES) if work == "all" else tuple(work.split(","))
     formats = tuple(dtype.split(","))
-    asked = tuple(tools.split(","))
-    checked = ((wanted, tuple(TITLES), "--work"), (formats, tuple(DTYPES), "--dtype"), (asked, PAPER_TOOLS, "--tools"))
-    for found, known, option in checked:
+    for found, known, option in ((wanted, tuple(TITLES), "--work"), (formats, tuple(DTYPES), "--dtype")):
         if unknown := set(found) - set(known):
             raise UsageError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
     settings = load_settings()
@@ -68,11 +60,10 @@ def bench(
         else:
             with tempfile.TemporaryDirectory() as folder:
                 if name == "A":
-                    jobs, network = [random_text_job(texts)], saved_model(Path(folder) / "gpt2-random", gpt2_config)
+                    jobs, network = [random_text_job(texts)], saved_gpt2(Path(folder))
                 else:
-                    jobs = [job for job in real_text_jobs(texts) if job.tool in asked]
-                    network = _smollm2(settings, model)
-                measured = measure_jobs(settings, network, jobs, formats, runs, plain_texts or None)
+                    jobs, network = real_text_jobs(texts), _smollm2(settings, model)
+                measured = measure_jobs(settings, network, jobs, formats, runs)
             sections |= {f"{TITLES[name]}: {title}": measured[kind] for kind, title in TABLES.items()}
             lines += [f"work {name}, {line}" for line in disagreements(measured["agreement"])]
         text = write_report(out, "bench", sections)  # after each work: what is measured is not lost when the next fails

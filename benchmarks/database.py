@@ -8,19 +8,17 @@ and releases go nowhere: what is measured is the database's work and this projec
 
 import contextlib
 import functools
+import itertools
 import json
 import logging
 import math
-import operator
 import os
 import secrets
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,14 +36,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.local import postgres
 from toolformer_ops.local.accounts import tied_command
 from toolformer_ops.local.ports import choose_ports
-from toolformer_ops.records import (
-    CallLosses,
-    CallPosition,
-    PlacedCall,
-    SampledContinuation,
-    TokenLogProbabilities,
-    content_uuid,
-)
+from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TokenLogProbabilities
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
@@ -70,11 +61,17 @@ logger = logging.getLogger("benchmarks.database")
 TOOL = "Calculator"
 CALLS_PER_DOCUMENT = 4
 NEW_IN_A_NIGHT = 1000
-CHECKED_DOCUMENTS = 100_000
-COPIED_ROWS = 100_000
-ROWS_PER_TRANSACTION = 5_000
-PARTS = ("night: ", "night without news: ", "example ", "view ")
-"""Figures that each have a line of the table."""
+AIMS = {
+    "whole night": "60",
+    "20 best calls": "0.3",
+    "threshold_counts of a run": "0.1",
+    "yield_by_stage of a run": "0.1",
+    "annotation_progress of a run": "0.1",
+    "release": "20",
+    "ingestion, 1 % new": "30",
+    **dict.fromkeys(("undone: filter", "undone: sample", "undone: execute", "undone: score"), "0.1"),
+}
+"""CPU seconds, by the name of a figure."""
 SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -137,77 +134,43 @@ class WeightlessModel:
         """Losses by which another result says less than the call's own."""
         return [[2.25 for _ in calls] for _, calls in texts]
 
-    def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> "WeightlessSampler":
-        """A sampler of so many samples at each position."""
-        call = "Calendar()" if self.tool == "Calendar" else f"{self.tool}(2 + 3)"
-        return WeightlessSampler([SampledContinuation(call, True)] * samples)
+    def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> mock.Mock:
+        """A sampler that writes the same so many times at each position."""
+        call = SampledContinuation("Calendar()" if self.tool == "Calendar" else f"{self.tool}(2 + 3)", True)
+        counts: list[int] = []
+        return mock.Mock(
+            add=lambda _, tokens, __: counts.append(len(tokens)),
+            finish=lambda: [[[call] * samples] * count for count in counts],
+        )
 
     def score_texts(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any) -> list[list[CallLosses]]:
         """Losses by which a call at an even token is kept."""
-        return [
-            [
-                CallLosses(2.0, 2.5, 0.5 if call.token % 2 == 0 else 1.75, token_log_probabilities=terms(call.token))
-                for call in calls
-            ]
-            for _, calls in texts
-        ]
-
-
-def terms(number: int) -> TokenLogProbabilities:
-    """Log probabilities of fifteen tokens, with the digits of float32 numbers as a model gives them; they fit no losses."""
-    found = [struct.unpack("f", struct.pack("f", -math.sqrt(number % 997 + place) / 7))[0] for place in range(1, 16)]
-    return TokenLogProbabilities(tuple(found[:5]), tuple(found[5:10]), tuple(found[10:]))
-
-
-@dataclass
-class WeightlessSampler:
-    """Writes the same at each position."""
-
-    samples: list[SampledContinuation]
-    positions: list[int] = field(default_factory=list)
-
-    def add(self, content: str, tokens: Sequence[int], seed_key: str) -> None:
-        """Take in a text."""
-        self.positions.append(len(tokens))
-
-    def finish(self) -> list[list[list[SampledContinuation]]]:
-        """The samples of each position of each text."""
-        return [[self.samples] * count for count in self.positions]
-
-
-class FixedAnswers:
-    """A tool that is open and knows one answer."""
-
-    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
-        """The same result for each input."""
-        return [ToolOutput.of("5")] * len(inputs)
-
-
-def no_bucket(settings: Settings) -> mock.Mock:
-    """An object store that takes everything and keeps nothing."""
-    return mock.Mock(
-        read_manifest=lambda _: None,
-        publish=lambda prefix, _: Manifest(prefix, ()),
-        published=lambda *_: None,
-        lacking=lambda _: [],
-        key_of=str,
-        uri=lambda key: f"s3://nowhere/{key}",
-    )
+        terms = tuple(-math.sqrt(place) / 7 for place in range(1, 16))
+        few = TokenLogProbabilities(terms[:5], terms[5:10], terms[10:])
+        found = {
+            token: CallLosses(2.0, 2.5, 1.75 if token % 2 else 0.5, token_log_probabilities=few) for token in (0, 1)
+        }
+        return [[found[call.token % 2] for call in calls] for _, calls in texts]
 
 
 @contextlib.contextmanager
 def weightless() -> Iterator[None]:
-    """Stages load the model, the tools and the bucket that cost nothing."""
+    """Stages load a model, tools with one answer, and a bucket that takes everything and keeps nothing."""
+    bucket = mock.Mock(publish=lambda prefix, _: Manifest(prefix, ()), key_of=str, uri="s3://nowhere/{}".format)
+    for question, answer in (("read_manifest", None), ("published", None), ("lacking", [])):
+        getattr(bucket, question).return_value = answer
+    opened = mock.Mock(spec=["run"], run=lambda inputs: [ToolOutput.of("5")] * len(inputs))
+    patches: list[Any] = [
+        mock.patch("toolformer_ops.language_model.models.model_identity", return_value="weightless@1"),
+        mock.patch.object(release, "ObjectStore", return_value=bucket),
+        mock.patch.object(models, "load_run_model", lambda _, run, *__: WeightlessModel(run.tool)),
+    ]
+    for kind in {type(get_tool(name)) for name in PAPER_TOOLS}:
+        patches.append(mock.patch.object(kind, "version", return_value="benchmark"))
+        patches.append(mock.patch.object(kind, "open", return_value=opened))
     with contextlib.ExitStack() as stack:
-        stack.enter_context(
-            mock.patch("toolformer_ops.language_model.models.model_identity", return_value="weightless@1")
-        )
-        stack.enter_context(mock.patch.object(release, "ObjectStore", no_bucket))
-        stack.enter_context(mock.patch.object(models, "load_run_model", lambda _, run: WeightlessModel(run.tool)))
-        for name in PAPER_TOOLS:
-            kind = type(get_tool(name))
-            stack.enter_context(mock.patch.object(kind, "version", return_value="benchmark"))
-            stack.enter_context(mock.patch.object(kind, "open", return_value=FixedAnswers()))
+        for patch in patches:
+            stack.enter_context(patch)
         yield
 
 
@@ -259,12 +222,8 @@ create temporary table members on commit drop as
     where run_id = :run_id and (:every = 1 or ordinal % :every = 0)
     order by document_id;
 insert into filter_decisions (filter_recipe_id, document_id, paragraph, start_char, end_char, kept, reason)
-    select :filter_recipe_id, member.document_id, 0, 0, document.characters, document.kept, 'benchmark'
-    from run_documents member
-    cross join lateral (
-        select length(text) as characters, member.ordinal % :every = 0 as kept from documents where document_id = member.document_id
-    ) document
-    where run_id = :run_id;
+    select :filter_recipe_id, document_id, 0, 0, length(text), ordinal % :every = 0, 'benchmark'
+    from run_documents join documents using (document_id) where run_id = :run_id;
 insert into stage_ledger (stage, recipe_id, document_id, rows_written, counts, seconds)
     select 'filter', :filter_recipe_id, document_id, 1,
            jsonb_build_object('benchmark', 1, 'paragraphs', 1, 'kept', (ordinal % :every = 0)::integer), 0.001
@@ -313,8 +272,6 @@ class Bench:
     engine: Engine
     server: int
     """Process id of its Postgres."""
-    size: int
-    """Documents of the finished run."""
     corpus: Path
     figures: dict[str, float] = field(default_factory=dict)
     """CPU seconds by what was measured."""
@@ -327,10 +284,15 @@ class Bench:
         self.figures[name] = self.figures.get(name, 0.0) + spent
         logger.info("%s: %.2f CPU s, %.1f s", name, spent, time.monotonic() - started)
 
-    def sql(self, statement: str, **parameters: object) -> list[Any]:
-        """The rows of a statement."""
-        with self.engine.begin() as connection:
-            return list(connection.execute(text(statement), parameters))
+    def ask(self, name: str, question: str) -> None:
+        """Measure a query and the reading of its rows."""
+
+        def work() -> None:
+            with self.engine.begin() as connection, database.raw_cursor(connection) as cursor:
+                cursor.execute(question)
+                cursor.fetchall()
+
+        self.measure(name, work)
 
     def start(self, run_id: str, **choices: object) -> None:
         """Register a run over the corpus."""
@@ -342,16 +304,16 @@ class Bench:
         for tool in PAPER_TOOLS:
             with database.transaction(self.engine) as connection:
                 run = load_run_tool(connection, run_id, tool)
-                recipes = {
-                    name: getattr(run, name)
-                    for name in ("filter_recipe_id", "sampling_recipe_id", "execution_recipe_id", "scoring_recipe_id")
+                stages = ("filter", "sampling", "execution", "scoring")
+                values = {f"{stage}_recipe_id": getattr(run, f"{stage}_recipe_id") for stage in stages}
+                values |= {
+                    "run_id": run_id,
+                    "tool": tool,
+                    "every": 1 if tool == TOOL else 20,
+                    "calls": CALLS_PER_DOCUMENT,
                 }
-                every = 1 if tool == TOOL else 20
                 for statement in FINISHED_ROWS.split(";\n"):
-                    connection.execute(
-                        text(statement),
-                        {"run_id": run_id, "tool": tool, "every": every, "calls": CALLS_PER_DOCUMENT, **recipes},
-                    )
+                    connection.execute(text(statement), values)
             logger.info("rows of %s are written", tool)
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("vacuum analyze"))
@@ -364,45 +326,34 @@ class Bench:
         with database.transaction(self.engine) as connection:
             run = load_run_tool(connection, "same", TOOL)
 
-        def of(stage: str, work: Any) -> None:
-            with database.transaction(self.engine) as connection:
-                self.measure(f"undone: {stage}", lambda: work.undone(connection))
-
         whole: dict[str, Any] = {"run": run, "shard": Shard()}
-        of("filter", filtering.FilterWork(**whole, tool=tool))
-        of("sample", sampling.SampleWork(**whole, tool=tool, load_model=mock.Mock()))
-        of("execute", execution.ExecuteWork(**whole, runner=mock.Mock(), time_limit_seconds=1.0))
-        of("score", scoring.ScoreWork(**whole, tool=tool, load_model=mock.Mock()))
+        with_model = whole | {"tool": tool, "load_model": mock.Mock()}
+        stages: dict[str, Any] = {
+            "filter": filtering.FilterWork(**whole, tool=tool),
+            "sample": sampling.SampleWork(**with_model),
+            "execute": execution.ExecuteWork(**whole, runner=mock.Mock(), time_limit_seconds=1.0),
+            "score": scoring.ScoreWork(**with_model),
+        }
+        for stage, work in stages.items():
+            with database.transaction(self.engine) as connection:
+                self.measure(f"undone: {stage}", functools.partial(work.undone, connection))
 
     def examples_and_views(self) -> None:
         """Ask every example of sql/examples about the finished run, and every view for all of its rows."""
         for path in sorted((database.SQL_DIR / "examples").glob("*.sql")):
             question = path.read_text(encoding="utf-8").replace(database.RUN_DEFAULT, "").replace(":'run'", "'done'")
-            self.measure(f"example {path.stem}", functools.partial(self._ask, question))
+            self.ask(f"example {path.stem}", question)
         for path in sorted((database.SQL_DIR / "views").glob("*.sql")):
             view = path.stem.partition("_")[2]
-            count = f"select count(shown) from (select * from {view} offset 0) as shown"  # noqa: S608
-            self.measure(f"view {view}", functools.partial(self._ask, count))
-
-    def _ask(self, question: str) -> None:
-        with self.engine.begin() as connection, database.raw_cursor(connection) as cursor:
-            cursor.execute(question)
-            cursor.fetchall()
-
-    def placebos(self, run_id: str) -> None:
-        """Draw the pools of a run, and score the placebos of all of its calls."""
-        for tool in PAPER_TOOLS:
-            self.measure(
-                "placebos, first", functools.partial(placebo.placebo_stage, self.settings, run_id, tool, "0/1")
-            )
+            self.ask(f"view {view}", f"select count(shown) from (select * from {view} offset 0) as shown")  # noqa: S608
 
     def night(self, run_id: str, name: str) -> None:
         """A whole night, but for finetuning."""
-        stages: dict[str, Callable[[str, str], object]] = {
-            "sample": lambda tool, shard: sampling.sample_stage(self.settings, run_id, tool, shard),
-            "execute": lambda tool, shard: execution.execute_stage(self.settings, run_id, tool, shard),
-            "score": lambda tool, shard: scoring.score_stage(self.settings, run_id, tool, shard),
-            "placebo": lambda tool, shard: placebo.placebo_stage(self.settings, run_id, tool, shard),
+        stages: dict[str, Callable[..., object]] = {
+            "sample": sampling.sample_stage,
+            "execute": execution.execute_stage,
+            "score": scoring.score_stage,
+            "placebo": placebo.placebo_stage,
         }
         self.measure(f"{name}: ingest", lambda: ingestion.ingest_corpus(self.settings, str(self.corpus)))
         self.measure(f"{name}: start", lambda: self.start(run_id))
@@ -413,45 +364,10 @@ class Bench:
             planned = planning.plan_shards(self.settings, run_id, tool)
             for stage, work in stages.items():
                 for shard in planned:
-                    self.measure(f"{name}: {stage}", functools.partial(work, tool, shard))
+                    self.measure(f"{name}: {stage}", functools.partial(work, self.settings, run_id, tool, shard))
             self.measure(f"{name}: check", functools.partial(checking.check_tool, self.settings, run_id, tool))
         self.measure(f"{name}: release", lambda: release.release(self.settings, run_id))
         self.measure(f"{name}: finish", lambda: run_setup.finish_run(self.settings, run_id, "success"))
-
-    def copy(self) -> None:
-        """Load candidate calls of new documents into the Calculator's partition."""
-        columns = ("sampling_recipe_id", "call_id", "document_id", "paragraph", "position_token", "position_char",
-                   "position_probability", "call_input", "call_text", "input_key", "effective_input", "sample_count",
-                   "input_only_after")  # fmt: skip
-        with database.transaction(self.engine) as connection:
-            recipe = load_run_tool(connection, "done", TOOL).sampling_recipe_id
-        key = content_uuid("2 + 3")
-        for first in range(0, COPIED_ROWS, ROWS_PER_TRANSACTION):
-            rows = [
-                (
-                    recipe,
-                    uuid.uuid4(),
-                    document,
-                    0,
-                    n,
-                    20 + n,
-                    0.25,
-                    "2 + 3",
-                    "Calculator(2 + 3)",
-                    key,
-                    "2 + 3",
-                    1,
-                    False,
-                )
-                for document in (uuid.uuid4() for _ in range(ROWS_PER_TRANSACTION // CALLS_PER_DOCUMENT))
-                for n in range(CALLS_PER_DOCUMENT)
-            ]
-
-            def load(rows: list[Any] = rows) -> None:
-                with database.transaction(self.engine) as connection:
-                    database.copy_insert(connection, "candidate_calls", columns, rows)
-
-            self.measure(f"COPY from {first}", load)
 
 
 def measure_size(size: int, folder: Path) -> dict[str, float]:
@@ -465,27 +381,24 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         )
         engine = database.connect(settings)
         schema.migrate(engine)
-        bench = Bench(settings=settings, engine=engine, server=server, size=size, corpus=folder / "corpus.jsonl")
+        bench = Bench(settings=settings, engine=engine, server=server, corpus=folder / "corpus.jsonl")
         # 1. A corpus and a finished run over it.
         write_lines(bench.corpus, range(size))
         bench.measure("ingestion, first", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
         bench.start("done")
         bench.finish_everything("done")
-        bench.placebos("done")
-        checking.run_checks(engine, lambda _: None, "none")  # importing Great Expectations is no work of the database
-        if size > CHECKED_DOCUMENTS:
-            bench.start("limited", document_limit=CHECKED_DOCUMENTS)
-            bench.measure("check of 100,000", lambda: checking.check_tool(settings, "limited", TOOL))
         for tool in PAPER_TOOLS:
-            bench.measure(f"check of {tool}, all", functools.partial(checking.check_tool, settings, "done", tool))
+            bench.measure("placebos, first", functools.partial(placebo.placebo_stage, settings, "done", tool, "0/1"))
+        checking.run_checks(engine, lambda _: None, "none")  # importing Great Expectations is no work of the database
+        for tool in PAPER_TOOLS:
+            bench.measure(f"check of {tool}", functools.partial(checking.check_tool, settings, "done", tool))
         bench.measure("end of the run", lambda: run_setup.finish_run(settings, "done", "success"))
         # 2. Questions about it.
         bench.start("same")
         bench.undone()
-        best = "select * from best_kept_calls('done', :tool, 20)"
-        bench.measure("best calls", lambda: bench.sql(best, tool=TOOL))
+        bench.ask("20 best calls", f"select * from best_kept_calls('done', '{TOOL}', 20)")  # noqa: S608
         for view in ("threshold_counts", "yield_by_stage", "annotation_progress"):
-            bench.measure(view, functools.partial(bench.sql, f"select * from {view} where run_id = 'done'"))  # noqa: S608
+            bench.ask(f"{view} of a run", f"select * from {view} where run_id = 'done'")  # noqa: S608
         bench.measure("release", lambda: release.release(settings, "done"))
         bench.examples_and_views()
         # 3. What is new.
@@ -494,39 +407,19 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         bench.night("no-news", "night without news")
         write_lines(bench.corpus, range(2 * size, 2 * size + size // 100), "a")
         bench.measure("ingestion, 1 % new", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
-        bench.copy()
         engine.dispose()
     return bench.figures
 
 
 def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
     """The figures as Markdown, with the aims for 1,000,000 documents."""
-
-    def of(figures: dict[str, float], prefix: str) -> list[float]:
-        return [value for name, value in figures.items() if name.startswith(prefix)]
-
-    aims: list[tuple[str, str, Callable[[dict[str, float]], float]]] = [
-        ("whole night, 1,000 documents new, five tools", "60", lambda found: sum(of(found, "night: "))),
-        ("undone documents of a stage, all done (the slowest stage)", "0.1", lambda found: max(of(found, "undone: "))),
-        ("20 best calls of a tool", "0.3", lambda found: found["best calls"]),
-        ("`threshold_counts` of a finished run", "0.1", lambda found: found["threshold_counts"]),
-        ("`yield_by_stage`", "0.1", lambda found: found["yield_by_stage"]),
-        ("`annotation_progress`", "0.1", lambda found: found["annotation_progress"]),
-        ("check of a tool, 100,000 documents", "5",
-         lambda found: found.get("check of 100,000", found[f"check of {TOOL}, all"])),
-        ("release of 25,000 texts a tool", "20", lambda found: found["release"]),
-        ("ingestion of the file with 1 % new lines", "30", lambda found: found["ingestion, 1 % new"]),
-        ("COPY of candidate rows, rows/s", "60,000", lambda found: COPIED_ROWS / sum(of(found, "COPY from"))),
-        ("first ingestion", "", lambda found: found["ingestion, first"]),
-        ("end of a run", "", lambda found: found["end of the run"]),
-    ]  # fmt: skip
-    parts = list(dict.fromkeys(name for found in figures for name in found if name.startswith(PARTS)))
-    aims += [(name, "", operator.methodcaller("get", name, 0.0)) for name in parts]
-    rows = [
-        {"what": name, "aim": aim}
-        | {f"{size:,} documents": f"{figure(found):,.2f}" for size, found in zip(sizes, figures, strict=True)}
-        for name, aim, figure in aims
-    ]
+    rows = []
+    for found in figures:
+        found["whole night"] = sum(seconds for name, seconds in found.items() if name.startswith("night: "))
+    for name in dict.fromkeys(itertools.chain.from_iterable(figures)):
+        row = {"what": name, "aim": AIMS.get(name, "")}
+        of_sizes = zip(sizes, figures, strict=True)
+        rows.append(row | {f"{size:,} documents": f"{found.get(name, 0.0):,.2f}" for size, found in of_sizes})
     return f"CPU seconds of client and Postgres, measured on {heading()}\n\n{table(rows)}"
 
 

@@ -3,7 +3,7 @@
 A CPU forgives what a GPU does not: tensors of two devices in one operation, numbers that the host reads in the midst of a pass. A
 `Twin` refuses the first as CUDA does and counts the second, so the engine's path on a GPU runs, and is counted, without one:
 
-    launches   operations but views and allocations; a kernel of attention over sequences of any lengths is one
+    launches   operations but views and allocations; a kernel of attention over sequences of any lengths is one, `varlen_attn`
     copies     from the host to the device, an index on the CPU that CUDA accepts among them
     reads      from the device to the host, each of which waits for all launches before it
 
@@ -14,7 +14,6 @@ What it does not say: how long anything takes, which kernels CUDA chooses, and h
 """
 
 import collections
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -43,13 +42,11 @@ class Counts:
     launches: collections.Counter[str] = field(default_factory=collections.Counter)
     copies: int = 0
     reads: int = 0
-    variable_length_calls: int = 0
-    """Those of attention over sequences of any lengths, which are launches, too."""
 
     def clear(self) -> None:
         """Begin anew."""
         self.launches.clear()
-        self.copies = self.reads = self.variable_length_calls = 0
+        self.copies = self.reads = 0
 
 
 _counts = Counts()
@@ -97,10 +94,6 @@ class Twin(Tensor):
         """The numbers."""
         return self.cpu().tolist()
 
-    def numpy(self, **_: Any) -> Any:
-        """Refused, as CUDA refuses it."""
-        raise TypeError("can't convert cuda:0 device type tensor to numpy")
-
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs = kwargs or {}
@@ -111,7 +104,7 @@ class Twin(Tensor):
         name = func.overloadpacket.__name__
         _refuse_other_devices(func, name, args, kwargs)
         found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
-        if name in READS or (name in INDEXING and any(_is_mask(one) for one in args[1] if one is not None)):
+        if name in READS or (name in INDEXING and any(one.dtype == torch.bool for one in args[1] if one is not None)):
             _counts.reads += 1
         if not func.is_view and name not in NOT_LAUNCHED:
             _counts.launches[name] += 1
@@ -122,10 +115,6 @@ class Twin(Tensor):
 
 def _held(one: Any) -> Any:
     return one.held if isinstance(one, Twin) else one
-
-
-def _is_mask(index: Tensor) -> bool:
-    return index.dtype in (torch.bool, torch.uint8)
 
 
 def _refuse_other_devices(func: Any, name: str, args: Any, kwargs: Any) -> None:
@@ -155,15 +144,13 @@ def _refuse_other_devices(func: Any, name: str, args: Any, kwargs: Any) -> None:
 def _asked(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device | None, torch.dtype | None]:
     """Device and number format that are asked for in a call of `Tensor.to`."""
     device, dtype = kwargs.get("device"), kwargs.get("dtype")
-    for one in (*args, kwargs.get("other")):
+    for one in args:
         if isinstance(one, Tensor):
             device, dtype = one.device, one.dtype
         elif isinstance(one, torch.dtype):
             dtype = one
-        elif isinstance(one, str | torch.device | int) and not isinstance(one, bool):
+        elif isinstance(one, str | torch.device):
             device = one
-    if isinstance(device, int):
-        device = torch.device("cuda", device)
     return (None if device is None else torch.device(device)), dtype
 
 
@@ -215,63 +202,54 @@ def varlen_attn_out(
     """
     tokens, heads, width = query.shape
     key_heads, sequences = key.shape[1], len(cu_seq_q) - 1
-    integers = [cu_seq_q, cu_seq_k, *([] if seqused_k is None else [seqused_k])]
-    every = [query, key, value, out]
-    _require(all(isinstance(one, Twin) for one in [*every, *integers]), "all tensors on the device")
-    _require(all(one.dtype == query.dtype for one in every), "one number format")
-    _require(query.dtype in KERNEL_FORMATS, "bfloat16 or float16")
-    _require(all(one.dtype == torch.int32 and one.is_contiguous() for one in integers), "contiguous int32 lengths")
-    _require(all(one.stride(-1) == 1 for one in every), "a contiguous last dimension")
-    _require(all(stride % 8 == 0 for one in every for stride in one.stride()[:2]), "rows that begin at 16 bytes")
-    _require(width % 8 == 0 and width <= 256, "a width that is a multiple of 8 and at most 256")
-    _require(heads % key_heads == 0 and (enable_gqa or heads == key_heads), "enable_gqa where heads share keys")
-    _require(out.shape == query.shape and value.shape == key.shape and key.shape[2] == width, "equal shapes")
-    _require(len(cu_seq_k) == sequences + 1 and sequences > 0, "as many sequences of keys as of queries")
-    # With one query a sequence and shared keys torch 2.13 works on a reordered copy of `out`, which it does not write back.
-    _require(max_q > 1 or heads == key_heads, "max_q above 1 where heads share keys and `out` is given")
+    every, lengths = [query, key, value, out], [cu_seq_q, cu_seq_k, *([] if seqused_k is None else [seqused_k])]
     ends, starts = (one.held.long() for one in (cu_seq_q, cu_seq_k))  # type: ignore[attr-defined]
     asking = ends.diff()  # (sequences,) queries of each
     known = starts.diff() if seqused_k is None else seqused_k.held.long()  # type: ignore[attr-defined] # (sequences,)
     starts = starts[:-1]
-    _require(int(ends[0]) == 0 and int(ends[-1]) == tokens and bool((asking >= 0).all()), "each query in one sequence")
-    _require(int(asking.max()) <= max_q and int(known.max()) <= max_k, "no sequence longer than max_q and max_k")
-    _require(
-        bool((known >= 0).all() and (starts >= 0).all() and (starts + known <= len(key)).all()), "keys that are there"
-    )
+    required = {
+        "all tensors on the device": all(isinstance(one, Twin) for one in [*every, *lengths]),
+        "one number format": all(one.dtype == query.dtype for one in every),
+        "bfloat16 or float16": query.dtype in KERNEL_FORMATS,
+        "contiguous int32 lengths": all(one.dtype == torch.int32 and one.is_contiguous() for one in lengths),
+        "a contiguous last dimension": all(one.stride(-1) == 1 for one in every),
+        "rows that begin at 16 bytes": all(stride % 8 == 0 for one in every for stride in one.stride()[:2]),
+        "a width that is a multiple of 8 and at most 256": width % 8 == 0 and width <= 256,
+        "enable_gqa where heads share keys": heads % key_heads == 0 and (enable_gqa or heads == key_heads),
+        "equal shapes": out.shape == query.shape and value.shape == key.shape and key.shape[2] == width,
+        "as many sequences of keys as of queries": len(cu_seq_k) == sequences + 1 and sequences > 0,
+        # With one query a sequence and shared keys torch 2.13 works on a reordered copy of `out`, which it does not write back.
+        "max_q above 1 where heads share keys and `out` is given": max_q > 1 or heads == key_heads,
+        "each query in one sequence": int(ends[0]) == 0 and int(ends[-1]) == tokens and bool((asking >= 0).all()),
+        "no sequence longer than max_q and max_k": int(asking.max()) <= max_q and int(known.max()) <= max_k,
+        "keys that are there": bool((known >= 0).all() and (starts >= 0).all() and (starts + known <= len(key)).all()),
+    }
+    if refused := [what for what, holds in required.items() if not holds]:
+        raise RuntimeError(f"variable-length attention: expected {', '.join(refused)}")
     _counts.launches["varlen_attn"] += 1
-    _counts.variable_length_calls += 1
 
     queries, keys, values = (one.held.float() for one in (query, key, value))  # type: ignore[attr-defined]
-    of_token = torch.repeat_interleave(torch.arange(sequences), asking)  # (tokens,)
-    nth = torch.arange(tokens) - ends[of_token]
-    place = nth + (known - asking)[of_token]  # of the query among the keys: both end alike
-    lse = torch.empty(heads, tokens)
-    few = sequences <= 16  # these one by one; many at once, by keys that are gathered for each query
-    parts = [slice(*pair) for pair in itertools.pairwise(ends.tolist())] if few else [slice(0, tokens)]
-    for part in parts:
-        if part.start == part.stop:
+    lse = torch.full((heads, tokens), torch.inf)
+    left, right = (side if side >= 0 else tokens + len(key) for side in window_size)
+    for first, last, start, there in zip(
+        ends[:-1].tolist(), ends[1:].tolist(), starts.tolist(), known.tolist(), strict=True
+    ):
+        if first == last or not there:
+            out.held[first:last] = 0.0  # type: ignore[attr-defined]
             continue
-        own = of_token[part]
-        columns = torch.arange(int(known[own].max()))[None]  # (1, columns)
-        seen = columns < known[own][:, None]
-        left, right = window_size
-        seen &= (columns >= place[part, None] - left) if left >= 0 else True
-        seen &= (columns <= place[part, None] + right) if right >= 0 else True
-        at = (starts[own[0]] + columns[0] if few else starts[own][:, None] + columns).clamp(max=len(keys) - 1)
-        shape = "khw" if few else "qkhw"
-        some_keys, some_values = (one[at].repeat_interleave(heads // key_heads, dim=-2) for one in (keys, values))
-        scores = torch.einsum(f"qhw,{shape}->qkh", queries[part], some_keys) * (width**-0.5 if scale is None else scale)
-        scores = scores.masked_fill(~seen[:, :, None], -torch.inf)
+        own = slice(start, start + there)
+        some_keys, some_values = (one[own].repeat_interleave(heads // key_heads, dim=1) for one in (keys, values))
+        scores = torch.einsum("qhw,khw->qkh", queries[first:last], some_keys) * (
+            width**-0.5 if scale is None else scale
+        )
+        # Distance of a key from the place of the query, both of which end alike.
+        distance = torch.arange(there)[None] - torch.arange(there - (last - first), there)[:, None]  # (queries, keys)
+        scores = scores.masked_fill(((distance < -left) | (distance > right))[:, :, None], -torch.inf)
         weights = scores.softmax(dim=1).nan_to_num(0.0)  # all zero for a query that sees nothing
-        out.held[part] = torch.einsum(f"qkh,{shape}->qhw", weights, some_values).to(query.dtype)  # type: ignore[attr-defined]
+        out.held[first:last] = torch.einsum("qkh,khw->qhw", weights, some_values).to(query.dtype)  # type: ignore[attr-defined]
         found = scores.logsumexp(dim=1).T
-        lse[:, part] = torch.where(found == -torch.inf, torch.inf, found)
+        lse[:, first:last] = found.where(found != -torch.inf, torch.inf)
     return (out, Twin(lse)) if return_aux is not None and return_aux.lse else out
-
-
-def _require(there: bool, what: str) -> None:
-    if not there:
-        raise RuntimeError(f"variable-length attention: expected {what}")
 
 
 @contextmanager

@@ -4,14 +4,13 @@ In each run the variants take turns, so that a busy minute of the machine falls 
 once: it costs more than everything else together. Losses are asked for the same calls everywhere: those that the reference sampled.
 A tool's prompt is computed once a process and stays out of the times, as do loading and one text before the first.
 
-A sampled call may differ from the reference's if a draw is so close to the border between two tokens that rounding decides it; how
-close it was at the token where the two part is looked up, and what is not explained so is counted by itself.
+A sampled call may differ from the reference's where a draw is so close to the border between two tokens that rounding decides it.
 """
 
 import logging
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
-from benchmarks.reference import DrawnSample, PlainReference
+from benchmarks.reference import PlainReference
 from benchmarks.works import Job, place_calls
 from toolformer_ops.annotation.candidates import sample_texts
 from toolformer_ops.call_syntax import Call
@@ -38,13 +37,8 @@ VARIANTS = {NO_PRUNING: 0.0, "ours, exact pruning": THRESHOLDS[0]}
 """What the engine prunes below, in nats. Each variant has to keep the reference's calls, every one."""
 TEXTS_TOGETHER = 16
 """Texts whose samples grow together."""
-BORDER = 1e-4
-"""A draw nearer than this to the border between two tokens may be decided by rounding."""
-ALL_TOOLS = "all"
-"""Name of the rows that add up a work's tools."""
 
 Row = dict[str, Any]
-Clock = Callable[[], float]
 
 
 @dataclass
@@ -58,25 +52,23 @@ class Annotated:
     """Positions at which provably no call is kept, so that none was sampled."""
     sampled: list[dict[int, list[SampledContinuation]]] = field(default_factory=list)
     """Samples by the position's token."""
-    drawn: list[dict[int, list[DrawnSample]]] = field(default_factory=list)
-    """The same with their draws, of the reference."""
     losses: list[list[CallLosses | None]] = field(default_factory=list)
     """One a call; None for a call at a pruned position, which would not have been sampled."""
 
 
 def annotate_plainly(
-    settings: Settings, reference: PlainReference, words: Tokenization, job: Job, at_most: int | None = None
+    settings: Settings, reference: PlainReference, words: Tokenization, job: Job
 ) -> tuple[Annotated, list[list[PlacedCall]]]:
-    """What the reference finds in all texts of a job, or in the first `at_most`, and the calls; `words` says where words start."""
+    """What the reference finds in all texts of a job, and the calls; `words` says where words start."""
     found, calls, template, numbers = Annotated(), [], job.prompt.template, job.choices
-    for number, text in enumerate(job.texts[:at_most], start=1):
+    for number, text in enumerate(job.texts, start=1):
         tokens = [token for token in words.tokenize(text.text).word_starts if token >= 1]
         clock = [time.process_time()]
         positions = reference.find_positions(
             template, text.text, tokens, at_most=numbers.max_positions, threshold=numbers.sampling_threshold
         )
         clock.append(time.process_time())
-        drawn = {
+        sampled = {
             position.token: reference.sample_position(
                 template,
                 text.text,
@@ -89,7 +81,6 @@ def annotate_plainly(
             for position in positions
         }
         clock.append(time.process_time())
-        sampled = {token: [sample.continuation for sample in samples] for token, samples in drawn.items()}
         placed = place_calls(settings, job, text, positions, list(sampled.values()))
         answered = time.process_time()
         found.losses.append([reference.losses(text.text, call) for call in placed])
@@ -98,19 +89,18 @@ def annotate_plainly(
             found.seconds[stage] += seconds
         found.positions.append(positions)
         found.sampled.append(sampled)
-        found.drawn.append(drawn)
         calls.append(placed)
         logger.info("%s: reference, text %d: %d calls", job.tool, number, len(placed))
     return found, calls
 
 
-def sample_job(model: LanguageModel, job: Job, prune_below: float, clock: Clock = time.process_time) -> Annotated:
+def sample_job(model: LanguageModel, job: Job, prune_below: float) -> Annotated:
     """Positions and samples of all texts of a job: what the stages do, without Postgres and tools."""
     found = Annotated()
     choices = job.choices.model_copy(update={"prune_below": prune_below})
     for first in range(0, len(job.texts), TEXTS_TOGETHER):
         texts = [(text.text, text.seed_key) for text in job.texts[first : first + TEXTS_TOGETHER]]
-        for of_text in sample_texts(model, job.prompt, job.call_start, choices, texts, clock=clock):
+        for of_text in sample_texts(model, job.prompt, job.call_start, choices, texts, clock=time.process_time):
             found.seconds["positions"] += of_text.position_seconds
             found.seconds["sampling"] += of_text.sampling_seconds
             found.positions.append(of_text.positions)
@@ -121,12 +111,7 @@ def sample_job(model: LanguageModel, job: Job, prune_below: float, clock: Clock 
 
 
 def score_job(
-    model: LanguageModel,
-    job: Job,
-    prune_below: float,
-    found: Annotated,
-    calls: Sequence[Sequence[PlacedCall]],
-    clock: Clock = time.process_time,
+    model: LanguageModel, job: Job, prune_below: float, found: Annotated, calls: Sequence[Sequence[PlacedCall]]
 ) -> None:
     """Losses of given calls, those of a micro-batch's texts together, into `found`."""
     every = [
@@ -135,22 +120,17 @@ def score_job(
     ]
     scored: list[Sequence[CallLosses]] = []
     for first in range(0, len(every), TEXTS_TOGETHER):
-        started = clock()
+        started = time.process_time()
         scored += model.score_texts(every[first : first + TEXTS_TOGETHER], prune_below=prune_below)
-        found.seconds["scoring"] += clock() - started
+        found.seconds["scoring"] += time.process_time() - started
     for of_scored, of_text, pruned in zip(map(iter, scored), calls, found.pruned_tokens, strict=True):
         found.losses.append([None if call.token in pruned else next(of_scored) for call in of_text])
 
 
 def measure_jobs(
-    settings: Settings,
-    folder: Path,
-    jobs: Sequence[Job],
-    number_formats: Sequence[str],
-    runs: int,
-    plain_texts: int | None = None,
+    settings: Settings, folder: Path, jobs: Sequence[Job], number_formats: Sequence[str], runs: int
 ) -> dict[str, list[Row]]:
-    """The tables of all jobs: CPU seconds a text, agreement. The reference takes the first `plain_texts`, or all."""
+    """The tables of all jobs: CPU seconds a text, agreement."""
     torch.set_num_threads(1)
     models = {name: LanguageModel.load(str(folder), dtype=name) for name in number_formats}
     words = Tokenization(AutoTokenizer.from_pretrained(folder))
@@ -167,33 +147,29 @@ def measure_jobs(
             model.find_positions(job.prompt, ["one text before the first"], at_most=1, threshold=0.0)
             last = model.tokenize(text).word_starts[-1]
             model.score_texts([(text, [PlacedCall(last, Call("Calculator", "1 + 1"), "2")])])
-        # 2. The reference, then the engine; calls of texts that the reference left out are those of the first variant.
-        plain, calls = annotate_plainly(settings, reference, words, job, plain_texts)
+        # 2. The reference, then the engine.
+        plain, calls = annotate_plainly(settings, reference, words, job)
         outcomes: dict[tuple[str, str], list[Annotated]] = {(form, name): [] for form in models for name in VARIANTS}
         for run in range(runs):
             for (form, variant), repeated in outcomes.items():
                 models[form].forget_texts()
                 found = sample_job(models[form], job, VARIANTS[variant])
-                for number in range(len(calls), len(job.texts)):
-                    continuations = [found.sampled[number][position.token] for position in found.positions[number]]
-                    calls.append(place_calls(settings, job, job.texts[number], found.positions[number], continuations))
                 score_job(models[form], job, VARIANTS[variant], found, calls)
                 repeated.append(found)
             logger.info("%s: run %d of %d of the engine", job.tool, run + 1, runs)
         # 3. The rows.
-        of_reference = _seconds_a_text([plain], len(plain.losses))
-        head = {"tool": job.tool, "variant": "reference", "format": "float32", "texts": len(plain.losses)}
-        scored = sum(map(len, plain.losses)) / len(plain.losses)
-        times.append(head | {"calls a text": scored, **of_reference, "times the reference": 1.0})
+        texts = len(job.texts)
+        of_reference = _seconds_a_text([plain], texts)
+        head = {"tool": job.tool, "variant": "reference", "format": "float32", "texts": texts}
+        times.append(head | {"calls a text": sum(map(len, calls)) / texts, **of_reference, "times the reference": 1.0})
         for (form, variant), repeated in outcomes.items():
-            seconds = _seconds_a_text(repeated, len(job.texts))
+            seconds = _seconds_a_text(repeated, texts)
             head = {"tool": job.tool, "variant": variant, "format": form}
-            scored = sum(losses is not None for of_text in repeated[0].losses for losses in of_text) / len(job.texts)
+            scored = sum(losses is not None for of_text in repeated[0].losses for losses in of_text) / texts
             faster = of_reference["total"] / seconds["total"]
-            counts = {"texts": len(job.texts), "calls a text": scored}
-            times.append(head | counts | seconds | {"times the reference": faster})
+            times.append(head | {"texts": texts, "calls a text": scored, **seconds, "times the reference": faster})
             agreements.append(head | agreement(plain, repeated[0]))
-    return {"times": times + added_up(times), "agreement": agreements}
+    return {"times": times, "agreement": agreements}
 
 
 def _seconds_a_text(repeated: Sequence[Annotated], texts: int) -> dict[str, float]:
@@ -201,43 +177,23 @@ def _seconds_a_text(repeated: Sequence[Annotated], texts: int) -> dict[str, floa
     return seconds | {"total": sum(seconds.values())}
 
 
-def added_up(rows: Sequence[Row]) -> list[Row]:
-    """One row a variant over all tools: texts weigh the same; none if there is one tool alone."""
-    if len({row["tool"] for row in rows}) < 2:
-        return []
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["variant"], row["format"]), []).append(row)
-    found = []
-    for (variant, form), group in groups.items():
-        texts = sum(row["texts"] for row in group)
-        means = {
-            name: sum(row[name] * row["texts"] for row in group) / texts for name in ("calls a text", *STAGES, "total")
-        }
-        reference = sum(row["total"] * row["times the reference"] * row["texts"] for row in group) / texts
-        head = {"tool": ALL_TOOLS, "variant": variant, "format": form, "texts": texts}
-        found.append(head | means | {"times the reference": reference / means["total"]})
-    return found
-
-
 def agreement(plain: Annotated, found: Annotated) -> Row:
-    """Positions, samples and kept calls that the reference and a variant have in common, over the reference's texts."""
+    """Positions, samples and kept calls that the reference and a variant have in common."""
     expected = [losses for of_text in plain.losses for losses in of_text]
-    losses = [losses for of_text in found.losses[: len(plain.losses)] for losses in of_text]
-    pairs = [
-        pair
-        for drawn, sampled in zip(plain.drawn, found.sampled, strict=False)
-        for token, samples in sampled.items()
-        for pair in zip(drawn.get(token, []), samples, strict=False)
+    losses = [losses for of_text in found.losses for losses in of_text]
+    positions = list(zip(plain.positions, found.positions, strict=True))
+    samples = [
+        sample == other
+        for of_text, of_other in zip(plain.sampled, found.sampled, strict=True)
+        for token, others in of_other.items()
+        for sample, other in zip(of_text.get(token, []), others, strict=False)
     ]
     row = {
         "positions": sum(map(len, plain.positions)),
-        "positions differing": sum(
-            len({item.token for item in one} ^ {item.token for item in other})
-            for one, other in zip(plain.positions, found.positions, strict=False)
-        ),
+        "positions differing": sum(len({a.token for a in one} ^ {b.token for b in other}) for one, other in positions),
         "positions pruned": sum(map(len, found.pruned_tokens)),
-        **compare_samples(pairs),
+        "samples": len(samples),
+        "samples differing": samples.count(False),
         "calls": len(expected),
         "calls pruned": sum(one is None or one.pruned for one in losses),
     }
@@ -245,24 +201,6 @@ def agreement(plain: Annotated, found: Annotated) -> Row:
         kept, differing = compare_kept(expected, losses, threshold)
         row |= {f"kept at {threshold}": kept, f"differing at {threshold}": differing}
     return row
-
-
-def compare_samples(pairs: Iterable[tuple[DrawnSample, SampledContinuation]]) -> dict[str, int]:
-    """Samples, those that differ, those of them whose draw at which they part was not at a border; draws, and those at a border."""
-    found = dict.fromkeys(("samples", "samples differing", "not at a border", "draws", "draws at a border"), 0)
-    for expected, other in pairs:
-        found["samples"] += 1
-        found["draws"] += len(expected.steps)
-        found["draws at a border"] += sum(step.border_distance < BORDER for step in expected.steps)
-        if expected.continuation != other:
-            parted = (
-                step
-                for step in expected.steps
-                if not other.text.startswith(step.text.partition("]")[0].rstrip("\ufffd"))
-            )
-            found["samples differing"] += 1
-            found["not at a border"] += next(parted, expected.steps[-1]).border_distance >= BORDER
-    return found
 
 
 def compare_kept(
@@ -278,17 +216,11 @@ def compare_kept(
 
 
 def disagreements(agreements: Sequence[Row]) -> list[str]:
-    """One line for each way in which a variant does not agree with the reference."""
-    lines: list[str] = []
-    for row in agreements:
-        name = f"{row['tool']}, {row['variant']}, {row['format']}"
-        lines += [
-            f"{name}: {row[f'differing at {threshold}']} of {row['calls']} calls are kept by one alone at {threshold} nats"
-            for threshold in THRESHOLDS
-            if row[f"differing at {threshold}"]
-        ]
-        if row["format"] == "float32" and row["not at a border"]:
-            lines.append(
-                f"{name}: {row['not at a border']} of {row['samples']} sampled calls differ away from a border"
-            )
-    return lines
+    """One line for each variant that keeps other calls than the reference, and each threshold."""
+    return [
+        f"{row['tool']}, {row['variant']}, {row['format']}: {row[f'differing at {threshold}']} of {row['calls']} calls are kept by "
+        f"one alone at {threshold} nats"
+        for row in agreements
+        for threshold in THRESHOLDS
+        if row[f"differing at {threshold}"]
+    ]

@@ -21,7 +21,6 @@ from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.language_model.tokenization import Tokenization
 
 TEXTS = (1, 8, 32, 64)
@@ -89,7 +88,7 @@ def count_writing(counts: Counts, model: CausalModel, tokenizer: Any, texts: Seq
     return [step for step in steps[1:] if len(texts) / 2 < step.tokens <= len(texts)]
 
 
-def tiny_model(architecture: str, layers: int, dtype: str) -> tuple[CausalModel, Any]:
+def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
     """A random model on the twin, and its tokenizer."""
     from transformers import AutoConfig
 
@@ -110,11 +109,11 @@ def tiny_model(architecture: str, layers: int, dtype: str) -> tuple[CausalModel,
     network = random_network(config)
     with torch.no_grad():  # no text ends before it is as long as it may be
         network.get_output_embeddings().weight[end] = 0.0
-    return CausalModel(network.to(DTYPES[dtype]).to("cuda"), 1024), tokenizer
+    return CausalModel(network.to(torch.bfloat16).to("cuda"), 1024), tokenizer
 
 
 def measure_launches(
-    architectures: Sequence[str] = ARCHITECTURES, numbers: Sequence[int] = TEXTS, dtype: str = "bfloat16"
+    architectures: Sequence[str] = ARCHITECTURES, numbers: Sequence[int] = TEXTS
 ) -> list[dict[str, Any]]:
     """The median step of each architecture, work and number of texts; `rows` and `reads` are the most of a step.
 
@@ -124,7 +123,7 @@ def measure_launches(
     found = []
     with device_twin(free_bytes=64 * GIBIBYTE) as counts:
         for architecture in architectures:
-            models = [tiny_model(architecture, layers, dtype) for layers in LAYERS]
+            models = [tiny_model(architecture, layers) for layers in LAYERS]
             for number in numbers:
                 shortest, longest = TEXT_TOKENS
                 tokenizer = models[0][1]
@@ -137,7 +136,6 @@ def measure_launches(
                     found.append(
                         {
                             "architecture": architecture,
-                            "dtype": dtype,
                             "work": work,
                             "texts": number,
                             "rows": max(step.tokens for steps in by_depth for step in steps),

@@ -6,7 +6,6 @@ full length.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +61,6 @@ def text_of_tokens(tokenizer: Any, tokens: int, number: int) -> str:
     return cut
 
 
-def gpt2_config(tokenizer: Any) -> Any:
-    """The GPT-2 shape: 12 layers, 768 wide, 50,257 entries, a window of 1,024."""
-    from transformers import GPT2Config
-
-    end = tokenizer.eos_token_id
-    return GPT2Config(bos_token_id=end, eos_token_id=end)
-
-
-def llama_config(tokenizer: Any, shape: Mapping[str, int]) -> Any:
-    """A Llama shape, with a window of 4,096 unless the shape says another."""
-    from transformers import LlamaConfig
-
-    end = tokenizer.eos_token_id
-    return LlamaConfig(bos_token_id=end, eos_token_id=end, **{"max_position_embeddings": 4096, **shape})
-
-
 def random_network(config: Any, seed: int = 0) -> Any:
     """The network of `config` with weights drawn from `seed`."""
     from transformers import AutoModelForCausalLM
@@ -89,10 +72,12 @@ def random_network(config: Any, seed: int = 0) -> Any:
     return network
 
 
-def saved_model(folder: Path, config_of: Callable[[Any], Any]) -> Path:
-    """A folder that loads like any model's; written where it is not there yet."""
-    if not (folder / "config.json").is_file():
-        tokenizer = prompt_tokenizer()
-        tokenizer.save_pretrained(folder)
-        random_network(config_of(tokenizer)).save_pretrained(folder)
+def saved_gpt2(folder: Path) -> Path:
+    """A folder that loads like any model's: the GPT-2 shape, 12 layers, 768 wide, 50,257 entries, a window of 1,024."""
+    from transformers import GPT2Config
+
+    tokenizer = prompt_tokenizer()
+    tokenizer.save_pretrained(folder)
+    end = tokenizer.eos_token_id
+    random_network(GPT2Config(bos_token_id=end, eos_token_id=end)).save_pretrained(folder)
     return folder

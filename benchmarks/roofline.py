@@ -1,9 +1,8 @@
-"""Work "roofline": predicted texts an hour on GPUs that are not here, from operations, bytes and launches.
+"""Work "roofline": predicted texts an hour on GPUs that are not here, from operations and bytes.
 
-Layers run without weights or data (torch's meta device), so that every kernel is counted as transformers dispatches it: its
-arithmetic, the bytes that it reads and writes, and one launch. Attention, which the engine computes itself, is added by formula. A
-kernel takes the longer of its arithmetic at a share of the peak and its bytes at a share of the bandwidth; a pass takes the longer
-of its kernels together and of its launches. The shares are assumptions, named below; nothing here was measured on a GPU.
+A pass is its kernels: the matrix products of a layer and attention by formula, the others by bytes that were counted once. A kernel
+takes the longer of its arithmetic at a share of the peak and its bytes at a share of the bandwidth. The shares are assumptions,
+named below; nothing here was measured on a GPU. Launches are left out: at 5 microseconds each they took less than the kernels.
 
 Every tool has its own numbers (the paper's k and m) and the lengths of the calls that its prompt shows. Phases, a text:
 
@@ -16,10 +15,10 @@ A model that is too large for one GPU has its layers on several, which work one 
 each of them.
 """
 
+import itertools
 import math
 import re
 import statistics
-from collections import Counter
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -27,9 +26,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from benchmarks.engine import STAGES
 from benchmarks.works import FIXED_RESULTS
@@ -43,9 +39,8 @@ TEXTS_TOGETHER = 16
 """Of a micro-batch, if the KV cache has room for them."""
 FLOAT32_SHARE = 0.05
 """Of the calls, assumed to be within rounding of a threshold."""
-LAUNCH_SECONDS = 5e-6
-STEP_LAUNCHES_A_LAYER, STEP_LAUNCHES_OUTSIDE = 49, 38
-"""Of a decode step of Llama in bfloat16 with any number of texts (`launches.py` counts them)."""
+OTHER_WIDTHS_A_LAYER, OTHER_WIDTHS_OUTSIDE = 75, 20
+"""Numbers a token, over the hidden size, that all other kernels of a Llama layer and those outside of the layers move."""
 MATRIX_SHARE, ATTENTION_SHARE, BANDWIDTH_SHARE = 0.75, 0.4, 0.85
 """Assumed of the peak: what large matrix products and flash attention reach, and reading and writing of the bandwidth."""
 WEIGHTS_SHARE = 0.8
@@ -75,15 +70,11 @@ DEVICES = (
     Device("H200 141 GB", 141e9, 4.8e12, HOPPER),
 )
 SHAPES = {
-    "7B": {
-        "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-        "num_key_value_heads": 32, "vocab_size": 32_000,
-    },
-    "70B": {
-        "hidden_size": 8192, "intermediate_size": 28_672, "num_hidden_layers": 80, "num_attention_heads": 64,
-        "num_key_value_heads": 8, "vocab_size": 32_000,
-    },
-}  # fmt: skip
+    "7B": {"hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32},
+    "70B": {"hidden_size": 8192, "intermediate_size": 28_672, "num_hidden_layers": 80, "num_attention_heads": 64},
+}
+SHAPES["7B"] |= {"num_key_value_heads": 32, "vocab_size": 32_000}
+SHAPES["70B"] |= {"num_key_value_heads": 8, "vocab_size": 32_000}
 """Llama 2 7B and 70B."""
 
 
@@ -120,21 +111,9 @@ class ToolWork:
 
 
 Kernels = list[tuple[float, float]]
-"""Arithmetic and bytes of each kernel that was dispatched."""
+"""Arithmetic and bytes of each kernel."""
 Cost = NDArray[np.float64]
-"""Of a part of the work on one device: seconds of kernels that arithmetic limits, of those that bytes limit, and launches."""
-
-
-def seconds_of(cost: Cost) -> float:
-    """The kernels one after the other, or their launches if these take longer."""
-    return float(max(cost[0] + cost[1], cost[2] * LAUNCH_SECONDS))
-
-
-def limit_of(cost: Cost) -> str:
-    """Which of the three limits it."""
-    if cost[2] * LAUNCH_SECONDS >= cost[0] + cost[1]:
-        return "launches"
-    return "operations" if cost[0] >= cost[1] else "bytes"
+"""Of a part of the work on one device: seconds of kernels that arithmetic limits, and of those that bytes limit."""
 
 
 def cost_of(kernels: Kernels, device: Device, dtype: torch.dtype, share: float = MATRIX_SHARE) -> Cost:
@@ -142,57 +121,7 @@ def cost_of(kernels: Kernels, device: Device, dtype: torch.dtype, share: float =
     operations, moved = np.array(kernels).T  # (kernels,) each
     computing = operations / (share * device.peak[dtype])
     moving = moved / (BANDWIDTH_SHARE * device.bandwidth)
-    return np.array([computing[computing > moving].sum(), moving[computing <= moving].sum(), len(kernels)])
-
-
-class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Collects kernels; views launch nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.kernels: Kernels = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with self:
-            parts = func.decompose(*args, **(kwargs or {}))
-        if parts is not NotImplemented:
-            return parts
-        found = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        if not func.is_view and name not in ("empty", "empty_like", "new_empty", "detach", "_unsafe_view"):
-            tensors = [one for one in tree_leaves((args, found)) if isinstance(one, Tensor)]
-            operations = 0.0
-            if name in ("mm", "addmm", "bmm"):
-                left = args[1] if name == "addmm" else args[0]
-                operations = 2.0 * left.numel() * found.shape[-1]
-            if name == "embedding":  # reads the rows that are asked for
-                tensors = [found, found]
-            self.kernels.append((operations, float(sum(one.numel() * one.itemsize for one in tensors))))
-        return found
-
-
-def layer_and_rest(shape: dict[str, int], tokens: int, dtype: torch.dtype) -> tuple[Kernels, Kernels]:
-    """The kernels of one layer, and those outside of all layers, of a pass over `tokens` tokens; attention is left out."""
-    from transformers import LlamaConfig, LlamaModel
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-    def nothing(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_: Any) -> tuple[Tensor, None]:
-        return query.transpose(1, 2), None
-
-    ALL_ATTENTION_FUNCTIONS.register("left_out", nothing)
-    by_depth = []
-    for depth in (1, 2):
-        config = LlamaConfig(**{**shape, "num_hidden_layers": depth}, attn_implementation="left_out", dtype=dtype)
-        with torch.device("meta"), torch.inference_mode():
-            network, ids = LlamaModel(config).to(dtype), torch.zeros(1, tokens, dtype=torch.long)
-            with _Counting() as counting:
-                network(input_ids=ids, position_ids=ids, use_cache=False)
-        by_depth.append(Counter(counting.kernels))
-    one, two = by_depth
-    layer = two - one
-    if others := layer - one:
-        raise ValueError(f"expected the kernels of a second layer to be among those of one, found others: {others}")
-    return list(layer.elements()), list((one - layer).elements())
+    return np.array([computing[computing > moving].sum(), moving[computing <= moving].sum()])
 
 
 class Prediction:
@@ -222,9 +151,23 @@ class Prediction:
 
     def through(self, tokens: int, dtype: torch.dtype, attention: Kernels) -> Cost:
         """One pass of tokens through all layers; `attention` is that of one layer."""
-        layer, outside = layer_and_rest(self.shape, tokens, dtype)
-        cost: Cost = cost_of(layer, self.device, dtype) + cost_of(attention, self.device, dtype, ATTENTION_SHARE)
-        return cost * self.layers + cost_of(outside, self.device, dtype)
+        inner, a_width = self.shape["intermediate_size"], float(tokens * self.width * dtype.itemsize)
+        columns = [
+            self.width,
+            self.width,
+            self.kept_width,
+            self.kept_width,
+            inner,
+            inner,
+            inner,
+        ]  # q, o, k, v, gate, up, down
+        layer = [
+            (2.0 * tokens * self.width * c, float(dtype.itemsize * (self.width * c + tokens * (self.width + c))))
+            for c in columns
+        ]
+        cost: Cost = cost_of([*layer, (0, a_width * OTHER_WIDTHS_A_LAYER)], self.device, dtype)
+        cost += cost_of(attention, self.device, dtype, ATTENTION_SHARE)
+        return cost * self.layers + cost_of([(0, a_width * OTHER_WIDTHS_OUTSIDE)], self.device, dtype)
 
     def vocabulary(self, rows: int, dtype: torch.dtype) -> Cost:
         """Log probabilities of rows: the projection, then float32, the maximum's and the sum's passes, and a choice."""
@@ -262,9 +205,7 @@ class Prediction:
         rows = texts * work.calls
         columns = work.prompt + texts * work.positions * 1.5 * TEXT_TOKENS + rows * work.call / 2
         attention = self.attention(rows, work.prompt + 1.5 * TEXT_TOKENS + work.call / 2, columns, dtype, parts=3)
-        step = self.through(rows, dtype, attention) + self.vocabulary(rows, dtype)
-        launches = self.layers * STEP_LAUNCHES_A_LAYER + STEP_LAUNCHES_OUTSIDE
-        return np.array([*step[:2], launches]) * (work.call / texts)
+        return (self.through(rows, dtype, attention) + self.vocabulary(rows, dtype)) * (work.call / texts)
 
     def scoring(self, work: ToolWork, dtype: torch.dtype = torch.bfloat16, share: float = 1.0) -> Cost:
         """Seconds a text, for a share of its calls: prefix and text up to the last token that is scored."""
@@ -280,28 +221,20 @@ class Prediction:
 def predict() -> list[dict[str, Any]]:
     """One entry for each device, shape and tool; milliseconds a text."""
     found: list[dict[str, Any]] = []
-    for device in DEVICES:
-        for name, shape in SHAPES.items():
-            prediction = Prediction(shape, device)
-            for work in map(ToolWork.of, PAPER_TOOLS):
-                phases = [prediction.positions(work), prediction.sampling(work), prediction.scoring(work)]
-                seconds = sum(map(seconds_of, phases))
-                verifying = seconds_of(prediction.scoring(work, torch.float32, FLOAT32_SHARE))
-                verified = seconds + verifying if prediction.has_room_for_float32 else None
-                found.append(
-                    {
-                        "device": device.name,
-                        "shape": name,
-                        "predicted GPUs": prediction.devices,
-                        "tool": f"{work.tool}, {work.positions} x {work.samples}",
-                        **{
-                            f"predicted ms, {phase}": f"{seconds_of(cost) * 1000:.3g}, {limit_of(cost)}"
-                            for phase, cost in zip(STAGES, phases, strict=True)
-                        },
-                        "predicted ms, verifying": verifying * 1000 if verified else "no room",
-                        "predicted texts an hour": round(3600 / seconds),
-                        "predicted with verifying": round(3600 / verified) if verified else "-",
-                        "predicted GPU hours for 1,000,000 texts": round(seconds * prediction.devices * 1e6 / 3600),
-                    }
+    for device, name in itertools.product(DEVICES, SHAPES):
+        prediction = Prediction(SHAPES[name], device)
+        for work in map(ToolWork.of, PAPER_TOOLS):
+            phases = [prediction.positions(work), prediction.sampling(work), prediction.scoring(work)]
+            seconds = sum(float(cost.sum()) for cost in phases)
+            row: dict[str, Any] = {"device": device.name, "shape": name, "predicted GPUs": prediction.devices}
+            row["tool"] = f"{work.tool}, {work.positions} x {work.samples}"
+            for phase, cost in zip(STAGES, phases, strict=True):
+                row[f"predicted ms, {phase}"] = (
+                    f"{cost.sum() * 1000:.3g}, {'operations' if cost[0] >= cost[1] else 'bytes'}"
                 )
+            row["predicted texts an hour"] = round(3600 / seconds)
+            verified = seconds + prediction.scoring(work, torch.float32, FLOAT32_SHARE).sum()
+            row["predicted with verifying"] = round(3600 / verified) if prediction.has_room_for_float32 else "no room"
+            row["predicted GPU hours for 1,000,000 texts"] = round(seconds * prediction.devices * 1e6 / 3600)
+            found.append(row)
     return found

@@ -9,28 +9,19 @@ Counts, for the package and for each room (a folder of `toolformer_ops/`, or a m
 - calls with six or more positional arguments whose callee is a class by its name (`Capitalised(...)`);
 - lines of comments, without docstrings;
 - arrows between rooms: room A imports room B, at the top of a module or inside a function;
-- lines and files of SQL, and kinds of temporary tables.
+- lines and files of SQL.
 
-`--trace` also samples the calls of one document with a tiny random model, and annotates a file of it, and counts the package's
-files that run and the deepest stack of the package's frames. Reads source text and imports nothing of the package otherwise.
+It reads source text and imports nothing of the package.
 """
 
 import ast
 import io
-import json
 import re
-import sys
-import tempfile
-import threading
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from traceback import walk_stack
-from types import FrameType
-from typing import Any
 
 import typer
 
@@ -63,9 +54,8 @@ def measure(package: Path) -> dict[str, RoomFigures]:
     for path, text in sources.items():
         room = rooms[room_of(path.relative_to(package))]
         room.lines += text.count("\n")
-        room.comments += sum(
-            token.type == tokenize.COMMENT for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        )
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        room.comments += sum(token.type == tokenize.COMMENT for token in tokens)
         _count_definitions(room, path.relative_to(package), ast.parse(text), text)
         room.imports |= set(imported_rooms(ast.parse(text), package)) - {room_of(path.relative_to(package))}
     return dict(rooms)
@@ -99,74 +89,8 @@ def _count_definitions(room: RoomFigures, path: Path, tree: ast.Module, text: st
                 room.long_calls.append(f"{path}:{node.lineno} {name} ({len(node.args)})")
 
 
-@dataclass
-class Trace:
-    """What of the package ran."""
-
-    files: set[str] = field(default_factory=set)
-    deepest: int = 0
-    """Frames of the package in the deepest stack."""
-
-
-@contextmanager
-def traced(package: Path) -> Iterator[Trace]:
-    """What of the package runs inside, in all threads."""
-    trace = Trace()
-
-    def on_event(frame: FrameType, event: str, _argument: Any) -> None:
-        files = [one.f_code.co_filename for one, _ in walk_stack(frame)]
-        if event == "call" and files[0].startswith(f"{package}/") and frame.f_code.co_name != "<module>":
-            trace.files.add(str(Path(files[0]).relative_to(package)))
-            trace.deepest = max(trace.deepest, sum(file.startswith(f"{package}/") for file in files))
-
-    threading.setprofile(on_event)
-    sys.setprofile(on_event)
-    try:
-        yield trace
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-
-
-def trace_document(package: Path) -> dict[str, Trace]:
-    """What runs to sample the calls of one document, and to annotate a file of it, with loading, reading, losses and placebos."""
-    from benchmarks.random_models import llama_config, saved_model
-    from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs, sample_paragraphs
-    from toolformer_ops.config import Settings
-    from toolformer_ops.language_model import LanguageModel
-    from toolformer_ops.on_a_file import annotator
-    from toolformer_ops.records import Document
-    from toolformer_ops.runs.choices import FilterChoices, SamplingChoices
-    from toolformer_ops.tools.registry import get_tool
-
-    text = "The shop had 12 boxes of 30 pens each, so it sold 360 pens in a week."
-    with tempfile.TemporaryDirectory() as folder:
-        model_folder = saved_model(
-            Path(folder) / "model",
-            lambda tokenizer: llama_config(
-                tokenizer,
-                {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
-            ),
-        )
-        # 1. Annotate a file.
-        corpus = Path(folder) / "corpus.jsonl"
-        corpus.write_text(json.dumps({"text": text}) + "\n", encoding="utf-8")
-        settings = Settings(_env_file=None, state_dir=Path(folder) / "state")  # type: ignore[call-arg]
-        with traced(package) as annotating:
-            list(annotator.annotate_file(settings, corpus, "Calculator", str(model_folder), 1, {}))
-        # 2. Sample a document, with a model and a tool that are there.
-        model, tool, document = LanguageModel.load(str(model_folder)), get_tool("Calculator"), Document.of(text)
-        with traced(package) as sampling:
-            paragraphs = kept_paragraphs(document, filter_document(tool, document, FilterChoices()))
-            sample_paragraphs(model, tool, SamplingChoices().for_tool(tool.spec, tool.prompt), paragraphs)
-    return {"sample one document": sampling, "annotate a file of one document": annotating}
-
-
 @app.command()
-def main(
-    room: str = typer.Option("", help="List what was counted in this room, place by place."),
-    trace: bool = typer.Option(False, help="Also count the files and frames that one document takes."),
-) -> None:
+def main(room: str = typer.Option("", help="List what was counted in this room, place by place.")) -> None:
     """Print the figures of the package, room by room."""
     rooms = measure(PACKAGE)
     columns = ("lines", "comments", "functions", "private once", "long calls", "imports")
@@ -176,26 +100,17 @@ def main(
         print(f"{name:20}" + "".join(f"{count:14}" for count in counts))
     functions = sum(of.functions for of in rooms.values())
     once = sum(len(of.private_once) for of in rooms.values())
-    long_calls = sum(len(of.long_calls) for of in rooms.values())
     loose = sorted(path.name for path in PACKAGE.glob("*.py") if path.name != "__init__.py")
     print(f"lines {sum(of.lines for of in rooms.values())}")
     print(f"modules at the root {len(loose)}: {', '.join(loose)}")
     print(f"private functions used once {once} of {functions} ({once / functions:.1%})")
-    print(f"constructor calls with {MANY_ARGUMENTS} or more positional arguments {long_calls}")
     print(f"arrows between rooms {sum(len(of.imports) for of in rooms.values())}")
     statements = {path: path.read_text(encoding="utf-8") for path in sorted(SQL.rglob("*.sql"))}
     folders = Counter(path.relative_to(SQL).parts[0] for path in statements if path.parent != SQL)
-    kinds = set(re.findall(r"create temporary table (\w+)", "".join(statements.values())))
-    print(
-        f"lines of SQL {sum(text.count(chr(10)) for text in statements.values())} in {len(statements)} files: {dict(folders)}"
-    )
-    print(f"kinds of temporary tables {len(kinds)}: {', '.join(sorted(kinds))}")
+    lines = sum(text.count("\n") for text in statements.values())
+    print(f"lines of SQL {lines} in {len(statements)} files: {dict(folders)}")
     if room:
         print(*rooms[room].private_once, *rooms[room].long_calls, sep="\n")
-    if trace:
-        for what, found in trace_document(PACKAGE).items():
-            print(f"to {what} {len(found.files)} files run; deepest stack {found.deepest} frames of the package")
-            print(*sorted(found.files), sep="\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 paper's number, that of the demo for a small model, or, to only look, the paper's for 20 documents without finetuning. Parameters
 that the form does not have are keys of its "Configuration JSON" (`toolformer-ops parameters`). A run that
 cannot start is red at its first task within seconds, and its note says why: a field that is not known, a threshold below what is
-pruned, suites without data, an address where there is nothing (a path only if stages run on this machine). The corpus is ingested
+pruned, suites without data, an address with nothing behind it (a path only if stages run on this machine). The corpus is ingested
 if it was not before. Nightly runs: a schedule file (`docs/nightly.md`).
 
 **What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls sampled and up to

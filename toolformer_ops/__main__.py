@@ -30,7 +30,7 @@ logger = logging.getLogger("toolformer_ops")
 
 
 class OneRecord(logging.Formatter):
-    """Marks the further lines of a message, so that none passes for a record of its own."""
+    """Marks the further lines of a message, so that none passes for a separate record."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, D102 - the library's name
         return in_one_record(super().formatMessage(record))

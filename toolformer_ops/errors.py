@@ -192,7 +192,7 @@ class RejectedInputError(Exception):
 
 
 class NoAnswerError(Exception):
-    """A tool's server gave none, and another try may get one; `reason`, in snake_case, is stored where none does."""
+    """A tool's server gave none, and another try may get one; `reason`, in snake_case, is stored if none does."""
 
     def __init__(self, reason: str, found: str) -> None:
         super().__init__(found)

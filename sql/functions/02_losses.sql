@@ -37,7 +37,7 @@ create or replace function reduction_bucket(nats double precision)
             when nats >= (floor(least(nats, 1000000.0) * 20) + 1) / 20 and nats < 1000000.0 then 1
             else 0
         end;
-comment on function reduction_bucket is 'The interval of 0.05 nats that a loss reduction lies in: k for k / 20 <= nats < (k + 1) / 20. Of a million nats and more: the one of a million.';
+comment on function reduction_bucket is 'The interval of 0.05 nats that a loss reduction is in: k for k / 20 <= nats < (k + 1) / 20. Of a million nats and more: the one of a million.';
 
 create or replace function counts_a_loss(reason text)
     returns boolean

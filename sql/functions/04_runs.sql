@@ -24,7 +24,7 @@ begin
     return found;
 end
 $$;
-comment on function run_or_newest is 'The run of this id; for an empty id the newest one that finished, null where none has. Refuses an id that no run has.';
+comment on function run_or_newest is 'The run of this id; for an empty id the newest one that finished, null if none has. Refuses an id that no run has.';
 
 create or replace function has_placebos(parameters jsonb, placebo_recipe_id text)
     returns boolean

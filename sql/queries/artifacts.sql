@@ -9,7 +9,7 @@ set kind = excluded.kind, identity = excluded.identity, manifest_sha256 = exclud
     source = excluded.source, published_at = now()
 
 -- name: newest
--- The address of the model or index that was published last, or of those of one source; no row where none was.
+-- The address of the model or index that was published last, or of those of one source; no row if none was.
 select uri
 from published_artifacts
 where kind = :kind and (cast(:source as text) is null or source = :source)
@@ -17,7 +17,7 @@ order by published_at desc, uri
 limit 1
 
 -- name: manifest
--- The hash of the manifest that was registered for the release, model or index at an address; no row where none is, or it was withdrawn.
+-- The hash of the manifest that was registered for the release, model or index at an address; no row if none is, or it was withdrawn.
 select manifest_sha256 from dataset_releases where uri = :uri and withdrawn_at is null
 union all
 select manifest_sha256 from finetuned_models where uri = :uri and withdrawn_at is null

@@ -64,7 +64,7 @@ where not exists (select from documents d where d.document_id = asked.document_i
 
 -- name: compare
 -- What the files read now change in a corpus: temporary tables up to `outcomes`, one row for each document that may be affected.
--- Only what differs is looked at, and what has a record id or a text in common with it, in whatever file that is.
+-- Only what differs is looked at, and what has a record id or a text in common with it, in any file.
 set local work_mem = '256MB';
 set local jit = off;
 set local random_page_cost = 1.1;  -- few rows of large tables, whose upper index pages are in memory

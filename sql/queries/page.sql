@@ -208,7 +208,7 @@ join placebo_pools pool using (placebo_recipe_id)
 where rate.run_id = :run_id
 
 -- name: largest_reduction
--- The most that a call of a recipe saves, nats; null where none is scored.
+-- The most that a call of a recipe saves, nats; null if none is scored.
 select max(loss_reduction) as largest
 from call_losses
 where scoring_recipe_id = :scoring_recipe_id and reason is null

@@ -3,7 +3,7 @@
 -- name: remaining_work
 -- How many of the run's documents, beyond what is finished, have a kept paragraph and are not scored, and about how many tokens they
 -- have; and what tokens took lately: the seconds of one in sampling, execution and scoring together, over the newest 50 micro-batches
--- of each; null where none is sampled yet.
+-- of each; null if none is sampled yet.
 with unscored as (
     select count(*) as documents, coalesce(sum(kept.tokens), 0)::bigint as tokens
     from members_to_do(:members) d

@@ -67,7 +67,7 @@ where run.run_id = :run_id
 
 -- name: changed_examples
 -- How many texts of a run's release are new, gone or hold other calls, against the release that another run of its schedule finetuned
--- on last; all of them where none did.
+-- on last; all of them if none did.
 with finetuned as (
     select model.release_id
     from run_models made

@@ -149,7 +149,7 @@ set cost = (
 where run_id = :run_id
 
 -- name: set_approval
--- The answer of a person before a run goes on; of a task that was cleared, the newest.
+-- The answer of a person before a run continues; of a task that was cleared, the newest.
 insert into approvals (run_id, step, is_approved, answered_by, answered_at, max_tries)
 values (:run_id, :step, :is_approved, :answered_by, :answered_at, :max_tries)
 on conflict (run_id, step) do update

@@ -21,7 +21,7 @@ cross join lateral (
 ) used
 join call_results answer
     on answer.tool = rt.tool and answer.tool_version = rt.tool_version and answer.input_key = used.input_key;
-comment on view retrieved is 'What the tool of a run answered to each query, and which of it the calls used: one row for each result that was used, and one where none was. For WikiSearch the answers are passages. Give run_id and tool.';
+comment on view retrieved is 'What the tool of a run answered to each query, and which of it the calls used: one row for each result that was used, and one if none was. For WikiSearch the answers are passages. Give run_id and tool.';
 comment on column retrieved.query is 'The effective input of the calls: what the tool received.';
 comment on column retrieved.passages is 'What the tool answered, best first; empty if it had no answer.';
 comment on column retrieved.reason is 'Why there is no answer; null if there is one.';
@@ -29,6 +29,6 @@ comment on column retrieved.result is 'The one that the calls took: the first th
 comment on column retrieved.calls is 'Candidate calls of the run with this query and result.';
 comment on column retrieved.texts is 'Texts that hold them.';
 comment on column retrieved.kept_calls is 'Of calls those that are kept at the run''s threshold.';
-comment on column retrieved.best_loss_reduction is 'The largest loss reduction among them, nats; null where none was scored.';
+comment on column retrieved.best_loss_reduction is 'The largest loss reduction among them, nats; null if none was scored.';
 comment on column retrieved.input_key is 'Key of call_results, with the tool and its version; candidates.input_key names the calls.';
 call inherit_comments('retrieved', 'call_results', 'run_tools', 'call_losses');

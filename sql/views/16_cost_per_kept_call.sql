@@ -49,8 +49,8 @@ comment on column cost_per_kept_call.execute_seconds is 'Seconds of execution; o
 comment on column cost_per_kept_call.score_seconds is 'Seconds of scoring, on the device.';
 comment on column cost_per_kept_call.placebo_seconds is 'Seconds of scoring placebos, on the device.';
 comment on column cost_per_kept_call.seconds is 'Seconds of all stages together, without starting processes and loading models.';
-comment on column cost_per_kept_call.seconds_per_kept_call is 'seconds / kept_calls; null where none is kept.';
-comment on column cost_per_kept_call.seconds_per_released_call is 'seconds / released_calls; null where none is released.';
+comment on column cost_per_kept_call.seconds_per_kept_call is 'seconds / kept_calls; null if none is kept.';
+comment on column cost_per_kept_call.seconds_per_released_call is 'seconds / released_calls; null if none is released.';
 comment on column cost_per_kept_call.own_seconds is 'Seconds of work that this run did itself; the others are those of earlier runs under the same recipes.';
 comment on column cost_per_kept_call.start_up_seconds is 'Seconds in which this run''s own processes started and loaded the model.';
 call inherit_comments('cost_per_kept_call', 'run_tools');

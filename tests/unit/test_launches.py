@@ -12,7 +12,7 @@ Gemma 2 caps its scores, for which there is no kernel."""
 @pytest.mark.parametrize("architecture", LARGEST)
 def test_a_step_is_few_launches_and_one_read_for_any_number_of_texts(architecture: str) -> None:
     few_sampling, few_writing, sampling, writing = measure_launches([architecture], [16, 32])
-    assert (sampling["work"], writing["work"], sampling["dtype"]) == ("sampling", "writing with tools", "bfloat16")
+    assert (sampling["work"], writing["work"]) == ("sampling", "writing with tools")
     assert few_sampling["rows"] <= 128
     assert sampling["rows"] > 240
     assert writing["rows"] == 32

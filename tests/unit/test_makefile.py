@@ -50,6 +50,12 @@ def made(bin_folder: Path, *words: str, **environment: str) -> tuple[list[str], 
     return arguments, found
 
 
+def options(*names: str) -> list[str]:
+    return [f"--{name.lower()}={{}}" for name in names]
+
+
+OF_A_RUN = ("TOOLS", "LIMIT", "THRESHOLDS", "PARAMETERS")
+OF_BENCH = ("WORK", "TEXTS", "RUNS", "DTYPE", "MODEL", "OUT")
 TYPED: list[tuple[str, dict[str, str], list[str]]] = [
     (
         "run",
@@ -58,7 +64,7 @@ TYPED: list[tuple[str, dict[str, str], list[str]]] = [
     ),
     ("run", {"CORPUS": "x", "PARAMETERS": '{{"seed": 1}}'}, ["run", '--parameters={{"seed": 1}}', "--", "x"]),
     ("run", {"CORPUS": "--help"}, ["run", "--", "--help"]),
-    ("bench-gpu", dict.fromkeys(("TEXTS", "OUT"), "{}"), ["-m", "benchmarks.gpu", "--texts={}", "--out={}"]),
+    ("bench", dict.fromkeys(OF_BENCH, "{}"), ["-m", "benchmarks", *options(*OF_BENCH)]),
     ("clean", {"YES": ""}, ["clean"]),
     ("clean", {"YES": "{}"}, ["clean", "--yes"]),
 ]

@@ -1,4 +1,4 @@
-"""The task of the weekly audit: red where something is wrong, with what was found as the note of the DAG run."""
+"""The task of the weekly audit: red if something is wrong, with what was found as the note of the DAG run."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -115,7 +115,7 @@ def _template(settings: Settings, template: str, manifests: dict[str, dict[str, 
     manifests[template] = pod_manifest(settings, template)
     stage = manifests[template]["spec"]["containers"][0]
     gpus = gpus_of(stage)
-    [way] = [one.get("value", "") for one in stage["env"] if one["name"] == MODEL_PARALLEL] or ["off"]
+    [way] = [variable.get("value", "") for variable in stage["env"] if variable["name"] == MODEL_PARALLEL] or ["off"]
     path = settings.kubernetes_templates / f"{template}.yaml"
     if template == "gpu" and (gpus > 1) != (way != "off"):
         raise ConfigurationError(

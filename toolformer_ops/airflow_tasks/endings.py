@@ -360,5 +360,5 @@ def _one_line(text: str | None) -> str:
 
 
 def _shortened(text: str | None) -> str:
-    """One line without a full stop at its end: the sentence goes on."""
+    """One line without a full stop at its end: the sentence continues."""
     return _one_line(text).rstrip(".")

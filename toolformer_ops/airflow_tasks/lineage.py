@@ -65,7 +65,7 @@ def lineage_of(settings: Settings, arguments: Sequence[str]) -> "OperatorLineage
 
     if list(arguments[:1]) != ["stage"] or len(arguments) < 2:
         return OperatorLineage()
-    # The provider asks in a process of its own, forked from the task's: an engine of before would share its connections.
+    # The provider asks in a separate process, forked from the task's: an engine of before would share its connections.
     engine = database.connect(settings)
     try:
         with database.transaction(engine) as connection:

@@ -1,6 +1,6 @@
 """The DAG of a schedule file: the tasks of `annotate_corpus`, started by a clock or by assets, with the parameters of the file.
 
-`schedules.py` reads the file. What goes wrong in one file is an import error of its own, since `schedule_bundle.py` makes one DAG
+`schedules.py` reads the file. What goes wrong in one file is a separate import error, since `schedule_bundle.py` makes one DAG
 file of each.
 """
 

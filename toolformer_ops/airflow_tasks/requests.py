@@ -1,7 +1,7 @@
 """Whether what a trigger form holds can become a run, by DAG: asked by the run's first task, before its stage starts.
 
 Airflow's form validates each field by itself and takes fields that it does not know; it has no place for what two fields say
-together, or for an address where there is nothing. And of a request that its API refuses, its UI shows the person no reason. So
+together, or for an address with nothing behind it. And of a request that its API refuses, its UI shows the person no reason. So
 such a run exists, is red within seconds, and its note says why (`run_outcome.note_why_not_started`).
 """
 

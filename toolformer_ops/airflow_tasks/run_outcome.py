@@ -41,7 +41,7 @@ def task_states(context: "Context") -> dict[str, str | None]:
 
 
 def choices_of(context: "Context") -> RunChoices:
-    """The choices that a run was started with, as `annotation_runs` holds them, whatever the form or a file says by now.
+    """The choices that a run was started with, as `annotation_runs` holds them, not as the form or a file says by now.
 
     Raises:
         UsageError: the run has not started.
@@ -134,7 +134,7 @@ class GatherTools(BaseOperator):
 
 
 class FinishRun(StageProcess):
-    """Closes the run in `annotation_runs`, or records that it never started, and is red where any task of the DAG run failed.
+    """Closes the run in `annotation_runs`, or records that it never started, and is red if any task of the DAG run failed.
 
     Sets the run's note: the summary that the stage prints, which begins with what failed.
 

@@ -63,7 +63,7 @@ class ScheduleBundle(BaseDagBundle):
         """Make the DAG files of the folder as it is, and remove those whose schedule file is gone; a new version is stored first.
 
         Raises:
-            DatabaseError: Postgres does not answer. Airflow goes on with the files that it has, and looks again.
+            DatabaseError: Postgres does not answer. Airflow continues with the files that it has, and looks again.
         """
         contents = _contents()
         version = _version(contents)

@@ -28,7 +28,7 @@ ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan
 """Stages whose memory does not grow with the data: less than a pod's start costs."""
 
 FINETUNE = "finetune"
-"""The stage with a pod template of its own; the others have that of their pool."""
+"""The stage with its own pod template; the others have that of their pool."""
 
 
 def stage(

@@ -316,7 +316,7 @@ def sample_texts(
         # 2. Sampling. The texts join those of earlier groups, whose samples grow until there is room for the new ones.
         started = clock()
         for (text, seed_key), of_text in zip(group, found, strict=True):
-            sampler.add(text, [one.token for one in of_text if one.pruned_by_loss is None], seed_key)
+            sampler.add(text, [position.token for position in of_text if position.pruned_by_loss is None], seed_key)
         sampling_seconds += clock() - started
         positions += found
         position_seconds += [seconds_a_character * len(text) for text, _ in group]
@@ -346,7 +346,9 @@ def prune_positions(
     """
     if prune_below == 0 or not any(positions for _, positions in texts):
         return [list(positions) for _, positions in texts]
-    losses = model.losses_without_call([(text, [one.token for one in positions]) for text, positions in texts])
+    losses = model.losses_without_call(
+        [(text, [position.token for position in positions]) for text, positions in texts]
+    )
     return [
         [
             dataclasses.replace(position, pruned_by_loss=loss) if model.surely_below(loss, prune_below) else position

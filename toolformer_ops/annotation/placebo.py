@@ -5,7 +5,7 @@
    pool's calls. So it depends on no batch, shard or order, and a call that leaves the pool changes the draw of those alone that
    drew it. Equal calls of a text draw the same placebos: their passes are equal, too, and are computed once.
 2. A call whose own reduction reaches `prune_below` gets K placebos. Its information is the mean of L(e(c, r')) - L(e(c, r)).
-3. A sampled call, whatever its reduction is, gets one placebo: the sample for the false-discovery rate. If this placebo
+3. A sampled call, with any reduction, gets one placebo: the sample for the false-discovery rate. If this placebo
    reaches `prune_below`, the next K are scored, too, and its information is measured against them as that of a result is. So
    the rate counts what the run's whole keep rule would keep.
 
@@ -112,7 +112,7 @@ class PlaceboDraw:
         self._share = pool.sample_share
         self._results = pool.results
         # The pool's calls are those with the smallest ids: the last bits of the ids are still random.
-        self._keys = np.array([one.call_id.int & _64_BITS for one in pool.results], dtype=np.uint64)  # (calls,)
+        self._keys = np.array([call.call_id.int & _64_BITS for call in pool.results], dtype=np.uint64)  # (calls,)
 
     def is_sampled(self, call_id: uuid.UUID) -> bool:
         """Whether the call belongs to the sample for the false-discovery rate."""
@@ -182,13 +182,13 @@ def score_placebos(
 
 def information(placebos: Sequence[PlaceboLoss]) -> float | None:
     """The information of a call's result, nats: the mean over its placebos; None without any."""
-    return _mean([one.information for one in placebos if one.information is not None])
+    return _mean([placebo.information for placebo in placebos if placebo.information is not None])
 
 
 def placebo_reduction(placebos: Sequence[PlaceboLoss]) -> float | None:
     """The mean reduction of the placebos that a call's information is measured against, nats; None without any."""
-    compared = [one for one in placebos if one.information is not None and one.reason is None]
-    return _mean([one.reduction_bound for one in compared if one.reduction_bound is not None])
+    compared = [placebo for placebo in placebos if placebo.information is not None and placebo.reason is None]
+    return _mean([placebo.reduction_bound for placebo in compared if placebo.reduction_bound is not None])
 
 
 def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float | None) -> bool:

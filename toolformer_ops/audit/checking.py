@@ -71,7 +71,7 @@ class CheckResult:
 
 
 def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = False) -> list[CheckResult]:
-    """Test what a tool's stages wrote to Postgres; returns all results where none with severity `fail` failed.
+    """Test what a tool's stages wrote to Postgres; returns all results if none with severity `fail` failed.
 
     `with_page` writes Great Expectations' page of them to S3, too.
 
@@ -153,7 +153,7 @@ def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.
 
 
 def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -> list[CheckResult]:
-    """Test the run's release as it is on S3; returns all results where none with severity `fail` failed.
+    """Test the run's release as it is on S3; returns all results if none with severity `fail` failed.
 
     `with_page` writes Great Expectations' page of them to S3, too.
 

@@ -116,7 +116,7 @@ def report(auditing: Auditing, outcome: AuditOutcome) -> list[str]:
 
 
 def require_sound(outcome: AuditOutcome) -> None:
-    """Fail where something is wrong and not repaired.
+    """Fail if something is wrong and not repaired.
 
     Raises:
         NoResultError: it says how much.

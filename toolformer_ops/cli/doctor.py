@@ -26,7 +26,7 @@ def doctor(
 ) -> None:
     """Say what a stage needs and what of it is missing, a line each: ok, missing with the remedy, or unknown.
 
-    Ends with 1 where something is missing. `unknown` is what cannot be seen with the rights that there are.
+    Ends with 1 if something is missing. `unknown` is what cannot be seen with the rights that there are.
 
     Example: toolformer-ops doctor --kubernetes
     """

@@ -137,7 +137,7 @@ def audit_command(
 ) -> None:
     """Compute again what can be proved of rows, releases and models, and list what is lost, doubled, changed or orphaned.
 
-    Ends with 3 where something is wrong and not repaired. An audit that was interrupted continues where it was.
+    Ends with 3 if something is wrong and not repaired. An audit that was interrupted continues where it stopped.
 
     Example: toolformer-ops audit --sample 100
     """

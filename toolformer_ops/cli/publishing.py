@@ -102,7 +102,7 @@ def export_judgements(
 ) -> None:
     """Write what reviewers said of a release's calls as JSON Lines, and print where: on S3 below judgements/, beside releases/.
 
-    Each export has a name of its own, and the release does not change.
+    Each export has its own name, and the release does not change.
 
     Example: toolformer-ops export-judgements 0123456789abcdef judgements/
     """

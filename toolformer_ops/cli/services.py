@@ -128,7 +128,7 @@ def sql_command(
     variables = ["--set=ON_ERROR_STOP=1", f"--set=run={run}"]
     if query:
         statement = sys.stdin.read() if query == "-" else query
-        # A statement is SQL alone: psql runs no command of its own (\!, \copy) until it is told this word again.
+        # A statement is SQL alone: psql runs none of its own commands (\!, \copy) until it is told this word again.
         # The one command that the examples hold gives :'run' a default, as --set has done already.
         restricted = f"\\restrict {secrets.token_hex(16)}\n{statement.replace(RUN_DEFAULT, '')}"
         finished = subprocess.run(

@@ -433,7 +433,7 @@ class Writer:
             opened.call, self.state = call, State.WAITING
 
     def _most_likely_in_call(self, opened: _OpenBracket, choice: Choice) -> int | None:
-        """The most likely token that does not spell a barred tool's name; None where every token does."""
+        """The most likely token that does not spell a barred tool's name; None if every token does."""
         barred, best = self.settings.barred_tools, choice.best
         if choice.order is None:
             return best

@@ -201,7 +201,7 @@ def _write_and_judge(
 
 
 def require_working_tools(suite: Suite, inputs: Sequence[EvaluatedInput]) -> None:
-    """Do nothing where every tool that was called worked.
+    """Do nothing if every tool that was called worked.
 
     Raises:
         ToolError: a tool was down; names the suite.

@@ -87,7 +87,7 @@ class Checkpoints:
                 shutil.rmtree(other)
 
     def weights(self, best_step: int | None) -> Path:
-        """The folder with weights and configuration to publish: of the best step, or of the last where none was evaluated."""
+        """The folder with weights and configuration to publish: of the best step, or of the last if none was evaluated."""
         return self._best(best_step) if best_step is not None else self.path(self.last_step() or 0)
 
     def _best(self, step: int | None) -> Path:

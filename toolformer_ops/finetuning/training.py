@@ -78,7 +78,7 @@ class TrainingPlan:
     checkpoint_steps: int = 100
     """Steps between two checkpoints."""
     deepspeed: str | None = None
-    """DeepSpeed's configuration, where several processes share the weights."""
+    """DeepSpeed's configuration, if several processes share the weights."""
 
 
 def load_base_model(

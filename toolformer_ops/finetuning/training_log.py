@@ -55,7 +55,7 @@ class TrainingLog:
             replace_file(path, "".join(json.dumps(line) + "\n" for line in valid))
 
     def best(self) -> DevelopmentScore | None:
-        """The step with the lowest development perplexity, the first of equal ones; None where none is a number."""
+        """The step with the lowest development perplexity, the first of equal ones; None if none is a number."""
         scores = [DevelopmentScore(line["step"], line["perplexity"]) for line in read_lines(self.development)]
         finite = [score for score in scores if math.isfinite(score.perplexity)]
         return min(finite, key=lambda score: (score.perplexity, score.step), default=None)

@@ -50,7 +50,7 @@ class GroupPass:
     """What one pass adds to a group, and what each of the new tokens sees of it."""
 
     def __init__(self, group: Group, rows: np.ndarray, counts: np.ndarray, *, by_range: bool) -> None:
-        """`counts[n]` new tokens for row `rows[n]`; one each if the group's sequences have columns of their own.
+        """`counts[n]` new tokens for row `rows[n]`; one each if the group's sequences have their own columns.
 
         `by_range`: rows that see the same columns of a text are put next to each other.
         """

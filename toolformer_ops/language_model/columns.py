@@ -57,7 +57,7 @@ class Group:
 
     prompt: CachedPrompt
     branches: bool
-    """Whether rows have columns of their own; else each text is one row and grows itself."""
+    """Whether rows have their own columns; else each text is one row and grows itself."""
     text: Columns
     """(key heads, texts, capacity, width) each."""
     lengths: np.ndarray

@@ -36,7 +36,7 @@ LARGEST_CALL_RESERVE = 272
 KEPT_TEXT_TOKENS = 2048
 """Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest always."""
 LONG_TEXT_TOKENS = {"cpu": 256, "cuda": 4096}
-"""A text of so many tokens, both copies counted, has a pass of its own: more would hardly make the matrix products faster."""
+"""A text of so many tokens, both copies counted, has a separate pass: more would hardly make the matrix products faster."""
 
 _Key = tuple[AnnotationPrompt, str, Window]
 
@@ -109,7 +109,7 @@ class ContextBuilder:
                 found.update(zip(missing, self._compute(prompt, list(missing.values())), strict=True))
             for key in dict.fromkeys(keys):
                 self._kept[key] = found[key]
-            while len(self._kept) > 1 and sum(one.tokens for one in self._kept.values()) > KEPT_TEXT_TOKENS:
+            while len(self._kept) > 1 and sum(kept.tokens for kept in self._kept.values()) > KEPT_TEXT_TOKENS:
                 self._kept.pop(next(iter(self._kept)))
             yield [found[key] for key in keys]
 
@@ -193,7 +193,11 @@ def find_positions(
         _Places(index, text, window, tokens)
         for index, text in enumerate(texts)
         for window in builder.windows(prompt, text)
-        if (tokens := [one for one in text.word_starts if one >= 1 and window.owned_start <= one < window.owned_end])
+        if (
+            tokens := [
+                token for token in text.word_starts if token >= 1 and window.owned_start <= token < window.owned_end
+            ]
+        )
     ]
     found: list[list[CallPosition]] = [[] for _ in texts]
     left, done = iter(places), 0

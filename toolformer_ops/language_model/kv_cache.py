@@ -3,7 +3,7 @@
 `KVCache` holds the sequences of a batch (prefill: `join`, `extend`; share, step, keep, cut), in the columns of `columns.py`.
 
 A sequence is a row. Either each text is one row, which grows in the text's columns (`join`), or many rows share a text: each sees
-it up to one of its tokens and adds columns of its own (`share`). Prompts, texts, sampled calls, answers, translations and texts
+it up to one of its tokens and adds its own columns (`share`). Prompts, texts, sampled calls, answers, translations and texts
 that are written with tools all use this one class.
 
 A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention treats rows one by one

@@ -1,7 +1,7 @@
 """The paper's weights, weighted loss and keep rule (section 2 and 4.1): pure numbers, no model.
 
 `w_t = max(0, 1 - 0.2 t) / 3` for the token t places after the call, so that five tokens count and the weights of a whole
-window sum to one. Where a text ends sooner the remaining weights are not scaled up.
+window sum to one. If a text ends sooner, the remaining weights are not scaled up.
 All losses are in nats.
 """
 

@@ -135,7 +135,7 @@ class Ranges:
     ends: Tensor
     """(sequences + 1,) where each sequence of queries begins, and where the last one ends."""
     starts: Tensor
-    """(sequences + 1,) where each range of keys begins; the last number is read only where `lengths` is None."""
+    """(sequences + 1,) where each range of keys begins; the last number is read only if `lengths` is None."""
     lengths: Tensor | None
     """(sequences,) keys of each range; None if each ends at the next one's start."""
     most_queries: int

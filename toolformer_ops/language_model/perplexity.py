@@ -97,8 +97,11 @@ def _window_losses(
 ) -> list[float]:
     before = tokenization.start_ids
     # The last token of a window is predicted and not put in.
-    sequences = [[*before, *texts[one.text].ids[one.start : one.end - 1]] for one in windows]
-    rows = [[len(before) + token - one.start - 1 for token in range(one.scored_from, one.end)] for one in windows]
+    sequences = [[*before, *texts[window.text].ids[window.start : window.end - 1]] for window in windows]
+    rows = [
+        [len(before) + token - window.start - 1 for token in range(window.scored_from, window.end)]
+        for window in windows
+    ]
     hidden = model.hidden_states(sequences, rows)
     found: list[float] = []
     for one, states in zip(windows, hidden, strict=True):

@@ -163,8 +163,8 @@ def score_details(
     if planned is None:
         return []
     three = (planned.nothing, planned.without_result, planned.with_result)
-    _run(model, ((planned.text, one, call.token) for one in three))
-    rows = zip(*(planned.text.log_probabilities(one, call.token) for one in three), strict=True)
+    _run(model, ((planned.text, prefix, call.token) for prefix in three))
+    rows = zip(*(planned.text.log_probabilities(prefix, call.token) for prefix in three), strict=True)
     return [
         ScoredToken(text.char_span(call.token + step, call.token + step + 1), TOKEN_WEIGHTS[step], *log_ps)
         for step, log_ps in enumerate(rows)

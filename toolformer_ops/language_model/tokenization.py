@@ -84,7 +84,7 @@ class CallStart:
     ids: tuple[int, ...]
     """What is given as it is."""
     first_tokens: tuple[int, ...] | None
-    """Which tokens may come first, ascending; None where any may."""
+    """Which tokens may come first, ascending; None if any may."""
 
 
 def _word_at(text: str, char: int) -> int:

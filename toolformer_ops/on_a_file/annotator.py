@@ -255,7 +255,7 @@ class Annotator:
                 line |= {
                     "information": information(placebos),
                     "placebo_reduction": placebo_reduction(placebos),
-                    "placebos": sum(one.information is not None for one in placebos),
+                    "placebos": sum(placebo.information is not None for placebo in placebos),
                     "kept": line["kept"] and carries_information(placebos, tau),
                 }
         return false_discovery_rate(with_placebos, pool.sample_share, threshold, tau)
@@ -343,8 +343,8 @@ def false_discovery_rate(
         by_chance[call.document_id] += sum(
             one.is_sampled and one.is_kept(threshold, tau_information) for one in placebos
         )
-    sampled = [one for _, placebos in calls for one in placebos if one.is_sampled]
-    scored = sum(one.has_losses for one in sampled)
+    sampled = [placebo for _, placebos in calls for placebo in placebos if placebo.is_sampled]
+    scored = sum(placebo.has_losses for placebo in sampled)
     documents = Counter((by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls})
     counted = [CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()]
     return rate_of(counted, len(sampled) / sample_share, scored)

@@ -6,7 +6,7 @@ micro-batch; more processes share the hours, and larger micro-batches on a GPU n
 executed once in a run, which a probe does not see. What earlier runs did under the same recipes is not subtracted. Placebos are
 scored with stand-ins for results, since a probe has too few, and for all calls; of those that only a sampled call has,
 the share counts that a run samples.
-Writes `annotation_runs.estimate` where asked to.
+Writes `annotation_runs.estimate` if asked to.
 """
 
 import functools

@@ -98,7 +98,7 @@ def write_new_tool(
         if described.recorded.read_only is False and not allow_writes:
             raise ToolError(  # noqa: TRY301
                 f"tool {name}: expected a tool that only reads, found that the server marks {server_tool} as one that writes. "
-                "Where texts of a language model may decide what it writes, say so: --allow-writes."
+                "If texts of a language model may decide what it writes, say so: --allow-writes."
             )
         # 2. The file, and from then on the tool.
         path.write_text(tool_file_text(asked, described), encoding="utf-8")

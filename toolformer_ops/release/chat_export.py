@@ -49,9 +49,9 @@ logger = logging.getLogger(__name__)
 CONTINUE = "Continue the text. Call a tool where its result helps.\n\n"
 """Before the opening of a text."""
 WRITE = "Write a text. Call a tool where its result helps."
-"""Where the opening is empty."""
+"""If the opening is empty."""
 FILE_NAME = "train.jsonl"
-"""The file's name where only a folder is given; readers of data sets take it for the split `train`."""
+"""The file's name if only a folder is given; readers of data sets take it for the split `train`."""
 _WORD_END = re.compile(r"\S(?=\s)")
 _S3 = "s3://"
 

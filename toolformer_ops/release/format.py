@@ -133,16 +133,18 @@ class ReleasedText:
     @property
     def tools(self) -> tuple[str, ...]:
         """Names of the tools that are called, sorted."""
-        return tuple(sorted({one.call.tool for one in self.all_calls()[1]}))
+        return tuple(sorted({placed.call.tool for placed in self.all_calls()[1]}))
 
     def all_calls(self) -> tuple[str, list[WovenCall]]:
         """The text without any call, and its calls in order: in a release of chains also those that `plain_text` holds."""
         plain, earlier = read_out(self.plain_text, self.recorded_tools or tool_names())
-        woven = [WovenCall(one.position_char, one.call, one.result) for one in earlier]
+        woven = [WovenCall(placed.position_char, placed.call, placed.result) for placed in earlier]
         for call in self.calls:
-            before = sum(one.end_char - one.start_char for one in earlier if one.end_char <= call.position_char)
+            before = sum(
+                placed.end_char - placed.start_char for placed in earlier if placed.end_char <= call.position_char
+            )
             woven.append(WovenCall(call.position_char - before, call.woven.call, call.result))
-        return plain, sorted(woven, key=lambda one: one.position_char)
+        return plain, sorted(woven, key=lambda placed: placed.position_char)
 
     def call_spans(self) -> list[CallSpan]:
         """Where all calls are in `text`, in order.

@@ -71,7 +71,7 @@ class Pair:
     """A call as `exports.calls_of_texts` returns it; None: no call."""
     rejected: Row[Any]
     margin: float
-    """What the chosen one saves beyond the rejected one, nats: at least so much, where the rejected call's losses are bounds."""
+    """What the chosen one saves beyond the rejected one, nats: at least so much, if the rejected call's losses are bounds."""
 
 
 def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], seed: int) -> list[Pair]:
@@ -124,7 +124,7 @@ def row_of_pair(text: ReleasedText, pair: Pair, seed: int, tools: Sequence[dict[
         "document_id": str(text.document_id),
         "chosen_call_id": pair.chosen.call_id if pair.chosen else "",
         "rejected_call_id": pair.rejected.call_id,
-        # Numbers in every row: `datasets` types a column by the first 10 MB, and refuses numbers where these hold nulls alone.
+        # Numbers in every row: `datasets` types a column by the first 10 MB, and refuses numbers if these hold nulls alone.
         "placebos": pair.chosen.placebos if pair.chosen else 0,
         "placebo_margin": (pair.chosen.information or 0.0) if pair.chosen else 0.0,
     }

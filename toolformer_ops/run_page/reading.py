@@ -1,4 +1,4 @@
-"""Answers from Postgres that slow nobody down: connections of the reader with a time limit, threads of their own, a cache.
+"""Answers from Postgres that slow nobody down: connections of the reader with a time limit, separate threads, a cache.
 
 Airflow's API server answers everybody from one process. So queries and templates run in a few threads of this room and not in those
 that Airflow's own routes share; a statement is ended after `STATEMENT_SECONDS`; equal questions that come while one is being
@@ -220,5 +220,5 @@ async def answer(request: Request, make: Callable[[Connection], Page], visible_t
     reader: Reader = request.app.state.reader
     key = (request.url.path, tuple(sorted(request.query_params.multi_items())), visible_to)
     made = await reader.answer(key, make)
-    # Each request gets a response of its own: middleware that packs a response changes its headers.
+    # Each request gets its own response: middleware that packs a response changes its headers.
     return Response(made.body, made.status_code, pages.HEADERS, made.media_type)

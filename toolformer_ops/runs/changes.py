@@ -113,7 +113,7 @@ class ReleaseChanges:
 
     def calls(self, *, is_added: bool, tool: str | None = None) -> int:
         """The number of calls that joined, or that left; of one tool or of all."""
-        return sum(one.calls for one in self.counts if one.is_added == is_added and tool in (None, one.tool))
+        return sum(count.calls for count in self.counts if count.is_added == is_added and tool in (None, count.tool))
 
     @property
     def calls_unchanged(self) -> int:

@@ -217,7 +217,7 @@ class _ReadBatch(Generic[Loaded]):
 
 @dataclass
 class _ShardAtWork(Generic[Loaded]):
-    """The three steps of a micro-batch, each in a thread of its own: `read`, `compute` and `write`."""
+    """The three steps of a micro-batch, each in a separate thread: `read`, `compute` and `write`."""
 
     engine: Engine
     work: StageWork[Loaded]

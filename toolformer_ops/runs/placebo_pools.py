@@ -1,7 +1,7 @@
 """Which results a run's placebos are drawn from (owns the tables `placebo_pools` and `placebo_pool_results`).
 
 A pool is known once all calls of a tool are scored: the calls with a result that have the smallest ids, at most `POOL_CALLS`.
-Ids are hashes, so this is a sample of the calls, whatever their order, batches and shards were. Each call counts, and not each
+Ids are hashes, so this is a sample of the calls, in any order, batches and shards. Each call counts, and not each
 distinct result: what a tool answers often is drawn often.
 
 A pool does not follow the corpus night by night. A run draws from the newest pool of its scoring recipe over its corpus, as
@@ -125,7 +125,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
         )
     ]
     # 2. Its recipe.
-    content = json.dumps([[str(one.call_id), str(one.document_id), one.result] for one in drawn])
+    content = json.dumps([[str(result.call_id), str(result.document_id), result.result] for result in drawn])
     recipe = placebo_recipe(
         run.scoring_recipe_id, run.tool, choices, share, hashlib.sha256(content.encode("ascii")).hexdigest()
     )

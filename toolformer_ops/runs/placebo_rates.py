@@ -1,4 +1,4 @@
-"""How many of the calls that a run keeps it would keep whatever their result is: the false-discovery rate (docs/placebo.md).
+"""How many of the calls that a run keeps it would keep with any result: the false-discovery rate (docs/placebo.md).
 
     rate(t) = expected placebos that the run's keep rule keeps at threshold t / calls that it keeps
     expected placebos = (sampled placebos kept / sampled placebos scored) (calls sampled / share of the calls that is sampled)
@@ -96,16 +96,16 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
     """
     import numpy as np
 
-    placebos = sum(one.placebos * one.documents for one in counted)
-    calls = sum(one.calls * one.documents for one in counted)
+    placebos = sum(group.placebos * group.documents for group in counted)
+    calls = sum(group.calls * group.documents for group in counted)
     if not placebos_scored or not calls:
         return Rate(calls, placebos, placebos_scored, None, None, None)
     scale = calls_represented / placebos_scored
-    some = [one for one in sorted(counted, key=lambda one: (one.placebos, one.calls)) if one.documents > 0]
+    some = [group for group in sorted(counted, key=lambda group: (group.placebos, group.calls)) if group.documents > 0]
     random = np.random.default_rng(SEED)
-    weights = random.gamma([one.documents for one in some], size=(RESAMPLES, len(some)))  # (resamples, groups)
-    weighted_placebos = weights @ np.array([one.placebos for one in some], dtype=float)  # (resamples,)
-    weighted_calls = weights @ np.array([one.calls for one in some], dtype=float)
+    weights = random.gamma([group.documents for group in some], size=(RESAMPLES, len(some)))  # (resamples, groups)
+    weighted_placebos = weights @ np.array([group.placebos for group in some], dtype=float)  # (resamples,)
+    weighted_calls = weights @ np.array([group.calls for group in some], dtype=float)
     one_more = random.gamma(1.0, size=RESAMPLES)
     low = float(np.quantile(weighted_placebos / weighted_calls, 0.025)) * scale
     high = float(np.quantile((weighted_placebos + one_more) / weighted_calls, 0.975)) * scale
@@ -203,7 +203,7 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         if row.calls and share_of_calls(expected, calls) <= largest_rate:
             threshold = shortest_between(row.lower_end, row.smallest_call, is_open=row.placebos_at_lower_end > 0)
             counted = database.fetch_all(connection, queries.placebos.counts_at, **of_tool, threshold=threshold)
-            documents = [CountedDocuments(one.placebos, one.calls, one.documents) for one in counted]
+            documents = [CountedDocuments(group.placebos, group.calls, group.documents) for group in counted]
             return HeldThreshold(run.tool, threshold, calls, rate_of(documents, calls_represented, sample.scored))
         calls -= row.calls
         placebos -= row.placebos_at_lower_end

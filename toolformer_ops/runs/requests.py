@@ -78,9 +78,9 @@ def require_finetuning(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
 
 
 def require_there(settings: Settings, address: str, name: str) -> None:
-    """Refuse an address where there is nothing, or where nobody may read, as far as this process can see it.
+    """Refuse an address with nothing behind it, or that nobody may read, as far as this process can see it.
 
-    A path is looked for only where stages run on this machine: pods have other folders. `name` is the field's.
+    A path is looked for only if stages run on this machine: pods have other folders. `name` is the field's.
 
     Raises:
         CorpusError: it is no address of files.

@@ -50,7 +50,7 @@ class ToolSummary:
     kept: int
     """Kept calls of all the run's documents."""
     kept_by_chance: str
-    """How many of these it would keep whatever their result is, as `placebo_rates.kept_by_chance` writes it."""
+    """How many of these it would keep with any result, as `placebo_rates.kept_by_chance` writes it."""
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ def _tool_summaries(
         work = database.fetch_all(connection, queries.summary.failed_work, run_id=run_id, failed_run_id=earlier.run_id)
         failed.update({(row.tool, row.stage): row.documents for row in work})
     found = []
-    for tool in sorted({*rows, *(one.tool for one in changes.counts)}):
+    for tool in sorted({*rows, *(count.tool for count in changes.counts)}):
         done = rows[tool].done_by_stage if tool in rows else {}
         annotated = max(done.values(), default=0)
         with_failed = max((count + failed[tool, stage] for stage, count in done.items()), default=0)
@@ -385,4 +385,4 @@ def _tool_summaries(
 
 
 def _by_reason(changes: ReleaseChanges, tool: str, *, is_added: bool) -> dict[str, int]:
-    return {one.reason: one.calls for one in changes.counts if one.tool == tool and one.is_added == is_added}
+    return {count.reason: count.calls for count in changes.counts if count.tool == tool and count.is_added == is_added}

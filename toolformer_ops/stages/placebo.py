@@ -1,6 +1,6 @@
 """Score placebos: results of other calls in a call's place, in nats, into `placebo_losses` (docs/placebo.md).
 
-A stage of its own behind scoring, since the results that it draws from are known when all calls are scored
+A separate stage behind scoring, since the results that it draws from are known when all calls are scored
 (`runs/placebo_pools.py`). `annotating.py` does its work if it can, with the model that it has loaded. The room
 `annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and changes nothing of it. Does not
 decide what is kept, nor how many calls are kept by chance: `sql/views` and `runs/placebo_rates.py` do.

@@ -151,7 +151,7 @@ def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[s
     Args:
         dsn: the address.
         setting: what names it.
-        connections: that are kept open; a stage reads and writes at once (micro_batches.py). Three more are opened where needed.
+        connections: that are kept open; a stage reads and writes at once (micro_batches.py). Three more are opened when needed.
         options: settings of every session, such as {"statement_timeout": "8s"}.
     """
     url = _url(dsn, setting)

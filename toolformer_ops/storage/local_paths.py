@@ -56,7 +56,7 @@ def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
     holding = [folder for folder in folders if path.is_relative_to(folder)]
     if not holding:
         return "is in none of the folders that may be read"
-    folder = max(holding, key=lambda one: len(one.parts))
+    folder = max(holding, key=lambda path: len(path.parts))
     if folder == state or path == settings.kubernetes_config_file:
         return "is where passwords are kept"
     below = path.relative_to(folder).parts

@@ -381,7 +381,7 @@ class _Head(NamedTuple):
 
     size: int
     sha256: str | None
-    """That was stored with it; None where none was."""
+    """That was stored with it; None if none was."""
 
 
 class _ObjectBytes(io.RawIOBase):

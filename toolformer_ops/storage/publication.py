@@ -7,7 +7,7 @@ A publication is under a prefix such as `releases/4f0c...`:
 
 A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since different contents are in
 different folders, and the conditional put (`If-None-Match: *`) lets one of them win; a writer that was killed leaves at most
-files that no manifest names. The manifest is written only where every object has been found with its size and hash: `lacking`
+files that no manifest names. The manifest is written only if every object has been found with its size and hash: `lacking`
 asks the same of a publication that is there, and `mend` writes what it lacks.
 
 What S3 says of an object (its size, the SHA-256 that was stored with it) proves nothing of its bytes. So an object that is taken

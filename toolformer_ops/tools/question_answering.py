@@ -178,7 +178,7 @@ class BestSentenceReader:
         self._index = index
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        """The best sentence of each passage, best first; none where every sentence only repeats the question."""
+        """The best sentence of each passage, best first; none if every sentence only repeats the question."""
         return [self.best_sentences(question, found) for question, found in zip(questions, passages, strict=True)]
 
     def best_sentences(self, question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def _added_tools() -> tuple[dict[str, Tool], dict[str, str]]:
         try:
             tool = FileTool(path)
             name = tool.spec.name.lower()
-            if name in {one.lower() for one in PAPER_TOOLS} | set(tools):
+            if name in {paper_tool.lower() for paper_tool in PAPER_TOOLS} | set(tools):
                 raise ToolError(f"tool file {path}: another tool is called {tool.spec.name}. Rename one of them.")
             tool.prompt  # noqa: B018 - read and checked here, before a run starts
             tools[name] = tool

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.reference import PlainReference
 from tests.unit.language_model.conftest import (
     PROMPT,
     TEXT,
@@ -15,32 +16,32 @@ from tests.unit.language_model.conftest import (
 )
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.records import PlacedCall
+from toolformer_ops.records import CallPosition, PlacedCall
 
 FIRST_WORD_OF_OTHER_TOKENS = "participants passed the test, so 29 % did."
 """`participants` is three tokens at the start of a text and one behind a space."""
 
 
+def agree_in_probabilities(reference: PlainReference, text: str, found: list[CallPosition], rel: float) -> None:
+    tokens = [position.token for position in found]
+    expected = reference.find_positions(PROMPT.template, text, tokens, at_most=len(tokens), threshold=0.0)
+    assert [position.probability for position in found] == pytest.approx([one.probability for one in expected], rel=rel)
+
+
 @pytest.mark.parametrize("text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"])
-def test_probabilities_of_a_call_are_those_of_one_plain_pass_a_position(any_subject: Subject, text: str) -> None:
+def test_probabilities_of_a_call_are_those_of_a_plain_pass(any_subject: Subject, text: str) -> None:
     [found] = find_all(any_subject.engine, text)
     assert len(found) == len(text.split()) - 1  # every word start but the first
-    for position in found:
-        expected = any_subject.reference.probability(PROMPT.template, text, position.token)
-        assert position.probability == pytest.approx(expected, rel=2e-4)
+    agree_in_probabilities(any_subject.reference, text, found, rel=2e-4)
 
 
 def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject) -> None:
-    engine, reference = any_subject.engine, any_subject.reference
-    [positions] = find_all(engine, TEXT, at_most=2)
+    [positions] = find_all(any_subject.engine, TEXT, at_most=2)
     for call_start in (" [", " [Calculator("):
-        settings = {"call_start": call_start, "max_new_tokens": 12, "temperature": 0.8}
-        [sampled] = sample_calls(engine, [TextToSample(TEXT, positions, "7")], samples=3, **settings)
-        for position, samples in zip(positions, sampled, strict=True):
-            assert samples == [
-                reference.sample(PROMPT.template, TEXT, position, number, seed_key="7", **settings)
-                for number in range(3)
-            ]
+        settings = {"samples": 3, "call_start": call_start, "max_new_tokens": 12, "temperature": 0.8}
+        [sampled] = sample_calls(any_subject.engine, [TextToSample(TEXT, positions, "7")], **settings)
+        plainly = any_subject.reference.sample_position
+        assert sampled == [plainly(PROMPT.template, TEXT, position, seed_key="7", **settings) for position in positions]
 
 
 SUMS = (

@@ -245,7 +245,9 @@ class AsyncStagePodManager(AsyncPodManager):
             if pod.status.phase not in (PodPhase.PENDING, PodPhase.UNKNOWN):
                 return
             # 1. How long has it waited for its node, or with a node for its container?
-            node = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+            node = next(
+                (condition for condition in pod.status.conditions or () if condition.type == "PodScheduled"), None
+            )
             scheduled = node if node is not None and node.status == "True" else None
             since = (scheduled and scheduled.last_transition_time) or pod.metadata.creation_timestamp
             waited = (datetime.now(UTC) - since).total_seconds()

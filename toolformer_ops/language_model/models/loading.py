@@ -100,7 +100,7 @@ def load_weights(
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise _cannot_be_loaded(source, pinned, error) from error
     network, report = loaded
-    if lacking := sorted(report["missing_keys"]):  # transformers would go on with random numbers in their place
+    if lacking := sorted(report["missing_keys"]):  # transformers would continue with random numbers in their place
         raise ModelError(
             f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
             f"{lacking[0]}. Save or download the model again."

@@ -188,7 +188,7 @@ class FileTool(Tool):
 
 
 class ServerRunner:
-    """The open tool of a file; its connection has an event loop in a thread of its own."""
+    """The open tool of a file; its connection has an event loop in a separate thread."""
 
     def __init__(self, tool: FileTool) -> None:
         """Start or reach the server, and compare what it says with the file.
@@ -346,7 +346,7 @@ class ServerRunner:
             raise ToolError(
                 connection.told(
                     f"expected a tool that only reads, found that the server marks {file.tool} as one that writes",
-                    f"Where texts of a language model may decide what it writes: allow_writes = true in {path}",
+                    f"If texts of a language model may decide what it writes: allow_writes = true in {path}",
                 )
             )
         said = [(part.server, part.version, schema_hash(part.input_schema)) for part in (recorded, now)]

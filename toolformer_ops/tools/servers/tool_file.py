@@ -163,7 +163,7 @@ class ToolFile(_Part):
     allow_writes: bool = False
     """Whether a tool that the server marks as not read-only may be called."""
     executes_apart: bool = False
-    """Whether calls are executed in a task of their own, in the pool of the CPU (`ToolSpec.executes_apart`)."""
+    """Whether calls are executed in a separate task, in the pool of the CPU (`ToolSpec.executes_apart`)."""
     fixed: dict[str, Any] = {}
     """Arguments that every call has, and that the model does not write."""
     server: ServerPart
