@@ -33,7 +33,8 @@ def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
 
     write_environment(services.state_dir / "environment", {"seconds_per_document": "0.01"})
     run_stages_as(services, airflow, "local")
-    texts = (f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left." for n in range(SUMS))
+    numbers = range(100, 100 + SUMS)
+    texts = (f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left." for n in numbers)
     conf = {"corpus": put_lines(services, "corpora/sums.jsonl", texts), "model": model, "tools": ["Calculator"]}
     airflow.trigger(ANNOTATE, RUN, conf | SAMPLING | {"keep_thresholds": {"Calculator": 0.0}, "finetune": False})
 

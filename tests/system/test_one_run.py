@@ -33,7 +33,6 @@ from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 CHROMIUM = Path("/usr/bin/chromium")
-MILLISECONDS = 120_000
 CHOSEN = ["Calculator", "Echo"]
 PROBLEMS = [
     {"Body": f"The shop had {n} shirts and sold 5.", "Question": "How many are left?", "Answer": n - 5.0}
@@ -65,11 +64,11 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def page(services: Settings, airflow: AirflowClient) -> Iterator[Page]:
     """A browser that is signed in to Airflow."""
-    expect.set_options(timeout=MILLISECONDS)
+    expect.set_options(timeout=120_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         opened = browser.new_page(viewport={"width": 1280, "height": 1000})
-        opened.set_default_timeout(MILLISECONDS)
+        opened.set_default_timeout(120_000)
         opened.goto(services.airflow_url)
         opened.locator('input[name="username"]').fill(services.airflow_username)
         opened.locator('input[name="password"]').fill(services.airflow_password.get_secret_value())
