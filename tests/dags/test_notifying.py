@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException
 from sqlalchemy import text as sql
 
 from tests.dags.test_schedules import written
+from tests.mail_server import mail_server, self_signed
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.airflow_tasks import notifying
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
@@ -274,6 +275,39 @@ def test_who_could_not_be_told_is_in_the_note_with_the_remedy_and_is_told_later_
     assert mail["html_content"].startswith('<pre style="white-space: pre-wrap">failed: release. &lt;b&gt;.')
     assert "http://127.0.0.1:8080/dags/nightly_posts/runs/" in mail["html_content"]
     assert len(webhook.posted) == 2
+
+
+@pytest.mark.parametrize(
+    ("has_tls", "extra", "remedy"),
+    [
+        (False, '"disable_ssl": true, "disable_tls": true', None),
+        (True, '"disable_ssl": true, "ssl_context": "none"', None),
+        (False, '"disable_ssl": true', 'Put into the extra of the Connection: "disable_tls": true'),
+        (False, '"disable_tls": true', 'Put into the extra of the Connection: "disable_ssl": true'),
+        (True, '"disable_ssl": true', "CERTIFICATE_VERIFY_FAILED"),
+    ],
+)
+def test_a_mail_server_with_or_without_tls_takes_a_mail_or_the_note_says_what_its_connection_lacks(
+    world: World, tmp_path: Path, has_tls: bool, extra: str, remedy: str | None
+) -> None:
+    world.schedule('[notify]\nemails = ["a@example.org", "b@example.org"]\nevery_morning = true\n')
+    world.night()
+    with mail_server(self_signed(tmp_path) if has_tls else None) as server:
+        extra = f'{{{extra}, "from_email": "nights@example.org", "timeout": 5, "retry_limit": 0}}'
+        world.connections["smtp_default"] = Connection(
+            conn_id="smtp_default", conn_type="smtp", host="localhost", port=server.port, extra=extra
+        )
+        if remedy:
+            with pytest.raises(AirflowException):
+                world.send()
+            assert "Not told: smtp_default: " in world.note
+            assert remedy in world.note
+            assert server.mails == []
+            return
+        world.send()
+    [mail] = server.mails
+    assert (mail["from"], server.encrypted) == ("nights@example.org", [has_tls])
+    assert server.recipients == ["a@example.org", "b@example.org"]
 
 
 def test_a_webhook_is_posted_to_with_its_token(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
