@@ -2,9 +2,11 @@
 
 One run does everything, in pods if this machine can run a cluster: a tool of the paper and one of an MCP server; release; a
 person's yes; finetuning; two suites of which one has no data, so that the run is red. One of its pods is evicted.
+With RUN_PAGE_PICTURES, a folder, the pictures of docs/run_page.md are made there.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,7 @@ def run(page: Page, services: Settings, airflow: AirflowClient, model: str, clus
     page.keyboard.press("Control+Home")
     form.get_by_role("button", name="Evaluation", exact=True).click()  # leaves the editor, which reads its text then
     expect(trigger).to_be_enabled()
+    picture(page, "form")
     trigger.click()
     [found] = until("the run", lambda: airflow.get(f"/dags/{ANNOTATE}/dagRuns", limit=100)["dag_runs"])
     run_id = str(found["dag_run_id"])
@@ -252,6 +255,12 @@ def test_an_evicted_pod_is_tried_again_and_each_text_is_done_once(
 # The page
 
 
+def picture(page: Page, name: str) -> None:
+    """Of the window, for the pages of docs."""
+    if folder := os.environ.get("RUN_PAGE_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
 def opened(page: Page, settings: Settings, run_id: str) -> FrameLocator:
     """The tab of the run."""
     page.goto(f"{settings.airflow_url}/dags/{ANNOTATE}/runs/{quote(run_id, safe='')}/plugin/annotation")
@@ -283,20 +292,24 @@ def test_the_tab_of_a_red_run_says_what_its_failed_task_said_and_shows_the_numbe
     expect(frame.locator("#total-kept")).to_have_text(f"{kept:,}")
     expect(frame.locator("#total-scored")).to_have_text(f"{scored:,}")
     expect(frame.locator("[data-failed-tasks] .notice").filter(has_text="lama").first).to_be_visible()
+    picture(page, "red")
     # 2. Its calls, by a filter, whose form a script sends; and one of them.
     frame.get_by_role("link", name="Calls", exact=True).click()
     wait_for(page, "/toolformer/calls")
     frame.locator('select[name="status"]').select_option("scored")
     wait_for(page, "status=scored")
     expect(frame.locator("table.calls tbody tr")).to_have_count(min(scored, 50))
+    picture(page, "calls")
     frame.locator("table.calls tbody tr").first.get_by_role("link").click()
     expect(frame.locator("mark.here")).to_have_count(1)
+    picture(page, "call")
     # 3. Another threshold.
     frame.get_by_role("link", name="Thresholds", exact=True).click()
     wait_for(page, "/toolformer/thresholds")
     frame.locator('input[name="threshold.Calculator"]').fill("0.5")
     at_half = one(services, "select count(*) from kept_calls_at(:run, 'Calculator', 0.5)", run=run)
     expect(frame.locator('[data-tool="Calculator"] [data-count="calls"]')).to_contain_text(f"{at_half:,}")
+    picture(page, "thresholds")
     # 4. The report of its evaluations.
     frame.get_by_role("link", name="Evaluation", exact=True).click()
     report = frame.frame_locator(f'iframe[src*="reports/{ANNOTATE}/"]')
@@ -320,6 +333,7 @@ def test_the_navigation_leads_to_the_release_whose_calls_are_judged(page: Page, 
     frame.get_by_role("link", name=release_id).first.click()
     wait_for(page, release_id)
     frame.get_by_role("button", name="Review").click()
+    picture(page, "judge")
     frame.get_by_role("button", name="useful").click()
     expect(frame.get_by_text("1 of ").first).to_be_visible()
     judged = rows(services, "select reviewer, verdict from judgements")
