@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,13 +38,7 @@ from toolformer_ops.stages.filtering import FilterWork, filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
 from toolformer_ops.stages.run_setup import ENDED, close_run, finish_run, start_run
-from toolformer_ops.stages.sampling import (
-    SampleWork,
-    SmallestKeys,
-    candidate_row,
-    pruned_row,
-    sample_stage,
-)
+from toolformer_ops.stages.sampling import SampleWork, SmallestKeys, candidate_row, pruned_row, sample_stage
 from toolformer_ops.stages.scoring import ScoreWork, score_stage
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
@@ -53,45 +47,22 @@ from toolformer_ops.tools.registry import get_tool
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."  # rule (ii): "total of" and a number
 SMUGGLED = "Sums: [Calculator(1 + 1) -> 3] a total of 3."
-SCRIPT = (
-    "Calculator(2 + 3)",
-    "Calculator(2 + 3)",
-    "Calculator(7 / 0)",
-    "QA(how many?)",
-    "Calculator 2 +",
-    UNFINISHED,
-)
+SCRIPT = (*["Calculator(2 + 3)"] * 2, "Calculator(7 / 0)", "QA(how many?)", "Calculator 2 +", UNFINISHED)
 
 
 @pytest.fixture(scope="module")
-def corpus_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("corpora") / "corpus.jsonl"
-
-
-@pytest.fixture
-def corpus(corpus_path: Path) -> Path:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve documents with sums, one without numbers, one that smuggles in a call, one whose losses are not numbers."""
-    return write_corpus(corpus_path)
-
-
-def write_corpus(path: Path) -> Path:
     texts = [SUM, "No number at all.", SMUGGLED, "nan " + SUM]
     texts += [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(11)]
+    path = tmp_path_factory.mktemp("corpora") / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path
 
 
 def parameters(corpus: Path, **changes: Any) -> RunChoices:
-    values = {
-        "corpus": str(corpus),
-        "model": "fake",
-        "tools": ["Calculator"],
-        "max_positions": 3,
-        "samples_per_position": 6,
-        "prune_below": 0.0,
-        "placebos": 0,
-        "placebo_sample": 0,
-    }
+    values = {"corpus": str(corpus), "model": "fake", "tools": ["Calculator"], "max_positions": 3}
+    values |= {"samples_per_position": 6, "prune_below": 0.0, "placebos": 0, "placebo_sample": 0}
     return RunChoices.parse(values | changes)
 
 
@@ -99,10 +70,6 @@ def annotate(settings: Settings, run_id: str, shards: tuple[str, ...] = ("0/1",)
     for stage in (filter_stage, sample_stage, execute_stage, score_stage):
         for shard in shards:
             stage(settings, run_id, "Calculator", shard)
-
-
-def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in run_sql(settings, f"select {columns} from {table} order by 1, 2, 3, 4")]
 
 
 def start(
@@ -113,6 +80,62 @@ def start(
     ingest_corpus(settings, str(corpus))
     start_run(settings, "r", parameters(corpus, **choices))
     return used
+
+
+@pytest.fixture
+def started(settings: Settings, corpus: Path, use_model: UseModel) -> FakeLanguageModel:
+    """The model of the run r, which has done nothing yet."""
+    return start(settings, corpus, use_model)
+
+
+def settings_of(server: RunningPostgres, name: str) -> Settings:
+    return Settings(_env_file=None, database_dsn=SecretStr(server.address.dsn(name)))  # type: ignore[call-arg]
+
+
+@pytest.fixture(scope="module")
+def annotated_template(postgres_server: RunningPostgres, migrated_template: str, corpus: Path) -> Iterator[str]:
+    """A database with the run r annotated, made once, to be copied."""
+    with copied_database(postgres_server, migrated_template) as name, pytest.MonkeyPatch.context() as patch:
+        start(settings_of(postgres_server, name), corpus, loaded_by_stages(patch))
+        annotate(settings_of(postgres_server, name), "r")
+        yield name
+
+
+@pytest.fixture
+def annotated(annotated_template: str, postgres_server: RunningPostgres, use_model: UseModel) -> Iterator[Settings]:
+    """The settings of a copy of the annotated run, and the same model."""
+    use_model(FakeLanguageModel(SCRIPT))
+    with copied_database(postgres_server, annotated_template) as name:
+        yield settings_of(postgres_server, name)
+
+
+CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, position_char, sample_count, input_key"
+LOSSES = "scoring_recipe_id, document_id, call_id, result, reason, loss_without_call, loss_with_result, loss_reduction"
+LEDGER = "stage, recipe_id, document_id, rows_written, counts::text"
+DECISIONS = "filter_recipe_id, document_id, paragraph, kept, reason, start_char, end_char"
+TABLES = {"candidate_calls": CALLS, "call_losses": LOSSES, "stage_ledger": LEDGER, "filter_decisions": DECISIONS}
+
+
+def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in run_sql(settings, f"select {columns} from {table} order by 1, 2, 3, 4")]
+
+
+def snapshot(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
+    return {table: rows_of(settings, table, columns) for table, columns in TABLES.items()}
+
+
+def forget(settings: Settings) -> None:
+    run_sql(settings, f"truncate {', '.join(TABLES)}, pruned_positions, call_results")
+
+
+def counts_of(settings: Settings, stage: str, text: str) -> dict[str, int]:
+    of_document = "from stage_ledger join documents using (document_id) where stage = :stage and text = :text"
+    [(counts,)] = run_sql(settings, f"select counts {of_document}", stage=stage, text=text)
+    return counted(counts)
+
+
+def counted(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}
 
 
 class Watched(FakeLanguageModel):
@@ -137,77 +160,20 @@ def test_every_sample_and_call_is_counted_under_what_became_of_it_and_lost_sampl
         "sample_does_not_parse": 3,
         "sample_without_end": 3,
     }
-    lost = run_sql(
-        annotated,
-        "select reason, sample_text, sum(sample_count)::integer from run_lost_samples "
-        "join documents using (document_id) where run_id = 'r' and text = :text group by 1, 2 order by 1",
-        text=SUM,
-    )
-    assert [tuple(row) for row in lost] == [
+    lost = """select reason, sample_text, sum(sample_count)::integer from run_lost_samples
+              join documents using (document_id) where run_id = 'r' and text = :text group by 1, 2 order by 1"""
+    assert run_sql(annotated, lost, text=SUM) == [
         ("sample_does_not_parse", "Calculator 2 +", 3),
         ("sample_of_another_tool", "QA(how many?)", 3),
         ("sample_without_end", UNFINISHED, 3),
     ]
-    executed = counts_of(annotated, "execute", SUM)
-    assert (executed["calls"], executed["inputs"], executed["with_result"]) == (6, 2, 3)
-    scored = counts_of(annotated, "score", SUM)
-    assert (scored["calls"], scored["scored"]) == (6, 3)
+    executed = {"calls": 6, "inputs": 2, "with_result": 3}
+    assert counts_of(annotated, "execute", SUM).items() >= executed.items()
+    assert counts_of(annotated, "score", SUM).items() >= {"calls": 6, "scored": 3}.items()
     refused = "select text from filter_decisions join documents using (document_id) where reason = 'holds_call_markup'"
     assert run_sql(annotated, refused) == [(SMUGGLED,)]
     not_numbers = counts_of(annotated, "score", "nan " + SUM)
-    assert (not_numbers["loss_not_finite"], not_numbers.get("scored", 0)) == (3, 0)
-
-
-@pytest.fixture
-def started(settings: Settings, corpus: Path, use_model: UseModel) -> FakeLanguageModel:
-    """The model of the run r, which has done nothing yet."""
-    return start(settings, corpus, use_model)
-
-
-@pytest.fixture(scope="module")
-def annotated_template(postgres_server: RunningPostgres, migrated_template: str, corpus_path: Path) -> Iterator[str]:
-    """A database with the run r annotated, made once, to be copied."""
-    with copied_database(postgres_server, migrated_template) as name, pytest.MonkeyPatch.context() as patch:
-        settings = Settings(_env_file=None, database_dsn=SecretStr(postgres_server.address.dsn(name)))  # type: ignore[call-arg]
-        start(settings, write_corpus(corpus_path), loaded_by_stages(patch))
-        annotate(settings, "r")
-        yield name
-
-
-@pytest.fixture
-def annotated(
-    annotated_template: str, corpus: Path, postgres_server: RunningPostgres, use_model: UseModel
-) -> Iterator[Settings]:
-    """The settings of a copy of the annotated run; the same model would go on."""
-    use_model(FakeLanguageModel(SCRIPT))
-    with copied_database(postgres_server, annotated_template) as name:
-        yield Settings(_env_file=None, database_dsn=SecretStr(postgres_server.address.dsn(name)))  # type: ignore[call-arg]
-
-
-CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, position_char, sample_count, input_key"
-LOSSES = "scoring_recipe_id, document_id, call_id, result, reason, loss_without_call, loss_with_result, loss_reduction"
-LEDGER = "stage, recipe_id, document_id, rows_written, counts::text"
-DECISIONS = "filter_recipe_id, document_id, paragraph, kept, reason, start_char, end_char"
-
-
-def snapshot(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
-    tables = {"candidate_calls": CALLS, "call_losses": LOSSES, "stage_ledger": LEDGER, "filter_decisions": DECISIONS}
-    return {table: rows_of(settings, table, columns) for table, columns in tables.items()}
-
-
-def forget(settings: Settings) -> None:
-    run_sql(
-        settings,
-        "truncate candidate_calls, call_losses, pruned_positions, call_results, stage_ledger, filter_decisions",
-    )
-
-
-def counts_of(settings: Settings, stage: str, document_text: str) -> dict[str, int]:
-    of_document = (
-        "select counts from stage_ledger join documents using (document_id) where stage = :stage and text = :text"
-    )
-    [(counts,)] = run_sql(settings, of_document, stage=stage, text=document_text)
-    return {name: count for name, count in counts.items() if count}
+    assert (not_numbers["loss_not_finite"], "scored" in not_numbers) == (3, False)
 
 
 def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few_others() -> None:
@@ -250,12 +216,7 @@ def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None
         for wrong in ({}, {"call_id": "c1"}, {"document_id": document_id, "at": 1}):
             with pytest.raises(UsageError):
                 explain_stored(connection, "r", **wrong)
-    assert [helps[name] for name in ("call", "result", "loss_reduction", "kept")] == [
-        "Calculator(2 + 3)",
-        "5",
-        1.0,
-        True,
-    ]
+    assert helps.items() >= {"call": "Calculator(2 + 3)", "result": "5", "loss_reduction": 1.0, "kept": True}.items()
     assert [token["log_p_with_result"] for token in helps["tokens"]] == [-1.0] * 5
     assert sum(token["weight"] * -token["log_p_without_result"] for token in helps["tokens"]) == pytest.approx(2.5)
     assert helps["text_before"] + helps["text_after"] == SUM
@@ -280,17 +241,6 @@ def test_shards_are_planned_by_what_the_newest_processes_that_load_the_model_too
     ):
         run_sql(settings, began, stage=stage, seconds=seconds)
         assert len(plan_shards(chosen, "r", "Calculator")) == shards
-
-
-def test_one_result_row_serves_all_documents_that_ask_the_same(
-    settings: Settings, started: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolformer_ops.stages.execution.MOST_DOCUMENTS", 4)  # of a micro-batch
-    annotate(settings, "r")
-    results = rows_of(settings, "call_results", "input, tool, results::text, reason")
-    assert [row[0] for row in results] == ["2 + 3", "7 / 0"]
-    batches = run_sql(settings, "select documents from micro_batches where stage = 'execute' order by batch_id")
-    assert batches == [(4,), (4,), (4,), (1,)]
 
 
 TWICE = "In 1990 it sold 2 pens. In 1991 it sold 4 pens."
@@ -435,10 +385,10 @@ def test_calls_that_rounding_may_decide_are_counted_verified_or_not_and_are_no_l
 
     start(settings, corpus, use_model, Marking(SCRIPT), document_limit=1)
     annotate(settings, "r")
-    rows = run_sql(settings, "select reason, count, is_loss from yield_by_stage where stage = 'score' and count > 0")
-    counted = {row.reason: (row.count, row.is_loss) for row in rows}
-    assert counted["within_rounding"] == (3, False)
-    assert counted.get("verified_in_float32") == ((3, False) if number_format == "float32" else None)
+    yields = "select reason, count, is_loss from yield_by_stage where stage = 'score' and count > 0"
+    found = {row.reason: (row.count, row.is_loss) for row in run_sql(settings, yields)}
+    assert found["within_rounding"] == (3, False)
+    assert found.get("verified_in_float32") == ((3, False) if number_format == "float32" else None)
 
 
 @pytest.mark.parametrize(("choice", "batches"), [("auto", 7), ("on", 1), ("all", 1)])
@@ -463,9 +413,16 @@ def test_a_process_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_on
     forget(small)
     filter_stage(small, "r", "Calculator")
     # Thirteen texts are sampled and scored one by one; eight of them are executed together.
+    compute, batches = ExecuteWork.compute, iter((1,))
+
+    def first_only(work: ExecuteWork, loaded: Any) -> Any:
+        if next(batches, None) is None:
+            raise StoppedError
+        return compute(work, loaded)
+
     with monkeypatch.context() as patch:
         if stops == "executing":
-            patch.setattr(ExecuteWork, "compute", stop_at_the_second(ExecuteWork.compute))
+            patch.setattr(ExecuteWork, "compute", first_only)
         seen = {"sampling": 5, "executing": None, "scoring": 13 + 5}[stops]
         use_model(FakeLanguageModel(SCRIPT, texts_before_stop=seen))
         with pytest.raises(StoppedError):
@@ -491,42 +448,36 @@ def stop_at_the_second(compute: Any) -> Any:
 
 
 def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_with_the_first() -> None:
-    class Answering:
-        def run(self, inputs: Any) -> list[ToolOutput]:
-            return [
-                ToolOutput((f"{one}\0",)) if one != "7 / 0" else ToolOutput.none("divides_by_zero") for one in inputs
-            ]
-
+    failed = ToolOutput.none("divides_by_zero")
+    runner: Any = SimpleNamespace(
+        run=lambda inputs: [failed if one == "7 / 0" else ToolOutput((f"{one}\0",)) for one in inputs]
+    )
     keys = {one: content_uuid(one) for one in ("1 + 1", "7 / 0", "2 + 2")}
     calls = {
         uuid.UUID(int=1): [keys["1 + 1"], keys["1 + 1"], keys["7 / 0"]],  # asks the same twice
         uuid.UUID(int=2): [keys["1 + 1"], keys["2 + 2"]],
     }
-    work = ExecuteWork(run=unregistered(), shard=Shard(), runner=Answering, time_limit_seconds=30.0)
+    work = ExecuteWork(run=unregistered(), shard=Shard(), runner=lambda: runner, time_limit_seconds=30.0)
     done = work.compute(Asked(calls, {key: one for one, key in keys.items()}, known={keys["2 + 2"]: None}))
     assert [(row.input, row.results, row.reason) for row in written(done.rows, "call_results")] == [
         ("1 + 1", ["1 + 1␀"], None),  # Postgres stores no U+0000
         ("7 / 0", [], "divides_by_zero"),
     ]
-    assert [(of.rows_written, {name: count for name, count in of.counts.items() if count}) for of in done.outcomes] == [
+    assert [(of.rows_written, counted(of.counts)) for of in done.outcomes] == [
         (2, {"calls": 3, "inputs": 2, "executed": 2, "with_result": 2, "divides_by_zero": 1}),
         (0, {"calls": 2, "inputs": 2, "from_cache": 2, "with_result": 2}),
     ]
 
 
 def test_a_filters_decisions_are_counted_by_paragraph_and_reason() -> None:
-    decisions = [
-        FilterDecision(True, "good", 0, 0, 3),
-        FilterDecision(False, "bad", 1, 4, 7),
-        FilterDecision(True, "good", 2, 8, 9),
-    ]
+    decided = ((True, "good", 0, 0, 3), (False, "bad", 1, 4, 7), (True, "good", 2, 8, 9))
+    decisions = [FilterDecision(*fields) for fields in decided]
     tool: Any = SimpleNamespace(spec=get_tool("Calculator").spec, filter=lambda _: decisions)
     document = Document.of("abc def g")
     done = FilterWork(run=unregistered(), shard=Shard(), tool=tool).compute([document])
     rows = written(done.rows, "filter_decisions")
-    assert [(row.paragraph, row.start_char, row.end_char, row.kept, row.reason) for row in rows] == [
-        (0, 0, 3, True, "good"), (1, 4, 7, False, "bad"), (2, 8, 9, True, "good"),
-    ]  # fmt: skip
+    found = tuple((row.kept, row.reason, row.paragraph, row.start_char, row.end_char) for row in rows)
+    assert found == decided
     [outcome] = done.outcomes
     assert (outcome.rows_written, outcome.counts) == (3, {"paragraphs": 3, "kept": 2, "good": 2, "bad": 1})
 
@@ -535,10 +486,8 @@ def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(annotated
     whole = snapshot(annotated)
     forget(annotated)
     annotate(annotated, "r", ("2/3", "0/3", "1/3"))
-    sharded = snapshot(annotated)
-    assert {table for table, rows in sharded.items() if rows != whole[table]} <= {
-        "stage_ledger"
-    }  # what ran an input first
+    changed = {table for table, rows in snapshot(annotated).items() if rows != whole[table]}
+    assert changed <= {"stage_ledger"}  # what ran an input first
 
 
 def test_a_second_run_under_the_same_recipes_loads_no_model_and_finds_nothing_to_do(
@@ -571,15 +520,12 @@ def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_o
         annotate(annotated, run_id)
     found = run_sql(
         annotated,
-        "select run_id, keep_threshold, seconds, cost_threshold, (select count(*) from kept_calls k where k.run_id = t.run_id) "
-        "from run_tools t join call_costs using (run_id, tool) order by 1",
+        "select keep_threshold, seconds, cost_threshold, (select count(*) from kept_calls k where k.run_id = t.run_id) "
+        "from run_tools t join call_costs using (run_id, tool) order by run_id",
     )
     [(kept,)] = run_sql(annotated, "select count(*) from kept_calls where run_id = 'r' and loss_reduction = 1.0")
-    assert [pytest.approx(tuple(row)[1:]) for row in found] == [
-        (0.8, 0.4, 0.8, kept),
-        (1.2, 0.4, 1.2, 0),
-        (0.5, 0.1, 0.3, kept),
-    ]
+    expected = [(0.8, 0.4, 0.8, kept), (1.2, 0.4, 1.2, 0), (0.5, 0.1, 0.3, kept)]
+    assert [tuple(row) for row in found] == [pytest.approx(row) for row in expected]
     # It was a question to what was there.
     assert (snapshot(annotated), model.loads) == (before, 0)
 
@@ -590,8 +536,9 @@ LONG = " ".join(f"Crate {number} holds 2 pens and 3 caps, a total of 5 things." 
 def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    corpus.write_text(json.dumps({"text": LONG}) + "\n" + corpus.read_text())
-    model = start(settings, corpus, use_model)
+    longer = corpus.with_name("longer.jsonl")
+    longer.write_text(json.dumps({"text": LONG}) + "\n" + corpus.read_text())
+    model = start(settings, longer, use_model)
     small = settings.model_copy(update={"micro_batch_tokens": len(LONG) // 8, "micro_batch_documents": 4})
     filter_stage(settings, "r", "Calculator")
     annotate_stage(small, "r", "Calculator", "0/1")
@@ -613,8 +560,8 @@ def test_a_round_lasts_some_minutes(settings: Settings, started: FakeLanguageMod
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, "r", "Calculator")
-    load_model: Any = lambda: started  # noqa: E731
-    work = SampleWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=load_model)
+    model: Any = started
+    work = SampleWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: model)
     done: list[int] = []
 
     def after_round() -> None:
@@ -622,35 +569,27 @@ def test_a_round_lasts_some_minutes(settings: Settings, started: FakeLanguageMod
 
     small = settings.model_copy(update={"micro_batch_documents": 1})
     work_off(small, engine, work, after_round=after_round, clock=lambda: next(seconds))
-    assert len(done) > 1
-    assert done == sorted(set(done))
-    assert done[-1] == 13
+    assert (len(done) > 1, done, done[-1]) == (True, sorted(set(done)), 13)
 
 
 def test_shards_follow_the_work_and_are_never_more_than_64() -> None:
-    assert shard_count(0, 0.0, 60.0) == 1
-    assert shard_count(59, 118.0, 60.0) == 1  # less than two parts of 60 s
-    assert shard_count(60, 120.0, 60.0) == 2
-    assert shard_count(10**6, 2e6, 60.0) == 64
-    assert shard_count(3, 1200.0, 60.0) == 3  # long texts: none of a shard's is divided
+    # Less than two parts of 60 s; at most 64; long texts, of which none is divided.
+    for work, shards in (((0, 0.0), 1), ((59, 118.0), 1), ((60, 120.0), 2), ((10**6, 2e6), 64), ((3, 1200.0), 3)):
+        assert shard_count(*work, 60.0) == shards
 
 
 def test_a_run_cannot_go_on_with_other_parameters_another_model_or_another_version_of_its_tool(
-    settings: Settings,
-    started: FakeLanguageModel,
-    corpus: Path,
-    use_model: UseModel,
-    monkeypatch: pytest.MonkeyPatch,
+    annotated: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    settings = annotated
     assert start_run(settings, "r", parameters(corpus)) == ["Calculator"]
     with pytest.raises(ConfigurationError, match="other parameters"):
         start_run(settings, "r", parameters(corpus, seed=1))
     use_model(FakeLanguageModel(identity="another"))
     with pytest.raises(ConfigurationError):
         start_run(settings, "r", parameters(corpus))
-    use_model(started)
-    filter_stage(settings, "r", "Calculator")
-    sample_stage(settings, "r", "Calculator", "0/1")
+    use_model(FakeLanguageModel(SCRIPT))
+    run_sql(settings, "truncate call_results")
     monkeypatch.setattr(get_tool("Calculator"), "version", lambda *_: "of tomorrow")
     with pytest.raises(ConfigurationError, match=r"was started with Calculator version .*, found of tomorrow"):
         execute_stage(settings, "r", "Calculator", "0/1")
@@ -666,11 +605,8 @@ def test_a_process_stores_what_it_took_to_start_with_its_first_micro_batch_after
     filter_stage(small, "r", "Calculator", start_up=StartUp(loads_model=False))
     annotate_stage(small, "r", "Calculator", "0/1", StartUp())
     rows = run_sql(settings, "select stage, start_up_seconds from micro_batches order by batch_id")
-    stored = [(row.stage, row.start_up_seconds is not None) for row in rows]
-    assert stored == [
-        ("filter", True), ("sample", True), *[("sample", False)] * 3, ("execute", False), *[("score", False)] * 4,
-    ]  # fmt: skip
-    assert all(row.start_up_seconds > 0 for row in rows if row.start_up_seconds is not None)
+    assert [row.stage for row in rows] == ["filter", *["sample"] * 4, "execute", *["score"] * 4]
+    assert [(row.start_up_seconds or 0) > 0 for row in rows] == [True, True, *[False] * 8]
 
 
 def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model: UseModel) -> None:
@@ -682,14 +618,13 @@ def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model:
         start_run(settings, "s", parameters(corpus, tools=["Calculato"]))
     with pytest.raises(UsageError, match="expected executed calls of Calculator to measure, found none"):
         start_run(settings, "s", parameters(corpus, nats_per_second=2.0))
-    refused: tuple[tuple[type[Exception], str, tuple[str, str, str]], ...] = (
-        (UsageError, "'other'", ("other", "Calculator", "0/1")),
-        (ToolError, "QA", ("r", "QA", "0/1")),
-        *((UsageError, "--shard", ("r", "Calculator", shard)) for shard in ("1/1", "0", "-1/2", "0/65", "a/b")),
-    )
-    for error, said, asked in refused:
-        with pytest.raises(error, match=said):
-            sample_stage(settings, *asked)
+    for run_id, tool, shard, said in (
+        ("other", "Calculator", "0/1", "'other'"),
+        ("r", "QA", "0/1", "QA"),
+        *(("r", "Calculator", shard, "--shard") for shard in ("1/1", "0", "-1/2", "0/65", "a/b")),
+    ):
+        with pytest.raises(ToolError if tool == "QA" else UsageError, match=said):
+            sample_stage(settings, run_id, tool, shard)
     empty = corpus.with_name("empty.jsonl")
     empty.write_text('{"no": "text"}\n')
     ingest_corpus(settings, str(empty))
@@ -697,12 +632,13 @@ def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model:
         start_run(settings, "none", parameters(empty))
 
 
+STATES = "select run_id, state from annotation_runs"
+NOT_STARTED = "select run_id, problem from runs_not_started order by 1"
+
+
 def test_a_night_that_was_ended_before_its_last_task_is_closed_as_failed_by_the_callback_or_by_the_next_night(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    def states() -> dict[str, str]:
-        return {row.run_id: row.state for row in run_sql(settings, "select run_id, state from annotation_runs")}
-
     use_model(FakeLanguageModel(SCRIPT))
     ingest_corpus(settings, str(corpus))
     for run_id, schedule in (("night-1", "posts"), ("of-another", "news"), ("by-hand", None)):
@@ -710,25 +646,21 @@ def test_a_night_that_was_ended_before_its_last_task_is_closed_as_failed_by_the_
     finish_run(settings, "of-another", "success")
     start_run(settings, "night-2", parameters(corpus), "posts")
     expected = {"night-1": "failed", "of-another": "success", "by-hand": "running", "night-2": "running"}
-    assert states() == expected
+    assert dict(map(tuple, run_sql(settings, STATES))) == expected
     for run_id in ("night-2", "of-another"):
         close_run(settings, run_id)
-    assert states() == expected | {"night-2": "failed"}
+    assert dict(map(tuple, run_sql(settings, STATES))) == expected | {"night-2": "failed"}
 
 
 def test_a_run_that_ends_before_it_starts_is_recorded_until_it_starts(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    def not_started() -> dict[str, str]:
-        rows = run_sql(settings, "select run_id, problem from runs_not_started")
-        return {row.run_id: row.problem for row in rows}
-
     failed = "failed: ingest. There is no release."
     assert finish_run(settings, "r", "failed", failed) == ""
     for run_id in ("r", "r2"):
         close_run(settings, run_id)
     close_run(settings, "skipped", is_failure=False)
-    assert not_started() == {"r": failed, "r2": ENDED}
+    assert run_sql(settings, NOT_STARTED) == [("r", failed), ("r2", ENDED)]
     start(settings, corpus, use_model)
     close_run(settings, "r")
-    assert not_started() == {"r2": ENDED}
+    assert run_sql(settings, NOT_STARTED) == [("r2", ENDED)]
