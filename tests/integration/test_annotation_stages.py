@@ -5,17 +5,15 @@ shards and their order change nothing, and a second run under the same recipes f
 """
 
 import dataclasses
-import itertools
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import text as sql
 
 from tests.annotated_runs import unregistered
 from tests.fake_language_model import TOKENS, UNFINISHED, FakeLanguageModel, StoppedError, UseModel, loaded_by_stages
@@ -26,11 +24,10 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, ToolError, UsageError
 from toolformer_ops.language_model.losses import weighted_loss
-from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
+from toolformer_ops.records import CallLosses, CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
-from toolformer_ops.runs.micro_batches import ROUND_SECONDS, work_off
-from toolformer_ops.runs.run_tools import Shard, load_run_tool
+from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import Asked, ExecuteWork, execute_stage
@@ -38,13 +35,7 @@ from toolformer_ops.stages.filtering import FilterWork, filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
 from toolformer_ops.stages.run_setup import ENDED, close_run, finish_run, start_run
-from toolformer_ops.stages.sampling import (
-    SampleWork,
-    SmallestKeys,
-    candidate_row,
-    pruned_row,
-    sample_stage,
-)
+from toolformer_ops.stages.sampling import SampleWork, SmallestKeys, candidate_row, pruned_row, sample_stage
 from toolformer_ops.stages.scoring import ScoreWork, score_stage
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
@@ -53,45 +44,22 @@ from toolformer_ops.tools.registry import get_tool
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."  # rule (ii): "total of" and a number
 SMUGGLED = "Sums: [Calculator(1 + 1) -> 3] a total of 3."
-SCRIPT = (
-    "Calculator(2 + 3)",
-    "Calculator(2 + 3)",
-    "Calculator(7 / 0)",
-    "QA(how many?)",
-    "Calculator 2 +",
-    UNFINISHED,
-)
+SCRIPT = (*["Calculator(2 + 3)"] * 2, "Calculator(7 / 0)", "QA(how many?)", "Calculator 2 +", UNFINISHED)
 
 
 @pytest.fixture(scope="module")
-def corpus_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("corpora") / "corpus.jsonl"
-
-
-@pytest.fixture
-def corpus(corpus_path: Path) -> Path:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve documents with sums, one without numbers, one that smuggles in a call, one whose losses are not numbers."""
-    return write_corpus(corpus_path)
-
-
-def write_corpus(path: Path) -> Path:
     texts = [SUM, "No number at all.", SMUGGLED, "nan " + SUM]
     texts += [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(11)]
+    path = tmp_path_factory.mktemp("corpora") / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     return path
 
 
 def parameters(corpus: Path, **changes: Any) -> RunChoices:
-    values = {
-        "corpus": str(corpus),
-        "model": "fake",
-        "tools": ["Calculator"],
-        "max_positions": 3,
-        "samples_per_position": 6,
-        "prune_below": 0.0,
-        "placebos": 0,
-        "placebo_sample": 0,
-    }
+    values = {"corpus": str(corpus), "model": "fake", "tools": ["Calculator"], "max_positions": 3}
+    values |= {"samples_per_position": 6, "prune_below": 0.0, "placebos": 0, "placebo_sample": 0}
     return RunChoices.parse(values | changes)
 
 
@@ -99,10 +67,6 @@ def annotate(settings: Settings, run_id: str, shards: tuple[str, ...] = ("0/1",)
     for stage in (filter_stage, sample_stage, execute_stage, score_stage):
         for shard in shards:
             stage(settings, run_id, "Calculator", shard)
-
-
-def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in run_sql(settings, f"select {columns} from {table} order by 1, 2, 3, 4")]
 
 
 def start(
@@ -115,11 +79,69 @@ def start(
     return used
 
 
+@pytest.fixture
+def started(settings: Settings, corpus: Path, use_model: UseModel) -> FakeLanguageModel:
+    """The model of the run r, which has done nothing yet."""
+    return start(settings, corpus, use_model)
+
+
+def settings_of(server: RunningPostgres, name: str) -> Settings:
+    return Settings(_env_file=None, database_dsn=SecretStr(server.address.dsn(name)))  # type: ignore[call-arg]
+
+
+@pytest.fixture(scope="module")
+def annotated_template(postgres_server: RunningPostgres, migrated_template: str, corpus: Path) -> Iterator[str]:
+    """A database with the run r annotated, made once, to be copied."""
+    with copied_database(postgres_server, migrated_template) as name, pytest.MonkeyPatch.context() as patch:
+        start(settings_of(postgres_server, name), corpus, loaded_by_stages(patch))
+        annotate(settings_of(postgres_server, name), "r")
+        yield name
+
+
+@pytest.fixture
+def annotated(annotated_template: str, postgres_server: RunningPostgres, use_model: UseModel) -> Iterator[Settings]:
+    """The settings of a copy of the annotated run, and the same model."""
+    use_model(FakeLanguageModel(SCRIPT))
+    with copied_database(postgres_server, annotated_template) as name:
+        yield settings_of(postgres_server, name)
+
+
+CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, position_char, sample_count, input_key"
+LOSSES = "scoring_recipe_id, document_id, call_id, result, reason, loss_without_call, loss_with_result, loss_reduction"
+LEDGER = "stage, recipe_id, document_id, rows_written, counts::text"
+DECISIONS = "filter_recipe_id, document_id, paragraph, kept, reason, start_char, end_char"
+TABLES = {"candidate_calls": CALLS, "call_losses": LOSSES, "stage_ledger": LEDGER, "filter_decisions": DECISIONS}
+
+
+def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in run_sql(settings, f"select {columns} from {table} order by 1, 2, 3, 4")]
+
+
+def snapshot(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
+    return {table: rows_of(settings, table, columns) for table, columns in TABLES.items()}
+
+
+def forget(settings: Settings) -> None:
+    run_sql(settings, f"truncate {', '.join(TABLES)}, pruned_positions, call_results")
+
+
+def counts_of(settings: Settings, stage: str, text: str) -> dict[str, int]:
+    of_document = "from stage_ledger join documents using (document_id) where stage = :stage and text = :text"
+    [(counts,)] = run_sql(settings, f"select counts {of_document}", stage=stage, text=text)
+    return counted(counts)
+
+
+def counted(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}
+
+
 class Watched(FakeLanguageModel):
     """Remembers for each question how many texts it had, and near which thresholds."""
 
+    asked: tuple[Any, ...] = ()
+
     def score_texts(self, texts: Any, **options: Any) -> Any:
-        self.asked = [*getattr(self, "asked", ()), (len(texts), options["prune_below"], options["keep_threshold"])]
+        self.asked = (*self.asked, (len(texts), options["prune_below"], options["keep_threshold"]))
         return super().score_texts(texts, **options)
 
 
@@ -127,87 +149,19 @@ def test_every_sample_and_call_is_counted_under_what_became_of_it_and_lost_sampl
     annotated: Settings,
 ) -> None:
     # 3 positions of 6 samples: at each, two are one candidate, one divides by zero, and three fall away
-    assert counts_of(annotated, "sample", SUM) == {
-        "paragraphs": 1,
-        "positions": 3,
-        "samples": 18,
-        "candidates": 6,
-        "duplicates_merged": 3,
-        "sample_of_another_tool": 3,
-        "sample_does_not_parse": 3,
-        "sample_without_end": 3,
-    }
-    lost = run_sql(
-        annotated,
-        "select reason, sample_text, sum(sample_count)::integer from run_lost_samples "
-        "join documents using (document_id) where run_id = 'r' and text = :text group by 1, 2 order by 1",
-        text=SUM,
-    )
-    assert [tuple(row) for row in lost] == [
-        ("sample_does_not_parse", "Calculator 2 +", 3),
-        ("sample_of_another_tool", "QA(how many?)", 3),
-        ("sample_without_end", UNFINISHED, 3),
-    ]
-    executed = counts_of(annotated, "execute", SUM)
-    assert (executed["calls"], executed["inputs"], executed["with_result"]) == (6, 2, 3)
-    scored = counts_of(annotated, "score", SUM)
-    assert (scored["calls"], scored["scored"]) == (6, 3)
+    lost_samples = dict.fromkeys(("sample_of_another_tool", "sample_does_not_parse", "sample_without_end"), 3)
+    sampled = {"paragraphs": 1, "positions": 3, "samples": 18, "candidates": 6, "duplicates_merged": 3}
+    assert counts_of(annotated, "sample", SUM) == sampled | lost_samples
+    lost = """select sample_text, sum(sample_count)::integer from run_lost_samples
+              join documents using (document_id) where run_id = 'r' and text = :text group by reason, 1 order by reason"""
+    assert run_sql(annotated, lost, text=SUM) == [("Calculator 2 +", 3), ("QA(how many?)", 3), (UNFINISHED, 3)]
+    executed = {"calls": 6, "inputs": 2, "with_result": 3}
+    assert counts_of(annotated, "execute", SUM).items() >= executed.items()
+    assert counts_of(annotated, "score", SUM).items() >= {"calls": 6, "scored": 3}.items()
     refused = "select text from filter_decisions join documents using (document_id) where reason = 'holds_call_markup'"
     assert run_sql(annotated, refused) == [(SMUGGLED,)]
     not_numbers = counts_of(annotated, "score", "nan " + SUM)
-    assert (not_numbers["loss_not_finite"], not_numbers.get("scored", 0)) == (3, 0)
-
-
-@pytest.fixture
-def started(settings: Settings, corpus: Path, use_model: UseModel) -> FakeLanguageModel:
-    """The model of the run r, which has done nothing yet."""
-    return start(settings, corpus, use_model)
-
-
-@pytest.fixture(scope="module")
-def annotated_template(postgres_server: RunningPostgres, migrated_template: str, corpus_path: Path) -> Iterator[str]:
-    """A database with the run r annotated, made once, to be copied."""
-    with copied_database(postgres_server, migrated_template) as name, pytest.MonkeyPatch.context() as patch:
-        settings = Settings(_env_file=None, database_dsn=SecretStr(postgres_server.address.dsn(name)))  # type: ignore[call-arg]
-        start(settings, write_corpus(corpus_path), loaded_by_stages(patch))
-        annotate(settings, "r")
-        yield name
-
-
-@pytest.fixture
-def annotated(
-    annotated_template: str, corpus: Path, postgres_server: RunningPostgres, use_model: UseModel
-) -> Iterator[Settings]:
-    """The settings of a copy of the annotated run; the same model would go on."""
-    use_model(FakeLanguageModel(SCRIPT))
-    with copied_database(postgres_server, annotated_template) as name:
-        yield Settings(_env_file=None, database_dsn=SecretStr(postgres_server.address.dsn(name)))  # type: ignore[call-arg]
-
-
-CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, position_char, sample_count, input_key"
-LOSSES = "scoring_recipe_id, document_id, call_id, result, reason, loss_without_call, loss_with_result, loss_reduction"
-LEDGER = "stage, recipe_id, document_id, rows_written, counts::text"
-DECISIONS = "filter_recipe_id, document_id, paragraph, kept, reason, start_char, end_char"
-
-
-def snapshot(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
-    tables = {"candidate_calls": CALLS, "call_losses": LOSSES, "stage_ledger": LEDGER, "filter_decisions": DECISIONS}
-    return {table: rows_of(settings, table, columns) for table, columns in tables.items()}
-
-
-def forget(settings: Settings) -> None:
-    run_sql(
-        settings,
-        "truncate candidate_calls, call_losses, pruned_positions, call_results, stage_ledger, filter_decisions",
-    )
-
-
-def counts_of(settings: Settings, stage: str, document_text: str) -> dict[str, int]:
-    of_document = (
-        "select counts from stage_ledger join documents using (document_id) where stage = :stage and text = :text"
-    )
-    [(counts,)] = run_sql(settings, of_document, stage=stage, text=document_text)
-    return {name: count for name, count in counts.items() if count}
+    assert (not_numbers["loss_not_finite"], "scored" in not_numbers) == (3, False)
 
 
 def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few_others() -> None:
@@ -242,37 +196,33 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
 
 
 def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None:
+    [(place,)] = run_sql(annotated, "select document_id from documents where text = :text", text=SUM)
+    document_id = str(place)
     with database.transaction(database.connect(annotated)) as connection:
-        place = sql("select document_id from documents where text = :text")
-        document_id = str(connection.execute(place, {"text": SUM}).scalar_one())
         helps = explain_stored(connection, "r", document_id=document_id, at=SUM.index(" 5"))[0]
         assert explain_stored(connection, "r", call_id=helps["call_id"]) == [helps]
         for wrong in ({}, {"call_id": "c1"}, {"document_id": document_id, "at": 1}):
             with pytest.raises(UsageError):
                 explain_stored(connection, "r", **wrong)
-    assert [helps[name] for name in ("call", "result", "loss_reduction", "kept")] == [
-        "Calculator(2 + 3)",
-        "5",
-        1.0,
-        True,
-    ]
+    assert helps.items() >= {"call": "Calculator(2 + 3)", "result": "5", "loss_reduction": 1.0, "kept": True}.items()
     assert [token["log_p_with_result"] for token in helps["tokens"]] == [-1.0] * 5
     assert sum(token["weight"] * -token["log_p_without_result"] for token in helps["tokens"]) == pytest.approx(2.5)
     assert helps["text_before"] + helps["text_after"] == SUM
 
 
-def test_shards_are_planned_by_what_the_newest_processes_that_load_the_model_took_to_start(
+def test_shards_follow_the_work_and_what_the_newest_processes_that_load_the_model_took_to_start(
     settings: Settings, started: FakeLanguageModel
 ) -> None:
+    # Less than two parts of 60 s; at most 64; long texts, of which none is divided.
+    for work, shards in (((0, 0.0), 1), ((59, 118.0), 1), ((60, 120.0), 2), ((10**6, 2e6), 64), ((3, 1200.0), 3)):
+        assert shard_count(*work, 60.0) == shards
     filter_stage(settings, "r", "Calculator")
-    # 13 documents of 60 s are 780 s: in parts of at least 60, 20 * 10 and 20 * 20 s
-    for start_up, shards in ((20.0, 1), (10.0, 3), (0.0, 13)):
-        chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": start_up})
-        assert len(plan_shards(chosen, "r", "Calculator")) == shards
+    chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": 0.0})
     began = (
         "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, start_up_seconds) "
         "select 'r', 'Calculator', :stage, 'of-another-tool', 1, 1, unnest(cast(:seconds as real[]))"
     )
+    # 13 documents of 60 s are 780 s.
     for stage, seconds, shards in (
         ("filter", [100.0], 13),  # loads no model
         ("sample", [8.0, 10.0, 100.0], 3),  # 20 * 10 s
@@ -280,17 +230,6 @@ def test_shards_are_planned_by_what_the_newest_processes_that_load_the_model_too
     ):
         run_sql(settings, began, stage=stage, seconds=seconds)
         assert len(plan_shards(chosen, "r", "Calculator")) == shards
-
-
-def test_one_result_row_serves_all_documents_that_ask_the_same(
-    settings: Settings, started: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("toolformer_ops.stages.execution.MOST_DOCUMENTS", 4)  # of a micro-batch
-    annotate(settings, "r")
-    results = rows_of(settings, "call_results", "input, tool, results::text, reason")
-    assert [row[0] for row in results] == ["2 + 3", "7 / 0"]
-    batches = run_sql(settings, "select documents from micro_batches where stage = 'execute' order by batch_id")
-    assert batches == [(4,), (4,), (4,), (1,)]
 
 
 TWICE = "In 1990 it sold 2 pens. In 1991 it sold 4 pens."
@@ -337,25 +276,26 @@ def test_a_document_of_two_paragraphs_counts_and_writes_the_rows_of_both() -> No
     nothing = Document.of("Nothing was kept of it.")
     done = work.compute({document.document_id: paragraphs, nothing.document_id: []})
     # Five places in each paragraph, and " sold" is pruned.
-    calls = written(done.rows, "candidate_calls")
-    pruned = written(done.rows, "pruned_positions")
-    words = [TWICE[row.position_char :].split(maxsplit=1)[0] for row in calls]
-    assert words == ["1990", "it", "2", "pens.", "1991", "it", "4", "pens."]
-    assert [(row.paragraph, TWICE[row.position_char :][:5]) for row in pruned] == [(0, " sold"), (1, " sold")]
+    for table, expected in (("candidate_calls", "1990 it 2 pens. 1991 it 4 pens."), ("pruned_positions", "sold sold")):
+        rows = written(done.rows, table)
+        assert [TWICE[row.position_char :].split(maxsplit=1)[0] for row in rows] == expected.split()
+        assert [row.paragraph for row in rows] == [int(row.position_char >= 24) for row in rows]
     of_document, of_nothing = done.outcomes
     assert (of_document.rows_written, of_nothing.rows_written) == (8, 0)
-    counted = ("paragraphs", "positions", "positions_pruned_below", "candidates")
-    assert [of_document.counts[name] for name in counted] == [2, 10, 2, 8]
+    counts = {"paragraphs": 2, "positions": 10, "positions_pruned_below": 2, "candidates": 8}
+    assert of_document.counts.items() >= counts.items()
 
 
 def executed_call(at: int, bounds: tuple[int, int], token: int, results: list[str] | None, **others: Any) -> Any:
     """A row of undone.executed_calls."""
-    values = {"call_input": "2 + 2", "reason": None, "input_only_after": False}
+    values = {"call_input": "2 + 2", "reason": None, "input_only_after": False, "results": results} | others
     start, end = bounds
-    return SimpleNamespace(
-        call_id=uuid.UUID(int=at), start_char=start, end_char=end, position_token=token, results=results,
-        **(values | others),
-    )  # fmt: skip
+    return SimpleNamespace(call_id=uuid.UUID(int=at), start_char=start, end_char=end, position_token=token, **values)
+
+
+def score_work(load_model: Callable[[], Any], tool: str = "Calculator", **choices: Any) -> ScoreWork:
+    run = dataclasses.replace(unregistered(tool, **choices), keep_threshold=0.75)
+    return ScoreWork(run=run, shard=Shard(), tool=get_tool(tool), load_model=load_model)
 
 
 def test_calls_are_scored_in_their_own_paragraphs_and_counted_in_their_own_documents() -> None:
@@ -368,20 +308,11 @@ def test_calls_are_scored_in_their_own_paragraphs_and_counted_in_their_own_docum
         executed_call(3, HALVES[1], 1, None, reason="divides_by_zero"),
         executed_call(4, HALVES[0], 1, ["4"], input_only_after=True),
     ]
-    model: Any = FakeLanguageModel()
-    run = unregistered(prune_below=0.0, score_unreleasable=False)
-    work = ScoreWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: model)
-    loaded: Any = [(document, calls), (short, [executed_call(5, (0, 10), 2, ["4"])])]
-    done = work.compute(loaded)
-    losses = {row.call_id.int: row for row in written(done.rows, "call_losses")}
-    assert {at: (row.reason, row.loss_with_result) for at, row in losses.items()} == {
-        0: (None, 1.0),
-        1: (None, 1.0),
-        2: (None, 2.25),
-        3: ("divides_by_zero", None),
-        4: ("input_only_after", None),
-        5: (None, 1.0),
-    }
+    model = FakeLanguageModel()
+    work = score_work(lambda: model, prune_below=0.0, score_unreleasable=False)
+    done = work.compute([(document, calls), (short, [executed_call(5, (0, 10), 2, ["4"])])])
+    losses = {row.call_id.int: row.reason or row.loss_with_result for row in written(done.rows, "call_losses")}
+    assert losses == {0: 1.0, 1: 1.0, 2: 2.25, 3: "divides_by_zero", 4: "input_only_after", 5: 1.0}
     assert sorted(model.seen) == sorted(["It sold 4.", *(TWICE[slice(*bounds)] for bounds in HALVES)])
     assert [(of.document_id, of.rows_written, dict(of.counts)) for of in done.outcomes] == [
         (document.document_id, 5, {"calls": 5, "scored": 3, "divides_by_zero": 1, "input_only_after": 1}),
@@ -394,9 +325,8 @@ def test_calls_are_scored_in_their_own_paragraphs_and_counted_in_their_own_docum
 
 @pytest.mark.parametrize("score_unreleasable", [True, False])
 def test_scoring_loads_a_model_where_a_call_has_losses_to_get(score_unreleasable: bool) -> None:
-    run = unregistered(score_unreleasable=score_unreleasable)
     loaded: list[str] = []
-    work = ScoreWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: loaded.append("m"))  # type: ignore[arg-type, return-value]
+    work = score_work(lambda: loaded.append("m"), score_unreleasable=score_unreleasable)
     document = Document.of(TWICE)
     failed = executed_call(0, HALVES[0], 4, None, reason="divides_by_zero")
     ahead = executed_call(1, HALVES[0], 4, ["2"], input_only_after=True)
@@ -411,16 +341,15 @@ def test_scoring_loads_a_model_where_a_call_has_losses_to_get(score_unreleasable
 def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_the_runs_threshold() -> None:
     own, other = Document.of("A ball is a round object. It flies 2 m."), Document.of("Something else flies 2 m.")
     results = ["A ball is a round object.", "2"]
-    model: Any = Watched()
-    run = dataclasses.replace(unregistered("WikiSearch", prune_below=0.25), keep_threshold=0.75)
-    work = ScoreWork(run=run, shard=Shard(), tool=get_tool("WikiSearch"), load_model=lambda: model)
-    loaded: Any = [
+    model = Watched()
+    work = score_work(lambda: model, "WikiSearch", prune_below=0.25)
+    loaded = [
         (document, [executed_call(at, (0, len(document.text)), document.text.split(" ").index("2"), results)])
         for at, document in enumerate((own, other))
     ]
     rows = written(work.compute(loaded).rows, "call_losses")
     assert [(row.result_rank, row.result) for row in rows] == [(1, "2"), (0, results[0])]
-    assert model.asked == [(2, 0.25, 0.75)]
+    assert model.asked == ((2, 0.25, 0.75),)
 
 
 @pytest.mark.parametrize("number_format", ["bfloat16", "float32"])
@@ -428,17 +357,16 @@ def test_calls_that_rounding_may_decide_are_counted_verified_or_not_and_are_no_l
     settings: Settings, use_model: UseModel, corpus: Path, number_format: str
 ) -> None:
     class Marking(FakeLanguageModel):
-        def score_texts(self, texts: Any, **options: Any) -> Any:
-            marks = {"number_format": number_format, "within_rounding": True}
-            found = super().score_texts(texts, **options)
-            return [[dataclasses.replace(one, **marks) for one in of_text] for of_text in found]
+        def _exact_losses(self, *call: Any) -> CallLosses:
+            found = super()._exact_losses(*call)
+            return dataclasses.replace(found, number_format=number_format, within_rounding=True)
 
     start(settings, corpus, use_model, Marking(SCRIPT), document_limit=1)
     annotate(settings, "r")
-    rows = run_sql(settings, "select reason, count, is_loss from yield_by_stage where stage = 'score' and count > 0")
-    counted = {row.reason: (row.count, row.is_loss) for row in rows}
-    assert counted["within_rounding"] == (3, False)
-    assert counted.get("verified_in_float32") == ((3, False) if number_format == "float32" else None)
+    yields = "select reason, count, is_loss from yield_by_stage where stage = 'score' and count > 0"
+    found = {row.reason: (row.count, row.is_loss) for row in run_sql(settings, yields)}
+    assert found["within_rounding"] == (3, False)
+    assert found.get("verified_in_float32") == ((3, False) if number_format == "float32" else None)
 
 
 @pytest.mark.parametrize(("choice", "batches"), [("auto", 7), ("on", 1), ("all", 1)])
@@ -463,9 +391,16 @@ def test_a_process_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_on
     forget(small)
     filter_stage(small, "r", "Calculator")
     # Thirteen texts are sampled and scored one by one; eight of them are executed together.
+    compute, batches = ExecuteWork.compute, iter((1,))
+
+    def first_only(work: ExecuteWork, loaded: Any) -> Any:
+        if next(batches, None) is None:
+            raise StoppedError
+        return compute(work, loaded)
+
     with monkeypatch.context() as patch:
         if stops == "executing":
-            patch.setattr(ExecuteWork, "compute", stop_at_the_second(ExecuteWork.compute))
+            patch.setattr(ExecuteWork, "compute", first_only)
         seen = {"sampling": 5, "executing": None, "scoring": 13 + 5}[stops]
         use_model(FakeLanguageModel(SCRIPT, texts_before_stop=seen))
         with pytest.raises(StoppedError):
@@ -479,54 +414,37 @@ def test_a_process_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_on
     assert len(again.added) == 13 - done[0]
 
 
-def stop_at_the_second(compute: Any) -> Any:
-    batches = itertools.count(1)
-
-    def stopping(work: ExecuteWork, loaded: Any) -> Any:
-        if next(batches) == 2:
-            raise StoppedError
-        return compute(work, loaded)
-
-    return stopping
-
-
 def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_with_the_first() -> None:
-    class Answering:
-        def run(self, inputs: Any) -> list[ToolOutput]:
-            return [
-                ToolOutput((f"{one}\0",)) if one != "7 / 0" else ToolOutput.none("divides_by_zero") for one in inputs
-            ]
-
+    failed = ToolOutput.none("divides_by_zero")
+    runner: Any = SimpleNamespace(
+        run=lambda inputs: [failed if one == "7 / 0" else ToolOutput((f"{one}\0",)) for one in inputs]
+    )
     keys = {one: content_uuid(one) for one in ("1 + 1", "7 / 0", "2 + 2")}
     calls = {
         uuid.UUID(int=1): [keys["1 + 1"], keys["1 + 1"], keys["7 / 0"]],  # asks the same twice
         uuid.UUID(int=2): [keys["1 + 1"], keys["2 + 2"]],
     }
-    work = ExecuteWork(run=unregistered(), shard=Shard(), runner=Answering, time_limit_seconds=30.0)
+    work = ExecuteWork(run=unregistered(), shard=Shard(), runner=lambda: runner, time_limit_seconds=30.0)
     done = work.compute(Asked(calls, {key: one for one, key in keys.items()}, known={keys["2 + 2"]: None}))
     assert [(row.input, row.results, row.reason) for row in written(done.rows, "call_results")] == [
         ("1 + 1", ["1 + 1␀"], None),  # Postgres stores no U+0000
         ("7 / 0", [], "divides_by_zero"),
     ]
-    assert [(of.rows_written, {name: count for name, count in of.counts.items() if count}) for of in done.outcomes] == [
+    assert [(of.rows_written, counted(of.counts)) for of in done.outcomes] == [
         (2, {"calls": 3, "inputs": 2, "executed": 2, "with_result": 2, "divides_by_zero": 1}),
         (0, {"calls": 2, "inputs": 2, "from_cache": 2, "with_result": 2}),
     ]
 
 
 def test_a_filters_decisions_are_counted_by_paragraph_and_reason() -> None:
-    decisions = [
-        FilterDecision(True, "good", 0, 0, 3),
-        FilterDecision(False, "bad", 1, 4, 7),
-        FilterDecision(True, "good", 2, 8, 9),
-    ]
+    decided = ((True, "good", 0, 0, 3), (False, "bad", 1, 4, 7), (True, "good", 2, 8, 9))
+    decisions = [FilterDecision(*fields) for fields in decided]
     tool: Any = SimpleNamespace(spec=get_tool("Calculator").spec, filter=lambda _: decisions)
     document = Document.of("abc def g")
     done = FilterWork(run=unregistered(), shard=Shard(), tool=tool).compute([document])
     rows = written(done.rows, "filter_decisions")
-    assert [(row.paragraph, row.start_char, row.end_char, row.kept, row.reason) for row in rows] == [
-        (0, 0, 3, True, "good"), (1, 4, 7, False, "bad"), (2, 8, 9, True, "good"),
-    ]  # fmt: skip
+    found = tuple((row.kept, row.reason, row.paragraph, row.start_char, row.end_char) for row in rows)
+    assert found == decided
     [outcome] = done.outcomes
     assert (outcome.rows_written, outcome.counts) == (3, {"paragraphs": 3, "kept": 2, "good": 2, "bad": 1})
 
@@ -535,10 +453,8 @@ def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(annotated
     whole = snapshot(annotated)
     forget(annotated)
     annotate(annotated, "r", ("2/3", "0/3", "1/3"))
-    sharded = snapshot(annotated)
-    assert {table for table, rows in sharded.items() if rows != whole[table]} <= {
-        "stage_ledger"
-    }  # what ran an input first
+    changed = {table for table, rows in snapshot(annotated).items() if rows != whole[table]}
+    assert changed <= {"stage_ledger"}  # what ran an input first
 
 
 def test_a_second_run_under_the_same_recipes_loads_no_model_and_finds_nothing_to_do(
@@ -571,35 +487,34 @@ def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_o
         annotate(annotated, run_id)
     found = run_sql(
         annotated,
-        "select run_id, keep_threshold, seconds, cost_threshold, (select count(*) from kept_calls k where k.run_id = t.run_id) "
-        "from run_tools t join call_costs using (run_id, tool) order by 1",
+        "select keep_threshold, seconds, cost_threshold, (select count(*) from kept_calls k where k.run_id = t.run_id) "
+        "from run_tools t join call_costs using (run_id, tool) order by run_id",
     )
     [(kept,)] = run_sql(annotated, "select count(*) from kept_calls where run_id = 'r' and loss_reduction = 1.0")
-    assert [pytest.approx(tuple(row)[1:]) for row in found] == [
-        (0.8, 0.4, 0.8, kept),
-        (1.2, 0.4, 1.2, 0),
-        (0.5, 0.1, 0.3, kept),
-    ]
-    # It was a question to what was there.
+    expected = [(0.8, 0.4, 0.8, kept), (1.2, 0.4, 1.2, 0), (0.5, 0.1, 0.3, kept)]
+    assert [tuple(row) for row in found] == [pytest.approx(row) for row in expected]
     assert (snapshot(annotated), model.loads) == (before, 0)
 
 
 LONG = " ".join(f"Crate {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(20))
 
 
-def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
+def test_all_other_texts_are_scored_before_a_long_one_is_sampled_and_the_first_micro_batch_has_the_start(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    corpus.write_text(json.dumps({"text": LONG}) + "\n" + corpus.read_text())
-    model = start(settings, corpus, use_model)
+    longer = corpus.with_name("longer.jsonl")
+    longer.write_text(json.dumps({"text": LONG}) + "\n" + corpus.read_text())
+    model = start(settings, longer, use_model)
     small = settings.model_copy(update={"micro_batch_tokens": len(LONG) // 8, "micro_batch_documents": 4})
-    filter_stage(settings, "r", "Calculator")
-    annotate_stage(small, "r", "Calculator", "0/1")
+    filter_stage(settings, "r", "Calculator", start_up=StartUp(loads_model=False))
+    annotate_stage(small, "r", "Calculator", "0/1", StartUp())
     in_rounds = snapshot(settings)
-    batches = run_sql(settings, "select stage, documents from micro_batches where stage <> 'filter' order by batch_id")
+    columns = "stage, documents, coalesce(start_up_seconds, 0) > 0"
+    filtered, *batches = run_sql(settings, f"select {columns} from micro_batches order by batch_id")
+    assert [started for *_, started in (filtered, *batches)] == [True, True, *[False] * 11]
     # Thirteen short texts; then the long one, alone. Execution takes more texts together.
     rounds = [("sample", 4)] * 3 + [("sample", 1), ("execute", 13)] + [("score", 4)] * 3 + [("score", 1)]
-    assert batches == [*rounds, ("sample", 1), ("execute", 1), ("score", 1)]
+    assert [row[:2] for row in batches] == [*rounds, ("sample", 1), ("execute", 1), ("score", 1)]
     assert model.loads == 1
     # The rows are those of single stages, whatever the rounds.
     forget(settings)
@@ -607,70 +522,24 @@ def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
     assert snapshot(settings) == in_rounds
 
 
-def test_a_round_lasts_some_minutes(settings: Settings, started: FakeLanguageModel) -> None:
-    filter_stage(settings, "r", "Calculator")
-    seconds = itertools.count(0.0, ROUND_SECONDS / 4)  # a look at the clock takes a minute and a quarter
-    engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        run = load_run_tool(connection, "r", "Calculator")
-    load_model: Any = lambda: started  # noqa: E731
-    work = SampleWork(run=run, shard=Shard(), tool=get_tool("Calculator"), load_model=load_model)
-    done: list[int] = []
-
-    def after_round() -> None:
-        done.append(len(run_sql(settings, "select 1 from stage_ledger where stage = 'sample'")))
-
-    small = settings.model_copy(update={"micro_batch_documents": 1})
-    work_off(small, engine, work, after_round=after_round, clock=lambda: next(seconds))
-    assert len(done) > 1
-    assert done == sorted(set(done))
-    assert done[-1] == 13
-
-
-def test_shards_follow_the_work_and_are_never_more_than_64() -> None:
-    assert shard_count(0, 0.0, 60.0) == 1
-    assert shard_count(59, 118.0, 60.0) == 1  # less than two parts of 60 s
-    assert shard_count(60, 120.0, 60.0) == 2
-    assert shard_count(10**6, 2e6, 60.0) == 64
-    assert shard_count(3, 1200.0, 60.0) == 3  # long texts: none of a shard's is divided
-
-
 def test_a_run_cannot_go_on_with_other_parameters_another_model_or_another_version_of_its_tool(
-    settings: Settings,
-    started: FakeLanguageModel,
-    corpus: Path,
-    use_model: UseModel,
-    monkeypatch: pytest.MonkeyPatch,
+    annotated: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    settings = annotated
     assert start_run(settings, "r", parameters(corpus)) == ["Calculator"]
     with pytest.raises(ConfigurationError, match="other parameters"):
         start_run(settings, "r", parameters(corpus, seed=1))
     use_model(FakeLanguageModel(identity="another"))
     with pytest.raises(ConfigurationError):
         start_run(settings, "r", parameters(corpus))
-    use_model(started)
-    filter_stage(settings, "r", "Calculator")
-    sample_stage(settings, "r", "Calculator", "0/1")
+    use_model(FakeLanguageModel(SCRIPT))
+    run_sql(settings, "truncate call_results")
     monkeypatch.setattr(get_tool("Calculator"), "version", lambda *_: "of tomorrow")
     with pytest.raises(ConfigurationError, match=r"was started with Calculator version .*, found of tomorrow"):
         execute_stage(settings, "r", "Calculator", "0/1")
     assert run_sql(settings, "select 1 from call_results") == []
     with pytest.raises(ConfigurationError, match="execution_recipe_id, scoring_recipe_id are not those"):
         start_run(settings, "r", parameters(corpus))
-
-
-def test_a_process_stores_what_it_took_to_start_with_its_first_micro_batch_after_that(
-    settings: Settings, started: FakeLanguageModel
-) -> None:
-    small = settings.model_copy(update={"micro_batch_documents": 4})
-    filter_stage(small, "r", "Calculator", start_up=StartUp(loads_model=False))
-    annotate_stage(small, "r", "Calculator", "0/1", StartUp())
-    rows = run_sql(settings, "select stage, start_up_seconds from micro_batches order by batch_id")
-    stored = [(row.stage, row.start_up_seconds is not None) for row in rows]
-    assert stored == [
-        ("filter", True), ("sample", True), *[("sample", False)] * 3, ("execute", False), *[("score", False)] * 4,
-    ]  # fmt: skip
-    assert all(row.start_up_seconds > 0 for row in rows if row.start_up_seconds is not None)
 
 
 def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model: UseModel) -> None:
@@ -682,14 +551,13 @@ def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model:
         start_run(settings, "s", parameters(corpus, tools=["Calculato"]))
     with pytest.raises(UsageError, match="expected executed calls of Calculator to measure, found none"):
         start_run(settings, "s", parameters(corpus, nats_per_second=2.0))
-    refused: tuple[tuple[type[Exception], str, tuple[str, str, str]], ...] = (
-        (UsageError, "'other'", ("other", "Calculator", "0/1")),
-        (ToolError, "QA", ("r", "QA", "0/1")),
-        *((UsageError, "--shard", ("r", "Calculator", shard)) for shard in ("1/1", "0", "-1/2", "0/65", "a/b")),
-    )
-    for error, said, asked in refused:
-        with pytest.raises(error, match=said):
-            sample_stage(settings, *asked)
+    for run_id, tool, shard, said in (
+        ("other", "Calculator", "0/1", "'other'"),
+        ("r", "QA", "0/1", "QA"),
+        *(("r", "Calculator", shard, "--shard") for shard in ("1/1", "0", "-1/2", "0/65", "a/b")),
+    ):
+        with pytest.raises(ToolError if tool == "QA" else UsageError, match=said):
+            sample_stage(settings, run_id, tool, shard)
     empty = corpus.with_name("empty.jsonl")
     empty.write_text('{"no": "text"}\n')
     ingest_corpus(settings, str(empty))
@@ -697,38 +565,26 @@ def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model:
         start_run(settings, "none", parameters(empty))
 
 
-def test_a_night_that_was_ended_before_its_last_task_is_closed_as_failed_by_the_callback_or_by_the_next_night(
+def test_a_run_that_was_ended_before_its_last_task_or_its_start_is_closed_by_the_callback_or_by_the_next_night(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
-    def states() -> dict[str, str]:
-        return {row.run_id: row.state for row in run_sql(settings, "select run_id, state from annotation_runs")}
+    def known(of: str) -> dict[str, str]:
+        return dict(map(tuple, run_sql(settings, f"select run_id, {of}")))
 
-    use_model(FakeLanguageModel(SCRIPT))
-    ingest_corpus(settings, str(corpus))
-    for run_id, schedule in (("night-1", "posts"), ("of-another", "news"), ("by-hand", None)):
-        start_run(settings, run_id, parameters(corpus), schedule)
-    finish_run(settings, "of-another", "success")
-    start_run(settings, "night-2", parameters(corpus), "posts")
-    expected = {"night-1": "failed", "of-another": "success", "by-hand": "running", "night-2": "running"}
-    assert states() == expected
-    for run_id in ("night-2", "of-another"):
-        close_run(settings, run_id)
-    assert states() == expected | {"night-2": "failed"}
-
-
-def test_a_run_that_ends_before_it_starts_is_recorded_until_it_starts(
-    settings: Settings, corpus: Path, use_model: UseModel
-) -> None:
-    def not_started() -> dict[str, str]:
-        rows = run_sql(settings, "select run_id, problem from runs_not_started")
-        return {row.run_id: row.problem for row in rows}
-
-    failed = "failed: ingest. There is no release."
+    failed, not_started, states = "failed: ingest.", "problem from runs_not_started", "state from annotation_runs"
     assert finish_run(settings, "r", "failed", failed) == ""
     for run_id in ("r", "r2"):
         close_run(settings, run_id)
     close_run(settings, "skipped", is_failure=False)
-    assert not_started() == {"r": failed, "r2": ENDED}
+    assert known(not_started) == {"r": failed, "r2": ENDED}
     start(settings, corpus, use_model)
-    close_run(settings, "r")
-    assert not_started() == {"r2": ENDED}
+    for run_id, schedule in (("night-1", "posts"), ("of-another", "news"), ("by-hand", None)):
+        start_run(settings, run_id, parameters(corpus), schedule)
+    finish_run(settings, "of-another", "success")
+    start_run(settings, "night-2", parameters(corpus), "posts")
+    expected = {"night-1": "failed", "of-another": "success", **dict.fromkeys(("by-hand", "night-2", "r"), "running")}
+    assert known(states) == expected
+    for run_id in ("night-2", "of-another", "r"):
+        close_run(settings, run_id)
+    assert known(states) == expected | {"night-2": "failed", "r": "failed"}
+    assert known(not_started) == {"r2": ENDED}

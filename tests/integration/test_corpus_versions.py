@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import hypothesis
 import pytest
@@ -36,9 +37,8 @@ def settings(postgres_dsn: str) -> Settings:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "corpus"
-    path.mkdir()
-    return path
+    (tmp_path / "corpus").mkdir()
+    return tmp_path / "corpus"
 
 
 def _write(path: Path, lines: Iterable[Line]) -> None:
@@ -52,16 +52,10 @@ def _numbers(report: IngestReport) -> dict[str, int]:
 def _random_line(source: random.Random) -> Line:
     if source.random() < 0.05:
         return None
-    choices = {
-        "id": [None, None, "p1", "p2", "p3"],
-        "url": [None, "https://x/1", "https://x/2"],
-        "date": [None, "2014-05-06", "2015-01-02"],
-        "title": [None, "T", "U"],
-    }
+    choices = {"id": ["", "", "p1", "p2", "p3"], "url": ["", "https://x/1", "https://x/2"]}
+    choices |= {"date": ["", "2014-05-06", "2015-01-02"], "title": ["", "T", "U"]}
     fields = {name: source.choice(values) for name, values in choices.items()}
-    return {"text": f"text {source.randrange(9)}"} | {
-        name: value for name, value in fields.items() if value is not None
-    }
+    return {"text": f"text {source.randrange(9)}"} | {name: value for name, value in fields.items() if value}
 
 
 def _change(source: random.Random, files: dict[str, list[Line]]) -> None:
@@ -181,19 +175,15 @@ def test_any_sequence_of_changes_makes_the_versions_that_whole_files_would(
 
 def _break_off_after(monkeypatch: pytest.MonkeyPatch, write: Callable[..., Any], batches: int) -> None:
     """An ingestion ends in the middle: after so many micro-batches, or before its version is made."""
-    written: list[int] = []
+    left = iter(range(batches))
 
     def write_some(*arguments: Any) -> Any:
-        if len(written) == batches:
+        if next(left, None) is None:
             raise KeyboardInterrupt
-        written.append(1)
         return write(*arguments)
 
-    def never(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(ingestion.Reading, "write_batch", write_some)
-    monkeypatch.setattr(ingestion, "make_version", never)
+    monkeypatch.setattr(ingestion, "make_version", Mock(side_effect=KeyboardInterrupt))
 
 
 # Single changes, by hand
@@ -203,46 +193,22 @@ def _texts(*texts: str, **fields: Any) -> list[Line]:
     return [{"text": text, **fields} for text in texts]
 
 
-def test_a_version_says_which_files_changed_and_gives_a_text_that_was_away_a_new_place(
-    folder: Path, settings: Settings, engine: Engine
-) -> None:
-    for texts in (("one", "two"), ("two", "three"), ("one", "two", "three")):
-        _write(folder / "a.jsonl", _texts(*texts))
-        ingest_corpus(settings, str(folder))
-    newest = """select text from corpus_documents join documents using (document_id)
-                where left_version is null order by ordinal"""
-    assert run_sql(engine, newest) == [("two",), ("three",), ("one",)]
-    assert run_sql(engine, "select version, change, records from corpus_version_files order by 1") == [
-        (1, "added", 2),
-        (2, "changed", 2),
-        (3, "changed", 3),
-    ]
-
-
 def test_a_corrected_date_is_a_variant_and_the_first_date_again_is_the_document(
     folder: Path, settings: Settings, engine: Engine
 ) -> None:
-    for date in ("2014-05-06", "2015-01-02", "2014-05-06"):
-        _write(folder / "a.jsonl", [{"text": "one", "url": "https://x/1", "date": date}])
+    url = "https://x/caf\u00e9\U0001f600?a=1"
+    for date in ("2014-05-06", "0999-12-31", "2014-05-06"):
+        _write(folder / "a.jsonl", [{"text": "one", "url": url, "date": date}])
         report = ingest_corpus(settings, str(folder))
     assert _numbers(report) == {"version": 3, "added": 0, "removed": 0, "corrected": 1, "changed": 0, "kept": 0}
-    variant = content_uuid(str(document_id_of("one")), "https://x/1", "2015-01-02")
+    variant = content_uuid(str(document_id_of("one")), url, "0999-12-31")  # as in SQL
     variants = "select first_version, ordinal, variant_id from corpus_documents order by first_version"
     assert run_sql(engine, variants) == [(1, 0, None), (2, 0, variant), (3, 0, None)]
-    of_variant = "select text, cast(document_date as text), variant_of from documents where document_id = :v"
-    assert run_sql(engine, of_variant, v=variant) == [("one", "2015-01-02", document_id_of("one"))]
-
-
-def test_the_id_of_a_variant_is_the_same_in_sql_and_python(engine: Engine) -> None:
-    document = document_id_of("one")
-    for url, day in (
-        (None, None),
-        ("https://x/caf\u00e9\U0001f600?a=1", None),
-        (None, "0999-12-31"),
-        ("u", "2014-05-06"),
-    ):
-        [[found]] = run_sql(engine, "select variant_id_of(:d, :u, cast(:t as date))", d=document, u=url, t=day)
-        assert found == content_uuid(str(document), url or "", day or "")
+    of_variant = """select text, cast(document_date as text), variant_of from documents
+                    where document_id = :v and document_id = variant_id_of(variant_of, url, document_date)"""
+    changes = "select version, change, records from corpus_version_files order by 1"
+    assert run_sql(engine, changes) == [(1, "added", 1), (2, "changed", 1), (3, "changed", 1)]
+    assert run_sql(engine, of_variant, v=variant) == [("one", "0999-12-31", document_id_of("one"))]
 
 
 def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path, settings: Settings) -> None:
@@ -289,10 +255,9 @@ ONE, TWO = b'{"text": "one"}\n', b'{"text": "two"}\n'
     [
         ("b.jsonl", ONE + TWO + b'{"text": "\xc3', "breaks off: byte 11"),
         ("b.jsonl.gz", gzip.compress(ONE + TWO)[:-4], "breaks off: after [012] lines"),
-        ("b.jsonl", ONE, "at least half of the 3 usable records of the newest version, found 1"),
-        ("b.jsonl", b'{"txt": "one"}\n' * 3, "at least half of the 3 usable records of the newest version, found 0"),
+        ("b.jsonl", ONE + b'{"txt": "one"}\n' * 2, "at least half of the 3 usable records .*, found 1"),
     ],
-    ids=["half a character", "packed", "less than half", "another field"],
+    ids=["half a character", "packed", "less than half"],
 )
 def test_a_known_file_that_is_cut_makes_no_version_unless_accepted(
     folder: Path, settings: Settings, engine: Engine, name: str, content: bytes, found: str
@@ -339,8 +304,8 @@ def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepte
         _write(folder / f"{name}.jsonl", _texts(*texts))
     ingest_corpus(settings, str(folder))
     before = _state(engine)
-    (folder / "b.jsonl").unlink()
-    (folder / "c.jsonl").unlink()
+    for name in "bc":
+        (folder / f"{name}.jsonl").unlink()
     with pytest.raises(CorpusError, match=r"at least half of the 5 documents of version 1, found 2.*--accept-shrink"):
         ingest_corpus(settings, str(folder))
     assert _state(engine) == before
@@ -352,10 +317,7 @@ def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepte
 
 
 def test_forgotten_texts_are_refused_and_leave_their_corpora(folder: Path, settings: Settings, engine: Engine) -> None:
-    _write(
-        folder / "a.jsonl",
-        [*_texts("one", "secret", "two", "secret"), {"id": 1, "text": "secret"}, {"id": 1, "text": "three"}],
-    )
+    _write(folder / "a.jsonl", [*_texts("one", "secret", "two", "secret"), *_texts("secret", "three", id=1)])
     _write(folder / "b.jsonl", _texts("one", "secret"))
     ingest_corpus(settings, str(folder))
     found = forget(settings, [document_id_of("secret")])
