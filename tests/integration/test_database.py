@@ -79,6 +79,17 @@ def test_a_connection_that_postgres_ends_is_an_outage_and_a_refused_statement_is
         assert type(caught.value) is error
 
 
+def test_every_table_view_and_column_says_what_it_holds(settings: Settings) -> None:
+    silent = """
+        select c.relname, a.attname
+        from pg_class c
+        left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+        where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v') and c.relname <> 'schema_files'
+          and (col_description(c.oid, a.attnum) is null or obj_description(c.oid, 'pg_class') is null)
+    """
+    assert run_sql(settings, silent) == []
+
+
 def test_new_migrations_are_applied_once_and_a_failing_one_leaves_nothing_behind(
     engine: Engine, sql_folder: Path
 ) -> None:
