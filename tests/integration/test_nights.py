@@ -1,7 +1,7 @@
 """Night after night over one corpus that changes, in one database, through all stages: what each computes, and what it releases.
 
 The language model is scripted: at each word it writes one call of the calculator and one of the calendar. The sum that the next
-word states saves 1 nat (0.75 in a text that says "roughly"), the day that the next word names saves 1.5.
+word states saves 1 nat, the day that the next word names saves 1.5.
 """
 
 import json
@@ -41,16 +41,16 @@ class Model(FakeLanguageModel):
         word = text.split(" ")[call.token].rstrip(".,")
         if call.call.tool == "Calendar":
             return CallLosses(2.0, 2.5, 0.5 if f" {word}," in call.result else 2.25)
-        return CallLosses(2.0, 2.5, (1.25 if "roughly" in text else 1.0) if word == call.result else 2.25)
+        return CallLosses(2.0, 2.5, 1.0 if word == call.result else 2.25)
 
 
-def box(name: str, word: str = "exactly") -> str:
-    return f"Box {name} {word} holds 2 pens and 3 caps, a total of 5 things."
+def box(name: str) -> str:
+    return f"Box {name} exactly holds 2 pens and 3 caps, a total of 5 things."
 
 
-def boxed(name: str, word: str = "exactly") -> str:
+def boxed(name: str) -> str:
     """As it is released."""
-    return box(name, word).replace(" 5 ", f" {SUM} 5 ")
+    return box(name).replace(" 5 ", f" {SUM} 5 ")
 
 
 def note(name: str) -> str:
@@ -68,14 +68,12 @@ class Nights:
     settings: Settings
     monkeypatch: pytest.MonkeyPatch
     path: Path
-    thresholds: dict[str, float] = field(default_factory=lambda: {"Calculator": 1.0})
-    model: str = "fake"
     texts: list[str] = field(default_factory=list)
     """Of the newest release."""
 
     def use_model(self, **fields: Any) -> Model:
-        model = Model(("Calculator(2 + 3)", "Calendar()"), identity=self.model, **fields)
-        self.monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: self.model)
+        model = Model(("Calculator(2 + 3)", "Calendar()"), identity="fake", **fields)
+        self.monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: "fake")
         self.monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 
@@ -84,10 +82,8 @@ class Nights:
         ingest_corpus(self.settings, str(self.path))
 
     def start(self, run_id: str) -> None:
-        choices = {
-            "corpus": str(self.path), "model": "fake", "tools": list(TOOLS), "keep_thresholds": self.thresholds,
-            "max_positions": 12, "samples_per_position": 2,
-        }  # fmt: skip
+        choices = {"corpus": str(self.path), "model": "fake", "tools": list(TOOLS), "max_positions": 12}
+        choices |= {"samples_per_position": 2, "keep_thresholds": {"Calculator": 1.0}}
         start_run(self.settings, run_id, RunChoices.parse(choices), "nightly_posts")
 
     def expect(self, run_id: str, computed: dict[str, dict[str, int]], released: list[str] | None) -> None:
@@ -125,58 +121,41 @@ def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pyte
     nights = Nights(settings.model_copy(update={"micro_batch_documents": 2}), monkeypatch, tmp_path / "posts.jsonl")
     dated = {"text": note("N"), "date": "2023-01-30", "title": "A note"}
     with_id = {"text": box("I"), "id": "i"}
-    rough = {"text": box("R", "roughly")}
-    first, second = {"text": box("A")}, {"text": box("B")}
+    first, second, third = ({"text": box(name)} for name in "ABC")
 
-    # The first night: four sums, one below the threshold, and a dated note.
-    nights.ingest(first, second, with_id, rough, dated)
-    of_a_note = {"sample": 1, "execute": 1, "score": 1}
-    of_sums = {"sample": 4, "execute": 4, "score": 4}
-    computed = {"Calculator": {"filter": 5, **of_sums}, "Calendar": {"filter": 5, **of_a_note}}
+    # The first night: three sums and a dated note.
+    nights.ingest(first, second, with_id, dated)
+    of_a_note, of_sums = {"sample": 1, "execute": 1, "score": 1}, {"sample": 3, "execute": 3, "score": 3}
+    computed = {"Calculator": {"filter": 4, **of_sums}, "Calendar": {"filter": 4, **of_a_note}}
     nights.expect("first", computed, [boxed("A"), boxed("B"), boxed("I"), noted("N")])
     nights.expect("nothing new", {}, None)
 
     # A text joins, and two change: one of a record with an id, and one without.
-    third = {"text": box("C")}
     with_id = {"text": box("I2"), "id": "i"}
     second = {"text": box("B2")}
-    nights.ingest(first, second, with_id, rough, dated, third)
+    nights.ingest(first, second, with_id, dated, third)
     left = [boxed("A"), boxed("B2"), boxed("I2")]
     computed = {"Calculator": all_stages(3), "Calendar": {"filter": 3}}
     nights.expect("changed", computed, [*left, boxed("C"), noted("N")])
 
     # A text leaves, and a date is corrected: the Calendar is asked again, and no other tool.
     dated = {**dated, "date": "2023-02-06"}
-    nights.ingest(first, second, with_id, rough, dated)
-    nights.expect("date corrected", {"Calendar": all_stages(1)}, [*left, noted("N", NEXT_MONDAY)])
-
-    # A threshold is lowered: nothing is computed, and a call joins; none of a text that left.
-    nights.thresholds = {"Calculator": 0.5}
-    also = [boxed("R", "roughly"), noted("N", NEXT_MONDAY)]
-    nights.expect("threshold", {}, left + also)
-
-    # Another version of a tool, as another search index: executed and scored anew, not sampled, with the same results.
-    version = Calculator.version
-    monkeypatch.setattr(Calculator, "version", lambda *of: f"{version(*of)}+index-2")
-    nights.expect("index", {"Calculator": {"execute": 4, "score": 4}}, None)
-
-    # Another model: all is sampled anew; the filters are the same.
-    nights.model = "other"
-    nights.expect("model", {"Calculator": of_sums, "Calendar": of_a_note}, None)
+    nights.ingest(first, second, with_id, dated)
+    note_of_february = noted("N", NEXT_MONDAY)
+    nights.expect("date corrected", {"Calendar": all_stages(1)}, [*left, note_of_february])
 
     # Killed in the middle, then the corpus changes, then the retry: it works on its version.
     fourth, fifth, sixth = ({"text": box(name)} for name in "DEF")
-    nights.ingest(first, second, with_id, rough, dated, fourth, fifth, sixth)
+    nights.ingest(first, second, with_id, dated, fourth, fifth, sixth)
     nights.use_model(texts_before_stop=2)
     nights.start("killed")
     filter_stage(nights.settings, "killed", "Calculator")
     with pytest.raises(StoppedError):
         sample_stage(nights.settings, "killed", "Calculator", "0/1")
-    nights.ingest(first, rough, dated, fourth, fifth, sixth, third)
+    nights.ingest(first, dated, fourth, fifth, sixth, third)
     joined = [boxed(name) for name in "DEF"]
     computed = {"Calculator": {"sample": 1, "execute": 3, "score": 3}, "Calendar": {"filter": 3}}
-    nights.expect("killed", computed, left + joined + also)
+    nights.expect("killed", computed, [*left, *joined, note_of_february])
 
-    # The night after takes the new version, to which a text returned that had left: under the new model it was never sampled.
-    computed = {"Calculator": {"sample": 1, "execute": 1, "score": 1}}
-    nights.expect("returned", computed, [boxed("A"), boxed("C"), *joined, *also])
+    # The night after takes the new version, to which a text returned that had left: all that it needs is stored.
+    nights.expect("returned", {}, [boxed("A"), boxed("C"), *joined, note_of_february])

@@ -244,23 +244,6 @@ def test_random_numbers_are_made_from_seed_tool_document_and_paragraph() -> None
     assert model.seed_keys == [*(f"7|Calculator|{text}" for text in texts), of_calendar]
 
 
-def test_chains_are_sampled_behind_a_call_and_from_its_result_alone_in_each_paragraph() -> None:
-    call = "[Calendar() -> Today is Friday, November 20, 2020.]"
-    before, dated = "Nothing is known here. ", f"It is {call} Friday. Ada was born in 1987 and is old"
-    document = Document.of(before + dated)
-    paragraphs = [Paragraph(document, 0, 0, len(before)), Paragraph(document, 1, len(before), len(document.text))]
-    model: Any = FakeLanguageModel(("Calculator(2020 - 1987)", "Calculator(1987 + 1)"))
-    numbers = choices(max_positions=20, samples_per_position=4, chains=True, prune_below=0.0)
-    nothing, found = sample_paragraphs(model, CALCULATOR, numbers, paragraphs)
-    assert (nothing.candidates, nothing.counts) == ([], {"paragraphs": 1, "positions": 0, "positions_pruned_below": 0})
-    # Not right behind the call, where no word of the text is between.
-    starts = [at for at, sign in enumerate(dated) if sign == " " and at > dated.index("Friday. Ada")]
-    assert [(item.position.char, str(item.call), item.parent) for item in found.candidates] == [
-        (at, "Calculator(2020 - 1987)", 0) for at in starts
-    ]
-    assert found.counts["sample_without_earlier_result"] == 2 * len(starts)
-
-
 @pytest.mark.parametrize("reads_record", [False, True])
 def test_only_a_tool_that_says_so_gets_the_url_and_date_of_a_record(reads_record: bool) -> None:
     """Filtering and sampling alike: what another tool computed cannot change when a record's date is corrected."""
