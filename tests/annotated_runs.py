@@ -154,7 +154,6 @@ class AnnotatedRun:
         *,
         reason: str | None = None,
         input_only_after: bool = False,
-        probability: float = 0.25,
     ) -> uuid.UUID:
         """A call before the first appearance of `before`, which lowers a loss of `WITHOUT_CALL` by `saves` nats."""
         position = document.text.index(before)
@@ -162,17 +161,14 @@ class AnnotatedRun:
         sampling, scoring = recipe_id("sample", tool), recipe_id("score", tool)
         call_id = content_uuid(sampling, str(document.document_id), str(position), str(call))
         self.calls[tool, document.document_id] += 1
-        scored = reason is None
         of_call = {"call_id": call_id, "document_id": document.document_id}
         asked = {"call_input": call_input, "call_text": str(call), "effective_input": call_input}
-        place = {"paragraph": 0, "position_token": 1, "position_char": position, "position_probability": probability}
+        place = {"paragraph": 0, "position_token": 1, "position_char": position, "position_probability": 0.25}
         candidate = {"sampling_recipe_id": sampling, "input_key": content_uuid(call_input), "sample_count": 1}
         self.write("candidate_calls", of_call | asked | place | candidate | {"input_only_after": input_only_after})
-        losses = {
-            "loss_without_call": WITHOUT_CALL if scored else None,
-            "loss_without_result": WITHOUT_CALL + 0.5 if scored else None,
-            "loss_with_result": WITHOUT_CALL - saves if scored else None,
-        }
+        losses = dict.fromkeys(("loss_without_call", "loss_without_result", "loss_with_result"))
+        if reason is None:
+            losses = dict(zip(losses, (WITHOUT_CALL, WITHOUT_CALL + 0.5, WITHOUT_CALL - saves), strict=True))
         found = {"scoring_recipe_id": scoring, "result_rank": 0, "result": result, "reason": reason}
         self.write("call_losses", of_call | found | losses)
         return call_id
