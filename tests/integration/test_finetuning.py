@@ -1,9 +1,7 @@
 """Finetuning a tiny model on a run's release, and publishing it: once, whole, and only where there is something to train on."""
 
 import json
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,7 +13,6 @@ from tests.servers import flip_a_byte
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectNotFoundError, UsageError
 from toolformer_ops.finetuning import release_training
-from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.stages import finetuning
@@ -35,26 +32,6 @@ def run(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
 @pytest.fixture
 def store(settings: Settings) -> ObjectStore:
     return ObjectStore(settings)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the models that `known_training` has trained, by their ids."""
-    return tmp_path_factory.mktemp("trained")
-
-
-@pytest.fixture
-def known_training(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recipe is trained once: the test is about what becomes of the files."""
-    train = release_training.train_on_release
-
-    def once(settings: Settings, recipe: FinetuningRecipe, *others: Any) -> Any:
-        kept, folder = trained / recipe.model_id, others[-1]
-        if not kept.exists():
-            return SimpleNamespace(directory=shutil.copytree(train(settings, recipe, *others).directory, kept))
-        return SimpleNamespace(directory=shutil.copytree(kept, folder / "model"))
-
-    monkeypatch.setattr(release_training, "train_on_release", once)
 
 
 def published(store: ObjectStore, model_id: str, name: str) -> str:
@@ -122,7 +99,7 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     assert model_identity(row.uri, settings=settings) == model_identity(str(folder))  # a run can take it at once
 
 
-@pytest.mark.usefixtures("known_training", "run")
+@pytest.mark.usefixtures("run")
 def test_second_finetune_of_one_release_finds_the_model_and_two_at_once_end_as_one(
     settings: Settings, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +217,6 @@ def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
         publish(settings, run.run_id)
 
 
-@pytest.mark.usefixtures("known_training")
 def test_release_and_model_that_are_not_the_registered_ones_are_refused(
     settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path
 ) -> None:
