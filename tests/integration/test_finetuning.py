@@ -193,9 +193,22 @@ def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_
     assert later.text not in chosen(finetune_dev_documents=1000)
 
 
-def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
+def test_a_release_or_model_that_is_lost_damaged_or_not_the_registered_one_is_refused_and_a_model_is_trained_again(
     settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path
 ) -> None:
+    (tmp_path / "other").write_text("something else")
+
+    def replace(prefix: str) -> bytes:
+        first = store.get(f"{prefix}/manifest.json")
+        store.delete(f"{prefix}/manifest.json")
+        store.publish(prefix, {"finetuning.json": tmp_path / "other"})
+        return first
+
+    released = f"releases/{release(settings, run.run_id)}"
+    registered = replace(released)
+    with pytest.raises(CorruptObjectError, match="that Postgres registered"):
+        finetune(settings, run.run_id)
+    store.put(f"{released}/manifest.json", registered, "application/json")
     model_id = finetune(settings, run.run_id)
     prefix = model_prefix(model_id)
     [weights] = [key for key in store.list(prefix) if key.endswith("model.safetensors")]
@@ -215,26 +228,6 @@ def test_model_whose_weights_are_lost_is_not_published_but_trained_again(
     flip_a_byte(store, weights)
     with pytest.raises(CorruptObjectError, match=r"model.safetensors .* Run `toolformer-ops stage finetune"):
         publish(settings, run.run_id)
-
-
-def test_release_and_model_that_are_not_the_registered_ones_are_refused(
-    settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path
-) -> None:
-    release_id = release(settings, run.run_id)
-    (tmp_path / "other").write_text("something else")
-
-    def replace(prefix: str) -> bytes:
-        first = store.get(f"{prefix}/manifest.json")
-        store.delete(f"{prefix}/manifest.json")
-        store.publish(prefix, {"finetuning.json": tmp_path / "other"})
-        return first
-
-    registered = replace(f"releases/{release_id}")
-    with pytest.raises(CorruptObjectError, match="that Postgres registered"):
-        finetune(settings, run.run_id)
-    store.put(f"releases/{release_id}/manifest.json", registered, "application/json")
-    prefix = model_prefix(finetune(settings, run.run_id))
-    publish(settings, run.run_id)
     replace(prefix)
     for stage in (finetune, publish):
         with pytest.raises(CorruptObjectError, match="that Postgres registered"):
