@@ -15,6 +15,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.stages.release import ReleaseOfRun, release, release_of_run, release_prefix
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
@@ -168,7 +169,15 @@ def test_releasing_twice_and_from_another_run_gives_the_same_release_and_another
     AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-3").add_text(SUM)
     assert release(settings, "run-3") != first
     run.correct_url(document, "https://example.org/b")  # of the same calls
-    assert release(settings, run.run_id) != first
+    another = release(settings, run.run_id)
+    assert another != first
+    costs = {"seconds": None, "nats_per_second": None, "price": 0.2, "price_unit": "cent", "nats_per_price": 2.5}
+    of_tool = {"run_id": run.run_id, "tool": "Calculator", "cost_threshold": 0.5}
+    with database.transaction(run.engine) as connection:
+        database.execute(connection, queries.runs.insert_call_cost, **of_tool, **costs)
+    dear = release(settings, run.run_id)
+    [[tool]] = run.rows(f"select definition -> 'tools' -> 0 from dataset_releases where release_id = '{dear}'")
+    assert (tool["price"], "seconds" in tool, dear in (first, another)) == (0.2, False, False)
 
 
 def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settings: Settings) -> None:
