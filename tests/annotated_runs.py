@@ -3,10 +3,10 @@
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy import text as sql
 
 from toolformer_ops.call_syntax import Call
@@ -41,6 +41,39 @@ def unregistered(tool: str = "Calculator", **choices: object) -> RunTool:
     )  # fmt: skip
 
 
+def register_run(
+    connection: Connection, run_id: str, corpus_id: str, uri: str, tools: Iterable[str], parameters: str,
+    *, model_identity: str, limit: int | None, version: int = 1, schedule: str | None = None,
+) -> None:  # fmt: skip
+    """A run over a version of a corpus."""
+    of_corpus = {"corpus_id": corpus_id, "corpus_uri": uri, "corpus_version": version}
+    of_corpus |= {"ordinal_limit": limit, "document_limit": limit}
+    of_run = {"run_id": run_id, "tools": list(tools), "parameters": parameters, "schedule": schedule}
+    of_run |= {"model_identity": model_identity, "code_version": "test", "image": "", "chained_release_id": None}
+    database.execute(connection, queries.runs.insert, **of_corpus, **of_run)
+
+
+def register_tool(connection: Connection, run_id: str, tool: str, recipes: Mapping[str, str], **values: object) -> None:
+    """A tool of a run, with its recipes by stage, and the partitions that these need."""
+    ids = {column: recipes[stage] for stage, column in RECIPE_COLUMNS.items()}
+    values = {"tool_version": "1", "tau_information": None} | values
+    database.execute(connection, queries.runs.insert_tool, run_id=run_id, tool=tool, **ids, **values)
+    for table in ("candidate_calls", "pruned_positions"):
+        database.ensure_partition(connection, table, recipes["sample"])
+    database.ensure_partition(connection, "call_losses", recipes["score"])
+
+
+def register_pool(connection: Connection, run_id: str, tool: str, corpus_id: str, placebo: str, scoring: str) -> None:
+    """An empty pool of placebos, with its recipe, which the run uses."""
+    database.ensure_partition(connection, "placebo_losses", placebo)
+    recipe = {"recipe_id": placebo, "stage": "placebo", "tool": tool, "definition": {}, "parent_recipe_id": None}
+    database.execute(connection, queries.runs.insert_recipe, **recipe)
+    pool = {"placebo_recipe_id": placebo, "scoring_recipe_id": scoring, "corpus_id": corpus_id}
+    pool |= dict.fromkeys(("placebos", "placebo_sample", "documents", "calls", "sample_share"), 1)
+    database.execute(connection, queries.placebo_pools.insert, **pool)
+    database.execute(connection, queries.placebo_pools.use, run_id=run_id, tool=tool, placebo_recipe_id=placebo)
+
+
 class AnnotatedRun:
     """One run over documents with calls; `complete` writes the ledger of a tool."""
 
@@ -64,28 +97,16 @@ class AnnotatedRun:
         chosen = RunChoices(corpus=corpus, model=model, tools=tuple(thresholds), **parameters)
         with database.transaction(self.engine) as connection:
             database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(self.corpus_id, corpus)])
-            limit = chosen.document_limit
-            of_run = {"run_id": run_id, "corpus_id": self.corpus_id, "corpus_uri": corpus, "corpus_version": 1}
-            of_run |= {"tools": list(thresholds), "ordinal_limit": limit, "document_limit": limit, "schedule": None}
-            of_run |= {"parameters": chosen.model_dump_json(), "model_identity": f"{model}@1", "image": ""}
-            database.execute(connection, queries.runs.insert, **of_run, code_version="test", chained_release_id=None)
+            register_run(
+                connection, run_id, self.corpus_id, corpus, thresholds, chosen.model_dump_json(),
+                model_identity=f"{model}@1", limit=chosen.document_limit,
+            )  # fmt: skip
             for tool, threshold in thresholds.items():
-                recipes = {column: recipe_id(stage, tool) for stage, column in RECIPE_COLUMNS.items()}
-                database.execute(
-                    connection,
-                    queries.runs.insert_tool,
-                    run_id=run_id,
-                    tool=tool,
-                    **recipes,
-                    tool_version="1",
-                    keep_threshold=threshold,
-                    prune_below=chosen.prune_below,
-                    reads_record=tool == "Calendar",
+                register_tool(
+                    connection, run_id, tool, {stage: recipe_id(stage, tool) for stage in STAGES},
+                    keep_threshold=threshold, prune_below=chosen.prune_below, reads_record=tool == "Calendar",
                     tau_information=tau_information,
-                )
-                for table in ("candidate_calls", "pruned_positions"):
-                    database.ensure_partition(connection, table, recipe_id("sample", tool))
-                database.ensure_partition(connection, "call_losses", recipe_id("score", tool))
+                )  # fmt: skip
 
     def rows(self, statement: str, **parameters: object) -> list[Any]:
         """What a statement finds."""
@@ -133,7 +154,6 @@ class AnnotatedRun:
         *,
         reason: str | None = None,
         input_only_after: bool = False,
-        probability: float = 0.25,
     ) -> uuid.UUID:
         """A call before the first appearance of `before`, which lowers a loss of `WITHOUT_CALL` by `saves` nats."""
         position = document.text.index(before)
@@ -141,33 +161,24 @@ class AnnotatedRun:
         sampling, scoring = recipe_id("sample", tool), recipe_id("score", tool)
         call_id = content_uuid(sampling, str(document.document_id), str(position), str(call))
         self.calls[tool, document.document_id] += 1
-        scored = reason is None
         of_call = {"call_id": call_id, "document_id": document.document_id}
         asked = {"call_input": call_input, "call_text": str(call), "effective_input": call_input}
-        place = {"paragraph": 0, "position_token": 1, "position_char": position, "position_probability": probability}
+        place = {"paragraph": 0, "position_token": 1, "position_char": position, "position_probability": 0.25}
         candidate = {"sampling_recipe_id": sampling, "input_key": content_uuid(call_input), "sample_count": 1}
         self.write("candidate_calls", of_call | asked | place | candidate | {"input_only_after": input_only_after})
-        losses = {
-            "loss_without_call": WITHOUT_CALL if scored else None,
-            "loss_without_result": WITHOUT_CALL + 0.5 if scored else None,
-            "loss_with_result": WITHOUT_CALL - saves if scored else None,
-        }
+        losses = dict.fromkeys(("loss_without_call", "loss_without_result", "loss_with_result"))
+        if reason is None:
+            losses = dict(zip(losses, (WITHOUT_CALL, WITHOUT_CALL + 0.5, WITHOUT_CALL - saves), strict=True))
         found = {"scoring_recipe_id": scoring, "result_rank": 0, "result": result, "reason": reason}
         self.write("call_losses", of_call | found | losses)
         return call_id
 
     def add_placebo(self, tool: str, document: Document, call_id: uuid.UUID, information: float) -> None:
         """A placebo of a call that `add_call` made; the tool has a pool from then on."""
-        of_tool = {"run_id": self.run_id, "tool": tool, "placebo_recipe_id": recipe_id("placebo", tool)}
+        recipe = recipe_id("placebo", tool)
         with database.transaction(self.engine) as connection:
-            database.ensure_partition(connection, "placebo_losses", recipe_id("placebo", tool))
-            recipe = {"recipe_id": recipe_id("placebo", tool), "stage": "placebo", "tool": tool, "definition": {}}
-            database.execute(connection, queries.runs.insert_recipe, **recipe, parent_recipe_id=None)
-            pool = {"placebo_recipe_id": recipe_id("placebo", tool), "scoring_recipe_id": recipe_id("score", tool)}
-            pool |= dict.fromkeys(("placebos", "placebo_sample", "documents", "calls", "sample_share"), 1)
-            database.execute(connection, queries.placebo_pools.insert, **pool, corpus_id=self.corpus_id)
-            database.execute(connection, queries.placebo_pools.use, **of_tool)
-        row = {"placebo_recipe_id": of_tool["placebo_recipe_id"], "call_id": call_id, "number": 1}
+            register_pool(connection, self.run_id, tool, self.corpus_id, recipe, recipe_id("score", tool))
+        row = {"placebo_recipe_id": recipe, "call_id": call_id, "number": 1}
         row |= {"document_id": document.document_id, "is_sampled": False, "reason": "only_compared"}
         self.write("placebo_losses", row | {"information": information})
 

@@ -47,12 +47,11 @@ class Hub(ThreadingHTTPServer):
         self.contents: dict[str, bytes] = {}
         self.uploads: list[str] = []
         """Hashes of the contents that were sent, in order."""
-        self.uploading = threading.Lock()
-        """One upload is counted at a time: clients send several at once."""
+        self.uploading = threading.Lock()  # clients send several at once
         self.uploads_before_break: int | None = None
         """So many uploads are taken; then each is refused, as by a storage that is away."""
-        self.ignored: frozenset[str] = frozenset()
-        """Files that the repository's .gitignore names."""
+        self.ignored = ""
+        """A file that the repository's .gitignore names."""
         self.moves_meanwhile = False
         """Whether somebody else commits between the look at the repository and the commit."""
 
@@ -116,8 +115,8 @@ class _Request(BaseHTTPRequestHandler):
         blob = b"" if content is None else f"blob {len(content)}\0".encode() + content
         oid = hashlib.sha256(content or b"") if large else hashlib.sha1(blob)  # noqa: S324 - git's own
         mode = {"path": asked["path"], "uploadMode": "lfs" if large else "regular"}
-        is_ignored = asked["path"] in self.server.ignored
-        return mode | {"shouldIgnore": is_ignored, "oid": None if content is None else oid.hexdigest()}
+        mode["oid"] = None if content is None else oid.hexdigest()
+        return mode | {"shouldIgnore": asked["path"] == self.server.ignored}
 
     def _storage(self, asked: dict[str, Any]) -> dict[str, Any]:
         place = {"href": f"{self.server.url}/storage/{asked['oid']}?X-Amz-Signature=signed"}
@@ -136,8 +135,7 @@ class _Request(BaseHTTPRequestHandler):
                 files[path] = base64.b64decode(line["value"]["content"])
             elif line["key"] == "lfsFile":
                 files[path] = self.server.contents[line["value"]["oid"]]
-            else:
-                assert line["key"] == "deletedFile"
+            else:  # deletedFile
                 del files[path]
         revision = hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()  # noqa: S324
         repository.commits[revision] = files
@@ -148,14 +146,7 @@ class _Request(BaseHTTPRequestHandler):
         return self.headers.get("Authorization") == f"Bearer {TOKEN}"
 
     def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding") != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = b""
-        while size := int(self.rfile.readline(), 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def _answer(self, status: int, value: dict[str, Any], error_code: str = "") -> None:
         content = json.dumps(value).encode()

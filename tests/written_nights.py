@@ -14,13 +14,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from tests.annotated_runs import RECIPE_COLUMNS
+from tests.annotated_runs import STAGES, register_pool, register_run, register_tool
 from toolformer_ops.records import content_uuid, document_id_of
 from toolformer_ops.storage import database, queries
 
 URI = "s3://toolformer/corpora/nights"
 CORPUS_ID = hashlib.sha256(URI.encode()).hexdigest()[:16]
-STAGES = ("filter", "sample", "execute", "score")
 DECISIONS = "filter_recipe_id document_id paragraph start_char end_char kept reason"
 CANDIDATES = """sampling_recipe_id call_id document_id paragraph position_token position_char position_probability
     call_input call_text input_key effective_input sample_count input_only_after"""
@@ -138,11 +137,9 @@ class Nights:
         """Register a run at the newest version."""
         self.started += 1
         with database.transaction(self.engine) as connection:
-            database.execute(
-                connection, queries.runs.insert, run_id=run_id, corpus_id=CORPUS_ID, corpus_uri=URI,
-                corpus_version=self.version, ordinal_limit=limit, tools=[tool.name for tool in tools], document_limit=limit,
-                parameters=json.dumps(parameters), model_identity=tools[0].model, code_version="test", image="",
-                schedule=schedule, chained_release_id=None,
+            register_run(
+                connection, run_id, CORPUS_ID, URI, [tool.name for tool in tools], json.dumps(parameters),
+                model_identity=tools[0].model, limit=limit, version=self.version, schedule=schedule,
             )  # fmt: skip
             started = "now() + :night * interval '1 minute' - interval '1 day' where run_id = :run_id"
             at = {"night": self.started, "run_id": run_id}
@@ -154,31 +151,14 @@ class Nights:
                         connection, queries.runs.insert_recipe, recipe_id=recipe["recipe_id"], stage=stage, tool=tool.name,
                         parent_recipe_id=recipe["parent"], definition=json.dumps(recipe["definition"]),
                     )  # fmt: skip
-                ids = {column: recipes[stage]["recipe_id"] for stage, column in RECIPE_COLUMNS.items()}
-                database.execute(
-                    connection, queries.runs.insert_tool, run_id=run_id, tool=tool.name, tool_version=tool.index, **ids,
-                    keep_threshold=tool.threshold, prune_below=0.0, reads_record=tool.reads_record,
-                    tau_information=tool.tau_information,
+                register_tool(
+                    connection, run_id, tool.name, {stage: recipe["recipe_id"] for stage, recipe in recipes.items()},
+                    tool_version=tool.index, keep_threshold=tool.threshold, prune_below=0.0,
+                    reads_record=tool.reads_record, tau_information=tool.tau_information,
                 )  # fmt: skip
-                for table in ("candidate_calls", "pruned_positions"):
-                    database.ensure_partition(connection, table, recipes["sample"]["recipe_id"])
-                database.ensure_partition(connection, "call_losses", recipes["score"]["recipe_id"])
                 if tool.placebos:
-                    self._draw_pool(connection, run_id, tool)
-
-    def _draw_pool(self, connection: Connection, run_id: str, tool: Tool) -> None:
-        of_recipe = {"placebo_recipe_id": tool.placebo_recipe}
-        scoring = tool.recipes()["score"]["recipe_id"]
-        database.ensure_partition(connection, "placebo_losses", tool.placebo_recipe)
-        database.execute(
-            connection, queries.runs.insert_recipe, recipe_id=tool.placebo_recipe, stage="placebo", tool=tool.name,
-            parent_recipe_id=scoring, definition="{}",
-        )  # fmt: skip
-        database.execute(
-            connection, queries.placebo_pools.insert, **of_recipe, scoring_recipe_id=scoring, corpus_id=CORPUS_ID, placebos=2,
-            placebo_sample=1, documents=1, calls=1, sample_share=0.5,
-        )  # fmt: skip
-        database.execute(connection, queries.placebo_pools.use, **of_recipe, run_id=run_id, tool=tool.name)
+                    scoring = recipes["score"]["recipe_id"]
+                    register_pool(connection, run_id, tool.name, CORPUS_ID, tool.placebo_recipe, scoring)
 
     def work(self, run_id: str, *tools: Tool, share: float = 1.0, killed: float = 0.0) -> None:
         """Do what is undone of a run, or only for a share of its documents; a share of them kills its process at the sampling."""
@@ -266,13 +246,12 @@ class Nights:
             new = [item for item in done if item[0] not in known]
             if not new:
                 continue
-            insert = (
-                "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds) values "
-                "(:run_id, :tool, :stage, :recipe, :documents, :rows, :seconds) returning batch_id"
-            )
-            of_batch = {"run_id": run_id, "tool": tool.name, "stage": stage, "recipe": ids[stage]}
-            sums = {"documents": len(new), "rows": sum(item[1] for item in new), "seconds": 0.5 * len(new)}
-            [[batch]] = _all(connection, insert, **of_batch, **sums)
+            batch_columns = "run_id, tool, stage, recipe_id, documents, rows_written, seconds"
+            of_batch = {"run_id": run_id, "tool": tool.name, "stage": stage, "recipe_id": ids[stage]}
+            of_batch |= {"documents": len(new), "rows_written": sum(item[1] for item in new), "seconds": 0.5 * len(new)}
+            values = ":" + batch_columns.replace(", ", ", :")
+            insert = f"insert into micro_batches ({batch_columns}) values ({values}) returning batch_id"
+            [[batch]] = _all(connection, insert, **of_batch)
             columns = ("stage", "recipe_id", "document_id", "rows_written", "counts", "seconds", "batch_id")
             rows = [(stage, ids[stage], key, written, json.dumps(counts), 0.5, batch) for key, written, counts in new]
             database.copy_insert(connection, "stage_ledger", columns, rows)

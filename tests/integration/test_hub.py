@@ -15,15 +15,10 @@ from huggingface_hub import constants as hub_constants
 
 from tests.annotated_runs import AnnotatedRun
 from tests.hub_server import TOKEN, Hub, Repository, running_hub
+from tests.servers import flip_a_byte
+from toolformer_ops import errors
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import (
-    BusyError,
-    ConfigurationError,
-    CorruptObjectError,
-    InfrastructureError,
-    ToolformerError,
-    UsageError,
-)
+from toolformer_ops.errors import ConfigurationError, InfrastructureError, ToolformerError, UsageError
 from toolformer_ops.release.format import read_release
 from toolformer_ops.release.hub import MANIFEST_ON_HUB, Described, download, published, push
 from toolformer_ops.stages.release import release
@@ -79,8 +74,7 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(settings: Settings,
     assert done.stdout == f"{hub.url}/datasets/{REPO}\nrevision {repository.head}\n"
     assert TOKEN not in done.stderr + done.stdout
     # 2. All of it in one commit, private; the files are those of S3.
-    assert repository.private
-    assert len(repository.commits) == 2
+    assert (repository.private, len(repository.commits)) == (True, 2)
     manifest = published(settings, release_id)
     assert repository.files.keys() == {".gitattributes", "README.md", MANIFEST_ON_HUB, "part-00000.parquet"}
     assert repository.files[MANIFEST_ON_HUB] == manifest.to_bytes()
@@ -93,7 +87,6 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(settings: Settings,
     data = card.data.to_dict()
     assert (data["license"], data["language"], data["size_categories"]) == ("cc-by-sa-4.0", ["en"], ["n<1K"])
     assert data["configs"] == [{"config_name": "default", "data_files": [{"split": "train", "path": "part-*.parquet"}]}]
-    assert "the corpus `run-1400`, version 1" in card.text  # of a file its name alone
     assert (copy / "README.md").read_text(encoding="utf-8") == text  # a copy in a folder says the same
     assert any(f"````text\n{read.text}\n````" in card.text for read in read_release(copy))
     # 4. The same again is no new commit.
@@ -121,8 +114,7 @@ def test_a_push_that_broke_off_continues_and_shows_nothing_before(
     assert (pushed.address, pushed.revision) == (f"{hub.url}/{REPO}", repository.head)
     assert len(hub.uploads) == len(set(hub.uploads)) == 2  # the first was not sent again
     assert repository.files["model-00002.safetensors"] == (tmp_path / "model" / "model-00002.safetensors").read_bytes()
-    data = RepoCard(repository.files["README.md"].decode()).data
-    assert (data["base_model"], data["license"]) == ("someone/small", "apache-2.0")
+    assert RepoCard(repository.files["README.md"].decode()).data["base_model"] == "someone/small"
     said = caplog.text + str(broken.value)
     assert TOKEN not in said
     assert "X-Amz-Signature" not in said
@@ -153,31 +145,26 @@ def test_a_hub_that_refuses_is_told_with_the_remedy_and_gets_nothing(
     assert "--public" in refused(UsageError, "a-team/open")
     # 4. Somebody else commits meanwhile; a .gitignore of the repository leaves a file out.
     hub.moves_meanwhile = True
-    assert "found another commit" in refused(BusyError)
+    assert "found another commit" in refused(errors.BusyError)
     hub.moves_meanwhile = False
-    hub.ignored = frozenset({"finetuning.json"})
+    hub.ignored = "finetuning.json"
     assert "found none or another finetuning.json" in refused(InfrastructureError)
     # 5. No network, and a deployment that asks no hub.
     monkeypatch.setattr(hub_constants, "ENDPOINT", "http://127.0.0.1:9")
     assert "expected the hub to answer" in refused(InfrastructureError)
-    offline = s3_settings.model_copy(update={"hub_offline": True})
     with pytest.raises(ConfigurationError, match="TOOLFORMER_HUB_OFFLINE"):
-        push(offline, name, REPO, Described())
+        push(s3_settings.model_copy(update={"hub_offline": True}), name, REPO, Described())
 
 
 def test_a_download_continues_and_never_mixes_folders(s3_settings: Settings, tmp_path: Path) -> None:
     name = published_model(s3_settings, tmp_path / "model")
-    store, folder = ObjectStore(s3_settings), tmp_path / "copy"
+    folder = tmp_path / "copy"
     manifest = published(s3_settings, name)
-    # 1. A damaged object is refused, and the folder is not there.
-    [lost] = [manifest.key_of(file) for file in manifest.files if file.name == "model-00002.safetensors"]
-    content = store.get(lost)
-    store.put(lost, bytes(len(content)), "application/octet-stream")
-    with pytest.raises(CorruptObjectError, match=r"model-00002\.safetensors: expected content"):
+    flip_a_byte(ObjectStore(s3_settings), manifest.key_of(manifest.files[-1]))
+    with pytest.raises(errors.CorruptObjectError):
         download(s3_settings, name, folder, Described())
     assert not folder.exists()
-    store.put(lost, content, "application/octet-stream")
-    # 2. Whole, again, and where other files are.
+    flip_a_byte(ObjectStore(s3_settings), manifest.key_of(manifest.files[-1]))
     for _ in range(2):
         download(s3_settings, name, folder, Described())
         assert {path.name for path in folder.iterdir()} == {MANIFEST_ON_HUB, *(file.name for file in manifest.files)}

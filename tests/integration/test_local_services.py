@@ -30,19 +30,12 @@ def test_postgres_and_object_store_listen_on_the_loopback_address_alone(
 def test_no_secret_stands_on_a_command_line(
     postgres_server: RunningPostgres, object_store_server: RunningObjectStore
 ) -> None:
-    shown = "".join(
-        Path(f"/proc/{server.process_id}/cmdline").read_text() for server in (postgres_server, object_store_server)
-    )
+    servers = (postgres_server, object_store_server)
+    shown = "".join(Path(f"/proc/{server.process_id}/cmdline").read_text() for server in servers)
     assert "postgres" in shown
     assert "weed" in shown
     assert postgres_server.address.superuser_password not in shown
     assert object_store_server.address.secret_key not in shown
-
-
-def test_postgres_refuses_a_wrong_password(postgres_server: RunningPostgres) -> None:
-    wrong = postgres_server.address.dsn("postgres", password="not the password")
-    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
-        psycopg2.connect(wrong)
 
 
 def asked(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
@@ -54,10 +47,17 @@ def asked(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_passwords_are_stored_and_logged_as_verifiers_only(postgres_server: RunningPostgres) -> None:
+def test_a_wrong_password_and_a_request_without_signature_are_refused_and_passwords_are_stored_as_verifiers(
+    postgres_server: RunningPostgres, object_store_server: RunningObjectStore
+) -> None:
+    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
+        psycopg2.connect(postgres_server.address.dsn("postgres", password="not the password"))
     passwords = f"select rolpassword from pg_authid where rolname = '{postgres.OWNER}'"
     [(password,)] = asked(postgres_server.dsn("postgres"), passwords)
     assert password.startswith("SCRAM-SHA-256$")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(object_store_server.address.endpoint + "/toolformer", timeout=5)  # noqa: S310
+    assert refused.value.code == 403
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +71,13 @@ def limited(postgres_server: RunningPostgres) -> Callable[[str], str]:
     return lambda role: postgres_server.dsn("limited", role)
 
 
-def test_reader_reads_later_tables_and_writes_nothing(limited: Callable[[str], str]) -> None:
+def test_reader_reads_later_tables_and_nothing_else_also_without_its_read_only_mode(
+    limited: Callable[[str], str],
+) -> None:
+    """The mode is a default of the role, which a session may change; what is not granted stays forbidden."""
     assert asked(limited(postgres.READER), "select number from kept") == [(1,)]
     with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction):
         asked(limited(postgres.READER), "insert into kept values (8)")
-
-
-def test_reader_without_its_read_only_mode_still_does_nothing_but_read(limited: Callable[[str], str]) -> None:
-    """The mode is a default of the role, which a session may change; what is not granted stays forbidden."""
     read_write = ("set session characteristics as transaction read write", "set statement_timeout = 0")
     for statement in (
         "insert into kept values (2)",
@@ -89,8 +88,8 @@ def test_reader_without_its_read_only_mode_still_does_nothing_but_read(limited: 
         "select lo_from_bytea(0, 'bytes')",
         "select lo_creat(-1)",
         "select pg_advisory_lock(1)",
-        "select pg_try_advisory_lock(1, 2)",
         "select pg_advisory_xact_lock(1)",
+        "select pg_try_advisory_lock(1, 2)",
         "select pg_logical_emit_message(false, 'a', 'b')",
         "select pg_notify('a', 'b')",
         "lock table kept in share mode",
@@ -151,24 +150,19 @@ def test_what_a_role_changes_of_itself_ends_nobody_else_and_is_put_right_at_the_
     assert limits(postgres.READER) == LIMITS
 
 
-def test_reader_has_few_connections_and_enters_no_other_database(
+def test_the_reader_has_few_connections_and_neither_it_nor_airflow_enters_the_database_of_another(
     limited: Callable[[str], str], postgres_server: RunningPostgres
 ) -> None:
     postgres.ensure_databases(postgres_server.address)
-    for database in ("postgres", "template1", postgres.AIRFLOW):
+    reader = [(database, postgres.READER) for database in ("postgres", "template1", postgres.AIRFLOW)]
+    for database, role in (*reader, (postgres.OWNER, postgres.AIRFLOW)):
         with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
-            psycopg2.connect(postgres_server.dsn(database, postgres.READER))
+            psycopg2.connect(postgres_server.dsn(database, role))
     with ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(closing(psycopg2.connect(limited(postgres.READER))))
         with pytest.raises(psycopg2.OperationalError, match="too many connections for role"):
             psycopg2.connect(limited(postgres.READER))
-
-
-def test_airflow_role_cannot_enter_the_database_of_the_factory(postgres_server: RunningPostgres) -> None:
-    postgres.ensure_databases(postgres_server.address)
-    with pytest.raises(psycopg2.OperationalError, match="permission denied"):
-        psycopg2.connect(postgres_server.dsn(postgres.OWNER, postgres.AIRFLOW))
 
 
 def test_an_initdb_that_was_killed_is_done_again_and_a_postgres_without_supervisor_is_stopped(tmp_path: Path) -> None:
@@ -189,9 +183,3 @@ def test_an_initdb_that_was_killed_is_done_again_and_a_postgres_without_supervis
             pid_file.write_text(stale)
             postgres.clear_pid_file(server.cluster)
             assert not pid_file.exists()
-
-
-def test_object_store_refuses_requests_that_are_not_signed(object_store_server: RunningObjectStore) -> None:
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(object_store_server.address.endpoint + "/toolformer", timeout=5)  # noqa: S310
-    assert refused.value.code == 403

@@ -1,8 +1,7 @@
 """Night after night over one corpus that changes, in one database, through all stages: what each computes, and what it releases.
 
 The language model is scripted: at each word it writes one call of the calculator and one of the calendar. The sum that the next
-word states saves 1 nat (0.75 in a text that says "roughly"), the day that the next word names saves 1.5. After each night every
-earlier night is asked again: its views, its row in the list of runs, its summary and its release are those of its end.
+word states saves 1 nat, the day that the next word names saves 1.5.
 """
 
 import json
@@ -18,9 +17,7 @@ from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import Settings
 from toolformer_ops.records import CallLosses, PlacedCall
 from toolformer_ops.release.format import read_release
-from toolformer_ops.runs.changes import changed_calls, find_changes
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.summary import list_runs, summarise
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -28,15 +25,12 @@ from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage import database
 from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.tools.calculator import Calculator
 
 TOOLS = ("Calculator", "Calendar")
 SUM = "[Calculator(2 + 3) -> 5]"
 MONDAY = "[Calendar() -> Today is Monday, January 30, 2023.]"
 NEXT_MONDAY = "[Calendar() -> Today is Monday, February 6, 2023.]"
-SCHEDULE = "nightly_posts"
 
 
 class Model(FakeLanguageModel):
@@ -46,16 +40,16 @@ class Model(FakeLanguageModel):
         word = text.split(" ")[call.token].rstrip(".,")
         if call.call.tool == "Calendar":
             return CallLosses(2.0, 2.5, 0.5 if f" {word}," in call.result else 2.25)
-        return CallLosses(2.0, 2.5, (1.25 if "roughly" in text else 1.0) if word == call.result else 2.25)
+        return CallLosses(2.0, 2.5, 1.0 if word == call.result else 2.25)
 
 
-def box(name: str, word: str = "exactly") -> str:
-    return f"Box {name} {word} holds 2 pens and 3 caps, a total of 5 things."
+def box(name: str) -> str:
+    return f"Box {name} exactly holds 2 pens and 3 caps, a total of 5 things."
 
 
-def boxed(name: str, word: str = "exactly") -> str:
+def boxed(name: str) -> str:
     """As it is released."""
-    return box(name, word).replace(" 5 ", f" {SUM} 5 ")
+    return box(name).replace(" 5 ", f" {SUM} 5 ")
 
 
 def note(name: str) -> str:
@@ -73,16 +67,12 @@ class Nights:
     settings: Settings
     monkeypatch: pytest.MonkeyPatch
     path: Path
-    thresholds: dict[str, float] = field(default_factory=lambda: {"Calculator": 1.0})
-    model: str = "fake"
-    at_the_end: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What each night showed when it finished."""
     texts: list[str] = field(default_factory=list)
     """Of the newest release."""
 
     def use_model(self, **fields: Any) -> Model:
-        model = Model(("Calculator(2 + 3)", "Calendar()"), identity=self.model, **fields)
-        self.monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: self.model)
+        model = Model(("Calculator(2 + 3)", "Calendar()"), identity="fake", **fields)
+        self.monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: "fake")
         self.monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 
@@ -91,18 +81,12 @@ class Nights:
         ingest_corpus(self.settings, str(self.path))
 
     def start(self, run_id: str) -> None:
-        choices = {
-            "corpus": str(self.path), "model": "fake", "tools": list(TOOLS), "keep_thresholds": self.thresholds,
-            "max_positions": 12, "samples_per_position": 2,
-        }  # fmt: skip
-        start_run(self.settings, run_id, RunChoices.parse(choices), SCHEDULE)
+        choices = {"corpus": str(self.path), "model": "fake", "tools": list(TOOLS), "max_positions": 12}
+        choices |= {"samples_per_position": 2, "keep_thresholds": {"Calculator": 1.0}}
+        start_run(self.settings, run_id, RunChoices.parse(choices), "nightly_posts")
 
-    def expect(
-        self, run_id: str, computed: dict[str, dict[str, int]], released: list[str] | None, reasons: str | None = None,
-        **told: object,
-    ) -> None:  # fmt: skip
-        """A whole night that computes these numbers of documents, and releases this (None: as the night before), with these reasons
-        for the calls that differ and these fields of its summary."""
+    def expect(self, run_id: str, computed: dict[str, dict[str, int]], released: list[str] | None) -> None:
+        """A whole night that computes these numbers of documents, and releases this (None: as the night before)."""
         self.use_model()
         before = self.ledger()
         self.start(run_id)
@@ -111,48 +95,21 @@ class Nights:
             for stage in (sample_stage, execute_stage, score_stage):
                 stage(self.settings, run_id, tool, "0/1")
             check_tool(self.settings, run_id, tool)
-        release(self.settings, run_id)
+        folder = self.path.parent / run_id
+        ObjectStore(self.settings).fetch(release_prefix(release(self.settings, run_id)), folder)
         finish_run(self.settings, run_id, "success")
         found: dict[str, dict[str, int]] = {}
         for (tool, name), count in self.ledger().items():
             if gained := count - before.get((tool, name), 0):
                 found.setdefault(tool, {})[name] = gained
         assert found == computed
-        self.at_the_end[run_id] = self.shown(run_id)
-        with database.transaction(database.connect(self.settings)) as connection:
-            summary = summarise(connection, run_id)
-        texts = self.released(summary.release_id)
+        texts = sorted(text.text for text in read_release(folder))
         assert texts == (self.texts if released is None else sorted(released))
         self.texts = texts
-        assert {name: getattr(summary, name) for name in told} == told
-        if reasons is not None:
-            with database.transaction(database.connect(self.settings)) as connection:
-                changes = find_changes(connection, run_id)
-                calls = changed_calls(connection)
-            assert changes.now.calls == changes.calls_unchanged + changes.calls(is_added=True)
-            assert {f"{'+' if call.is_added else '-'}{call.reason}" for call in calls} == set(reasons.split())
 
     def ledger(self) -> dict[tuple[str, str], int]:
         done = "select r.tool, l.stage, count(*) from stage_ledger l join recipes r using (recipe_id) group by r.tool, l.stage"
         return {(tool, stage): documents for tool, stage, documents in run_sql(self.settings, done)}
-
-    def released(self, release_id: str | None) -> list[str]:
-        assert release_id is not None
-        folder = self.path.parent / "releases" / release_id
-        if not folder.exists():
-            ObjectStore(self.settings).fetch(release_prefix(release_id), folder)
-        return sorted(text.text for text in read_release(folder))
-
-    def shown(self, run_id: str) -> dict[str, Any]:
-        """Everything that can be asked about a finished run."""
-        released = "(select * from release_calls join run_releases using (release_id))"
-        views = ("threshold_counts", "annotation_progress", "yield_by_stage", "run_work", released)
-        asked = "select v::text from {} v where run_id = :run_id order by 1"
-        found = {view: run_sql(self.settings, asked.format(view), run_id=run_id) for view in views}
-        with database.transaction(database.connect(self.settings)) as connection:
-            listed = [run for run in list_runs(connection, 100) if run.run_id == run_id]
-            summary = summarise(connection, run_id).as_dict()
-        return {**found, "listed": listed, "summary": summary}
 
 
 def all_stages(documents: int) -> dict[str, int]:
@@ -163,85 +120,41 @@ def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pyte
     nights = Nights(settings.model_copy(update={"micro_batch_documents": 2}), monkeypatch, tmp_path / "posts.jsonl")
     dated = {"text": note("N"), "date": "2023-01-30", "title": "A note"}
     with_id = {"text": box("I"), "id": "i"}
-    rough = {"text": box("R", "roughly")}
-    first, second = {"text": box("A")}, {"text": box("B")}
+    first, second, third = ({"text": box(name)} for name in "ABC")
 
-    # The first night: four sums, one below the threshold, and a dated note.
-    nights.ingest(first, second, with_id, rough, dated)
-    of_a_note = {"sample": 1, "execute": 1, "score": 1}
-    of_sums = {"sample": 4, "execute": 4, "score": 4}
-    nights.expect(
-        "first", {"Calculator": {"filter": 5, **of_sums}, "Calendar": {"filter": 5, **of_a_note}},
-        [boxed("A"), boxed("B"), boxed("I"), noted("N")], documents=5, documents_added=5, previous_run_id=None,
-    )  # fmt: skip
-    nights.expect("nothing new", {}, None, is_nothing_new=True)
+    # The first night: three sums and a dated note.
+    nights.ingest(first, second, with_id, dated)
+    of_a_note, of_sums = {"sample": 1, "execute": 1, "score": 1}, {"sample": 3, "execute": 3, "score": 3}
+    computed = {"Calculator": {"filter": 4, **of_sums}, "Calendar": {"filter": 4, **of_a_note}}
+    nights.expect("first", computed, [boxed("A"), boxed("B"), boxed("I"), noted("N")])
+    nights.expect("nothing new", {}, None)
 
-    # A text joins.
-    third = {"text": box("C")}
-    nights.ingest(first, second, with_id, rough, dated, third)
-    nights.expect(
-        "added", {"Calculator": all_stages(1), "Calendar": {"filter": 1}},
-        [boxed("A"), boxed("B"), boxed("C"), boxed("I"), noted("N")], "+text_new",
-        documents_added=1, examples_added=1, examples_changed=1,
-    )  # fmt: skip
-
-    # Texts change: of a record with an id, and of one without.
+    # A text joins, and two change: one of a record with an id, and one without.
     with_id = {"text": box("I2"), "id": "i"}
     second = {"text": box("B2")}
-    nights.ingest(first, second, with_id, rough, dated, third)
-    nights.expect(
-        "changed", {"Calculator": all_stages(2), "Calendar": {"filter": 2}},
-        [boxed("A"), boxed("B2"), boxed("C"), boxed("I2"), noted("N")],
-        "+text_changed -text_changed +text_new -text_removed", documents_added=2, documents_removed=2, documents_changed=1,
-    )  # fmt: skip
-
-    # A text leaves.
-    nights.ingest(first, second, with_id, rough, dated)
+    nights.ingest(first, second, with_id, dated, third)
     left = [boxed("A"), boxed("B2"), boxed("I2")]
-    nights.expect("removed", {}, [*left, noted("N")], "-text_removed", documents_removed=1, examples_removed=1)
+    computed = {"Calculator": all_stages(3), "Calendar": {"filter": 3}}
+    nights.expect("changed", computed, [*left, boxed("C"), noted("N")])
 
-    # A date is corrected: the Calendar is asked again, and no other tool.
+    # A text leaves, and a date is corrected: the Calendar is asked again, and no other tool.
     dated = {**dated, "date": "2023-02-06"}
-    nights.ingest(first, second, with_id, rough, dated)
-    nights.expect(
-        "date corrected", {"Calendar": all_stages(1)}, [*left, noted("N", NEXT_MONDAY)],
-        "+record_corrected -record_corrected", documents_corrected=1, documents_added=0, examples_changed=1,
-    )  # fmt: skip
-
-    # A threshold is lowered: nothing is computed, and a call joins; none of a text that left.
-    nights.thresholds = {"Calculator": 0.5}
-    also = [boxed("R", "roughly"), noted("N", NEXT_MONDAY)]
-    nights.expect("threshold", {}, left + also, "+threshold")
-
-    # Another version of a tool, as another search index: executed and scored anew, not sampled, with the same results.
-    version = Calculator.version
-    monkeypatch.setattr(Calculator, "version", lambda *of: f"{version(*of)}+index-2")
-    nights.expect("index", {"Calculator": {"execute": 4, "score": 4}}, None, "")
-
-    # Another model: all is sampled anew; the filters are the same.
-    nights.model = "other"
-    nights.expect("model", {"Calculator": of_sums, "Calendar": of_a_note}, None)
+    nights.ingest(first, second, with_id, dated)
+    note_of_february = noted("N", NEXT_MONDAY)
+    nights.expect("date corrected", {"Calendar": all_stages(1)}, [*left, note_of_february])
 
     # Killed in the middle, then the corpus changes, then the retry: it works on its version.
     fourth, fifth, sixth = ({"text": box(name)} for name in "DEF")
-    nights.ingest(first, second, with_id, rough, dated, fourth, fifth, sixth)
+    nights.ingest(first, second, with_id, dated, fourth, fifth, sixth)
     nights.use_model(texts_before_stop=2)
     nights.start("killed")
     filter_stage(nights.settings, "killed", "Calculator")
     with pytest.raises(StoppedError):
         sample_stage(nights.settings, "killed", "Calculator", "0/1")
-    nights.ingest(first, rough, dated, fourth, fifth, sixth, third)
+    nights.ingest(first, dated, fourth, fifth, sixth, third)
     joined = [boxed(name) for name in "DEF"]
-    nights.expect(
-        "killed", {"Calculator": {"sample": 1, "execute": 3, "score": 3}, "Calendar": {"filter": 3}},
-        left + joined + also, documents=8, documents_added=3,
-    )  # fmt: skip
+    computed = {"Calculator": {"sample": 1, "execute": 3, "score": 3}, "Calendar": {"filter": 3}}
+    nights.expect("killed", computed, [*left, *joined, note_of_february])
 
-    # The night after takes the new version, to which a text returned that had left: under the new model it was never sampled.
-    nights.expect(
-        "returned", {"Calculator": {"sample": 1, "execute": 1, "score": 1}},
-        [boxed("A"), boxed("C"), *joined, *also], "+text_new -text_removed", documents_added=1, documents_removed=2,
-    )  # fmt: skip
-    # Every night shows what it showed when it finished.
-    assert len(nights.at_the_end) == 11
-    assert {earlier: nights.shown(earlier) for earlier in nights.at_the_end} == nights.at_the_end
+    # The night after takes the new version, to which a text returned that had left: all that it needs is stored.
+    nights.expect("returned", {}, [boxed("A"), boxed("C"), *joined, note_of_february])

@@ -1,11 +1,10 @@
 """From a document to candidate calls, with a scripted model and the real calculator and calendar."""
 
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
-from typing import Any, NoReturn
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -17,12 +16,10 @@ from toolformer_ops.annotation.candidates import (
     CHARACTERS_TOGETHER,
     HOLDS_CALL_MARKUP,
     LONGER_THAN_LIMIT,
-    LostSample,
     SampledText,
     candidates_at,
     cut,
     filter_document,
-    given_call_start,
     kept_paragraphs,
     read_call,
     sample_paragraphs,
@@ -86,10 +83,8 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
 @pytest.mark.parametrize(
     ("text", "most", "unbroken", "pieces"),
     [
-        (PROSE, len(PROSE), (), [PROSE]),
         ("ab cd\nef gh", 5, (), ["ab cd", "ef gh"]),  # at a line that ends exactly there
         (PROSE, 80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
-        (PROSE, 30, (), [PROSE[:29], "Seven eight.", "Nine ten eleven twelve, and", "thirteen is the last of them."]),
         (PROSE, 20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
         (PROSE, 80, ((40, 47),), [PROSE[:29], PROSE[30:]]),  # a call holds the end of the paragraph: the line's
     ],
@@ -149,24 +144,6 @@ def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep
         assert filter_document(TellingTool(decided), document, choices) == decided
 
 
-def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
-    """The KV caches that finding positions computed are kept for some 1,000 tokens: they must be used before others come."""
-    half, long = "word " * (CHARACTERS_TOGETHER // 10), "w " * CHARACTERS_TOGETHER
-    groups = [[half, half], ["three more words"], [long], ["the end"]]
-    model = FakeLanguageModel()
-    read: list[tuple[list[str], list[str]]] = []
-    find = model.find_positions
-
-    def watched(prompt: object, texts: list[str], **numbers: Any) -> list[list[CallPosition]]:
-        read.append((list(texts), list(model.added)))
-        return find(prompt, texts, **numbers)
-
-    model.find_positions = watched  # type: ignore[method-assign, assignment]
-    found = sampled(model, list(itertools.chain(*groups)))
-    assert read == [(group, list(itertools.chain(*groups[:number]))) for number, group in enumerate(groups)]
-    assert [len(of_text.positions) for of_text in found] == [2, 2, 2, 2, 1]
-
-
 def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sampled() -> None:
     model = FakeLanguageModel(sure_words=frozenset({"sure"}))
     first, second = sampled(model, ["one is sure", "eleven more"])
@@ -176,9 +153,7 @@ def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sample
     [reached] = sampled(model, ["one is sure"], prune_below=0.25)  # a call may save all of it
     assert [one.pruned_by_loss for one in reached.positions] == [None, None]
 
-    def never(*_: object) -> NoReturn:
-        pytest.fail("a loss was computed that prunes nothing")
-
+    never = mock.Mock(side_effect=AssertionError("a loss was computed that prunes nothing"))
     model.losses_without_call = never  # type: ignore[method-assign]
     [unpruned] = sampled(model, ["one is sure"], prune_below=0.0)
     assert [one.pruned_by_loss for one in unpruned.positions] == [None, None]
@@ -209,7 +184,6 @@ def test_seconds_of_positions_are_shared_by_length_and_those_of_sampling_by_posi
     # the clock ticks once a question: 1 s for the positions of both, 1 s while they are added, 1 s until they have ended
     assert (first.position_seconds, second.position_seconds) == (13 / 39, 26 / 39)
     assert (first.sampling_seconds, second.sampling_seconds) == (1.0, 1.0)  # two positions each
-    assert sampled(FakeLanguageModel(), []) == []
     [word] = sampled(FakeLanguageModel(), ["word"])
     assert (word.positions, word.samples, word.sampling_seconds) == ([], [], 0.0)
 
@@ -223,20 +197,18 @@ def written(*calls: str) -> list[SampledContinuation]:
 
 def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -> None:
     sum_ = "Calculator(2 + 3)"
-    samples = written(sum_, "QA(how?)", sum_[:-1], "Calculator 2 +", UNFINISHED, "Calculator()", "QA(who?)")
+    samples = written(sum_, "QA(how?)", sum_[:-1], "Calculator 2 +", UNFINISHED, "Calculator()")
     candidates, lost, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
     [candidate] = candidates
     assert (candidate.call, candidate.sample_count, candidate.position) == (Call("Calculator", "2 + 3"), 2, POSITION)
-    expected = [
-        ("sample_of_another_tool", "QA(how?)"),
-        ("sample_does_not_parse", "Calculator 2 +"),
-        ("sample_without_end", UNFINISHED),
-        ("sample_without_input", "Calculator()"),
-        ("sample_of_another_tool", "QA(who?)"),
+    assert [(one.reason, one.text, one.sample_count) for one in lost] == [
+        ("sample_of_another_tool", "QA(how?)", 1),
+        ("sample_does_not_parse", "Calculator 2 +", 1),
+        ("sample_without_end", UNFINISHED, 1),
+        ("sample_without_input", "Calculator()", 1),
     ]
-    assert lost == [LostSample(POSITION, reason, text, 1) for reason, text in expected]
-    reasons = Counter(reason for reason, _ in expected)
-    assert counts == {"samples": 7, "candidates": 1, "duplicates_merged": 1, **reasons}
+    reasons = dict.fromkeys((one.reason for one in lost), 1)
+    assert counts == {"samples": 6, "candidates": 1, "duplicates_merged": 1, **reasons}
 
 
 def test_a_tool_without_input_takes_empty_brackets_alone_and_what_it_cannot_answer_is_counted() -> None:
@@ -245,12 +217,6 @@ def test_a_tool_without_input_takes_empty_brackets_alone_and_what_it_cannot_answ
     samples = written("Calendar()", "Calendar()")
     candidates, _, counts = candidates_at(CALENDAR, Document.of("x"), "x", POSITION, samples)
     assert (candidates, counts) == ([], {"samples": 2, "sample_that_the_document_cannot_answer": 2})
-
-
-def test_what_is_given_of_a_call_ends_where_its_input_starts() -> None:
-    assert given_call_start(CALCULATOR, "free") == " ["
-    assert given_call_start(CALCULATOR, "tool_name") == " [Calculator("
-    assert given_call_start(CALENDAR, "tool_name") == " [Calendar()"
 
 
 def test_whether_an_input_is_only_after_the_call_is_asked_of_the_paragraph_that_the_call_is_in() -> None:
@@ -273,29 +239,9 @@ def test_random_numbers_are_made_from_seed_tool_document_and_paragraph() -> None
     model: Any = FakeLanguageModel()
     sample_paragraphs(model, CALCULATOR, choices(seed=7), paragraphs)
     sample_paragraphs(model, CALENDAR, choices(seed=8), paragraphs[1:2])
-    assert model.seed_keys == [
-        f"7|Calculator|{twice.document_id}|0",
-        f"7|Calculator|{twice.document_id}|1",
-        f"7|Calculator|{once.document_id}|0",
-        f"8|Calendar|{twice.document_id}|1",
-    ]
-
-
-def test_chains_are_sampled_behind_a_call_and_from_its_result_alone_in_each_paragraph() -> None:
-    call = "[Calendar() -> Today is Friday, November 20, 2020.]"
-    before, dated = "Nothing is known here. ", f"It is {call} Friday. Ada was born in 1987 and is old"
-    document = Document.of(before + dated)
-    paragraphs = [Paragraph(document, 0, 0, len(before)), Paragraph(document, 1, len(before), len(document.text))]
-    model: Any = FakeLanguageModel(("Calculator(2020 - 1987)", "Calculator(1987 + 1)"))
-    numbers = choices(max_positions=20, samples_per_position=4, chains=True, prune_below=0.0)
-    nothing, found = sample_paragraphs(model, CALCULATOR, numbers, paragraphs)
-    assert (nothing.candidates, nothing.counts) == ([], {"paragraphs": 1, "positions": 0, "positions_pruned_below": 0})
-    # Not right behind the call, where no word of the text is between.
-    starts = [at for at, sign in enumerate(dated) if sign == " " and at > dated.index("Friday. Ada")]
-    assert [(item.position.char, str(item.call), item.parent) for item in found.candidates] == [
-        (at, "Calculator(2020 - 1987)", 0) for at in starts
-    ]
-    assert found.counts["sample_without_earlier_result"] == 2 * len(starts)
+    texts = (f"{twice.document_id}|0", f"{twice.document_id}|1", f"{once.document_id}|0")
+    of_calendar = f"8|Calendar|{twice.document_id}|1"
+    assert model.seed_keys == [*(f"7|Calculator|{text}" for text in texts), of_calendar]
 
 
 @pytest.mark.parametrize("reads_record", [False, True])

@@ -7,14 +7,12 @@ from unittest import mock
 import pytest
 import torch
 
-from tests.tiny_models import train_tokenizer
 from tests.unit.decoding.scripted import END, WINDOW, ScriptedNetwork, TellingTool, tokenization, vocabulary_size, write
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
 from toolformer_ops.errors import InfrastructureError, ModelError, ToolError, UsageError
-from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput
 
 PROMPT = "The sum of 2 and 3 is"
@@ -81,7 +79,6 @@ class Case(NamedTuple):
 FIVE = (("2 + 3", "5"),)
 AGAIN = " [Calculator(2 + 3) -> 5] 5, that is [Calculator(5 * 2) -> 77] 77."
 NOT_AGAIN = " [Calculator(2 + 3) -> 5] 5, that is it."
-BEHIND_A_LETTER = " they say[Calculator(2 + 3) -> 5] 5."
 TWICE = " [Calculator(2 + 3) -> 5] [Calculator(2 + 3) -> 5] 5."
 CHAINED = " [Calculator(2 + 3) -> 5] 5, twice that is [Calculator(5 * 2) -> 10] 10."
 LATER = " six, they [Calculator(2 + 3) -> 5] say."
@@ -98,26 +95,17 @@ CASES = {
         (" [Calculator(2 + 3) -> 77] 77.", CALL), CALL, FIVE, without_calls=" 5, they say.", settings={"call_start_rank": 1}
     ),
     "no call is left": Case((PLAIN, AGAIN, NOT_AGAIN), NOT_AGAIN, FIVE, ("no_call_left",), " 5, that is it."),
-    "right behind a letter": Case(
-        (" they say[Calculator(2 + 3) -> 77] 77.", BEHIND_A_LETTER), BEHIND_A_LETTER, FIVE, without_calls=" they say 5.",
-        settings={"call_start_rank": 10},
-    ),
     "an equal call": Case(
         (PLAIN, TWICE, CHAINED), CHAINED, (*FIVE, ("5 * 2", "10")), ("repeated_call",), " 5, twice that is 10.",
         settings={"calls_per_input": 3},
     ),
     "a call that came to nothing counts": Case((PLAIN, NOTHING, LATER), PLAIN, abandoned=("not_a_call",)),
-    "spelled as in the training texts": Case(
-        (PLAIN, ' [QA("Who was it?") -> nobody] nobody.', " [QA(Who was it?) -> answer to Who was it?] Fritz."),
-        " [QA(Who was it?) -> answer to Who was it?] Fritz.", (("Who was it?", "answer to Who was it?"),),
-        without_calls=" Fritz.",
-    ),
     "a result without room in the window": Case(
         (PLAIN, " [QA(Why?) -> x] Fritz."), PLAIN, (("Why?", "no_room_for_result"),),
         settings={"window": len(ids(PROMPT)) + 40},
     ),
-    "a result with brackets and lines": Case(
-        (PLAIN, " [QA(Which?) -> x] Fritz.", CLEANED), CLEANED, (("Which?", ANSWERS["Which?"]),), without_calls=" Fritz."
+    "a result with brackets and lines, spelled as in the training texts": Case(
+        (PLAIN, ' [QA("Which?") -> x] Fritz.', CLEANED), CLEANED, (("Which?", ANSWERS["Which?"]),), without_calls=" Fritz."
     ),
     "a barred name": Case(
         (PLAIN, " [QA(2 and 3?) -> 5] 5.", CALL), CALL, FIVE, without_calls=" 5, they say.", settings={"barred_tools": ("QA",)}
@@ -165,20 +153,6 @@ def test_a_call_of_the_prompt_is_not_made_again(decoder: Decoder) -> None:
     assert (text.token_ids, text.abandoned) == (ids(PLAIN), ("repeated_call",))
 
 
-def test_a_token_that_ends_in_a_bracket_opens_no_call_and_may_open_a_text_in_brackets(decoder: Decoder) -> None:
-    tokenizer = train_tokenizer()
-    tokenizer.add_tokens(["(["])
-    words = Tokenization(tokenizer)
-    [token] = words.ids("([")
-    assert token in words.bracket_ids
-    cited, called = "so([1], [2]).", "so([Calculator(2 + 3) -> 77])."
-    for rank, line, expected in ((1, cited, cited), (1, called, "so it is."), (0, cited, "so it is.")):
-        script = {PROMPT: [line + END, "so it is." + END]}
-        [text] = write(script, DecodingSettings(call_start_rank=rank), decoder.tools(), words=words)
-        assert text.text == expected
-    assert decoder.calculator.batches == []
-
-
 class RandomNetwork(ScriptedNetwork):
     """Logits follow from the tokens that are there alone, with brackets among the most likely ones."""
 
@@ -216,42 +190,27 @@ def test_random_texts_have_brackets_as_greedy_decoding_writes_them_and_none_wher
         (None, "timed_out"),
         (ZeroDivisionError(), "tool_error"),
         (InfrastructureError("no answer"), "tool_not_available"),
+        (ToolError("expected an abacus, found none"), "tool_not_available"),
     ],
 )
-def test_a_tool_that_takes_too_long_or_raises_leaves_no_bracket(
+def test_a_tool_that_takes_too_long_raises_or_cannot_be_opened_leaves_no_bracket(
     decoder: Decoder, error: Exception | None, reason: str
 ) -> None:
     decoder.calculator.hangs = error is None
     decoder.calculator.answers = mock.Mock(side_effect=error)
+    if isinstance(error, ToolError):
+        decoder.calculator.opening_error = error
+        with pytest.raises(ToolError, match="abacus"):
+            decoder.tools().require()
     text = decoder.write(PLAIN, CALL, tools=decoder.tools(time_limit=60.0 if error else 0.05))
     assert (text.token_ids, [call.reason for call in text.calls]) == (ids(PLAIN), [reason])
 
 
-def test_a_tool_that_cannot_be_opened_is_named_once_and_leaves_no_bracket(
-    decoder: Decoder, caplog: pytest.LogCaptureFixture
-) -> None:
-    decoder.calculator.opening_error = ToolError("expected an abacus, found none")
-    scripts = {prompt: [PLAIN + END, CALL + END] for prompt in (PROMPT, "Again: 2 and 3 is")}
-    written = write(scripts, SECOND_BEST, decoder.tools())
-    assert [(text.token_ids, text.calls[0].reason) for text in written] == [(ids(PLAIN), "tool_not_available")] * 2
-    assert caplog.text.count("expected an abacus, found none") == 1
-    with pytest.raises(ToolError, match="abacus"):
-        decoder.tools().require()
-
-
-@pytest.mark.parametrize(
-    ("rank", "before", "call", "reason"),
-    [(1, "", "Unknown(3 / 0) -> 3] then", "unknown_tool"), (10, " and", "Calculator(three) -> 3] then", "not_a_sum")],
-)
-def test_the_words_of_a_failed_call_are_not_left_behind_without_its_bracket(
-    decoder: Decoder, rank: int, before: str, call: str, reason: str
-) -> None:
-    text = decoder.write(
-        f"{before} [{call}", f"{before} {call}", f"{before}{call}", f"{before} then.", call_start_rank=rank
-    )
-    assert (text.text, text.without_calls, text.end) == (f"{before} then.", f"{before} then.", "end_of_text")
-    failed = [*text.abandoned, *(made.reason for made in text.calls)]
-    assert set(failed) == {"call_without_bracket", reason}
+def test_the_words_of_a_failed_call_are_not_left_behind_without_its_bracket(decoder: Decoder) -> None:
+    call = "Unknown(3 / 0) -> 3] then"
+    text = decoder.write(f" [{call}", f" {call}", call, " then.", call_start_rank=1)
+    assert (text.text, text.without_calls, text.end) == (" then.", " then.", "end_of_text")
+    assert set(text.abandoned) == {"call_without_bracket", "unknown_tool"}
 
 
 FAR, ASKED = " a long way to [Calculator(5 * 2) -> 10] 10.", " [QA(Who?) -> answer to Who?] Fritz."
@@ -310,8 +269,6 @@ def test_the_calendar_tells_the_prompts_date() -> None:
 
 
 def test_settings_out_of_bounds_are_refused() -> None:
-    for name in ("max_new_tokens", "call_start_rank", "calls_per_input", "max_call_tokens"):
-        with pytest.raises(UsageError, match=name):
-            DecodingSettings(**{name: -1})
-    with pytest.raises(UsageError, match="stop"):
-        DecodingSettings(stop="")
+    for wrong in ({"max_new_tokens": -1}, {"call_start_rank": -1}, {"stop": ""}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            DecodingSettings(**wrong)  # type: ignore[arg-type]

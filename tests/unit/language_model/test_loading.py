@@ -81,10 +81,10 @@ def test_a_byte_that_changed_without_a_trace_is_refused_when_the_model_is_loaded
     assert LanguageModel.load(str(folder)).identity == model_identity(str(folder)) != before
 
 
-@pytest.mark.parametrize("revision", [None, "main", COMMIT[:12]])
-def test_a_hub_model_without_a_pinned_commit_is_refused(revision: str | None) -> None:
-    with pytest.raises(ModelError, match="revision of 40 hexadecimal digits"):
-        model_identity("HuggingFaceTB/SmolLM2-135M", revision)
+def test_a_hub_model_without_a_pinned_commit_is_refused() -> None:
+    for revision in (None, "main", COMMIT[:12]):
+        with pytest.raises(ModelError, match="revision of 40 hexadecimal digits"):
+            model_identity("owner/model", revision)
 
 
 @pytest.fixture
@@ -139,28 +139,19 @@ def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(snap
         _flip_a_byte((snapshot / name).resolve())
 
 
-def _answer(status: int) -> HfHubHTTPError:
+def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     request = httpx2.Request("GET", "https://huggingface.co/owner/model")
-    return HfHubHTTPError("no", response=httpx2.Response(status, request=request))
-
-
-@pytest.mark.parametrize(
-    ("cause", "kind"),
-    [
-        (_answer(401), ModelError),
-        (_answer(429), InfrastructureError),
+    for cause, kind in (
+        (HfHubHTTPError("no", response=httpx2.Response(401, request=request)), ModelError),
+        (HfHubHTTPError("no", response=httpx2.Response(429, request=request)), InfrastructureError),
         (OSError(errno.EACCES, "refused", "/home/nobody"), ConfigurationError),
         (OSError(errno.ENOSPC, "full", "/home/nobody"), InfrastructureError),
-    ],
-)
-def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(
-    cause: OSError, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    error = OSError("transformers says no more than this")
-    error.__cause__ = cause
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", mock.Mock(side_effect=error))
-    with pytest.raises(kind):
-        model_identity("owner/model", COMMIT)
+    ):
+        error = OSError("transformers says no more than this")
+        error.__cause__ = cause
+        monkeypatch.setattr("huggingface_hub.hf_hub_download", mock.Mock(side_effect=error))
+        with pytest.raises(kind):
+            model_identity("owner/model", COMMIT)
 
 
 def _change(name: str, **changes: Any) -> Callable[[Path], object]:
@@ -213,24 +204,16 @@ def test_a_tokenizer_that_brings_its_own_code_is_refused_and_a_network_that_does
         _change("tokenizer_config.json", auto_map=own)(folder)
         with pytest.raises(ModelError, match=r"auto_map .*tokenizing\.Own"):
             LanguageModel.load(str(folder))
-    _change("tokenizer_config.json", auto_map={"AutoProcessor": "processing.Own"})(folder)
-    LanguageModel.load(str(folder))
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        {"attention_types": [[["global", "local"], 6]]},
-        {"model_type": "falcon", "alibi": True},
-        {"text_config": {"layer_types": ["mamba"]}},
-    ],
-)
-def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(folder: Path, named: dict[str, Any]) -> None:
+def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(folder: Path) -> None:
     model_identity(str(folder), annotates=True)
-    _change("config.json", **named)(folder)
-    with pytest.raises(ModelError, match="expected layers that can share a KV cache"):
-        model_identity(str(folder), annotates=True)
-    model_identity(str(folder))
+    written = (folder / "config.json").read_text()
+    for named in ({"attention_types": [[["global", "local"], 6]]}, {"text_config": {"layer_types": ["mamba"]}}):
+        (folder / "config.json").write_text(json.dumps(json.loads(written) | named))
+        with pytest.raises(ModelError, match="expected layers that can share a KV cache"):
+            model_identity(str(folder), annotates=True)
+        model_identity(str(folder))
 
 
 def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_not_loaded(
@@ -242,10 +225,9 @@ def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_n
     def shifted(self: CausalModel, ids: Any, positions: Any, attend: Any) -> Any:
         return run(self, ids, positions + (positions >= 9), attend)
 
+    LanguageModel.load(str(folder), dtype="bfloat16")
+    monkeypatch.setattr(CausalModel, "run", shifted)
     for dtype in ("float32", "bfloat16"):
-        monkeypatch.setattr(CausalModel, "run", run)
-        LanguageModel.load(str(folder), dtype=dtype)
-        monkeypatch.setattr(CausalModel, "run", shifted)
         with pytest.raises(ModelError, match="logits that differ"):
             LanguageModel.load(str(folder), dtype=dtype)
     monkeypatch.setattr(CausalModel, "run", mock.Mock(side_effect=RuntimeError("a kernel that fails")))
@@ -275,16 +257,14 @@ def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tm
     assert numbers(spread) == numbers(plain)
 
 
-@pytest.mark.parametrize(("device", "way", "placed"), [("cuda", "layers", "balanced"), ("cuda:1", "off", "cuda:1")])
 def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_free_memory(
-    folder: Path, device: str, way: str, placed: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = load_settings().model_copy(update={"model_parallel": way})
+    settings = load_settings().model_copy(update={"model_parallel": "layers"})
     network = AutoModelForCausalLM.from_pretrained(folder, dtype="bfloat16")
     needed = 4 * sum(parameter.numel() for parameter in network.parameters())
-    if device == "cuda":  # in several files
-        (folder / "model.safetensors").unlink()
-        network.save_pretrained(folder, max_shard_size="50KB")
+    (folder / "model.safetensors").unlink()
+    network.save_pretrained(folder, max_shard_size="50KB")  # in several files
     free = [0, needed]
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
@@ -294,14 +274,16 @@ def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_
     load = mock.Mock(side_effect=RuntimeError("transformers was asked"))
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", load)
     with pytest.raises(ModelError, match="transformers was asked"):
-        load_weights(str(folder), None, "float32", device, 1, settings)
-    assert load.call_args.kwargs["device_map"] == placed
+        load_weights(str(folder), None, "float32", "cuda", 1, settings)
+    assert load.call_args.kwargs["device_map"] == "balanced"
+    alone = settings.model_copy(update={"model_parallel": "off"})
+    with pytest.raises(ModelError, match="transformers was asked"):
+        load_weights(str(folder), None, "float32", "cuda:1", 1, alone)
+    assert load.call_args.kwargs["device_map"] == "cuda:1"
     free[1] -= 1
     with pytest.raises(ModelError, match="in float32, found"):
-        load_weights(str(folder), None, "float32", device, 1, settings)
-    assert load.call_count == 1
-    with pytest.raises(ModelError, match="transformers was asked"):
-        load_weights(str(folder), None, "bfloat16", device, 1, settings)
+        load_weights(str(folder), None, "float32", "cuda", 1, settings)
+    assert load.call_count == 2
 
 
 def test_a_file_that_is_no_gguf_model_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
