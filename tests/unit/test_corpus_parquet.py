@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.storage.corpus_files import CorpusFile, UnpackingLimits
@@ -39,62 +38,50 @@ def test_a_row_is_the_record_that_json_would_be() -> None:
     assert _read(content) == list(enumerate(map(read_record, lines), 1))
 
 
-@pytest.mark.parametrize(
-    "dates",
-    [
+def test_dates_and_times_of_any_type_are_days() -> None:
+    for dates in (
         pa.array([DAY, None], pa.date32()),
         pa.array([DAY, None], pa.date64()),
         pa.array(["2014-05-06 01:00:00.000000001", None]).cast(pa.timestamp("ns")),
         # 23:30 UTC on the day before is the 6th in Berlin, as the time zone of the column writes it.
         pa.array([datetime.datetime(2014, 5, 5, 23, 30), None], pa.timestamp("s", "Europe/Berlin")),  # noqa: DTZ001
         pa.array(["2014-05-06T10:00", None]).dictionary_encode(),
-    ],
-    ids=lambda dates: str(dates.type),
-)
-def test_dates_and_times_of_any_type_are_days(dates: pa.Array) -> None:
-    content = _packed(text=["a", "b"], date=dates)
-    assert _read(content) == [(1, Record("a", document_date=DAY)), (2, Record("b"))]
+    ):
+        found = _read(_packed(text=["a", "b"], date=dates))
+        assert found == [(1, Record("a", document_date=DAY)), (2, Record("b"))], dates.type
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
-    [
+def test_rows_are_refused_for_the_reasons_of_json() -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"other": [1]}, "no_text"),
         ({"text": [1]}, "text_not_a_string"),
         ({"text": pa.array([None], pa.string())}, "text_not_a_string"),
         ({"text": [" \n"]}, "empty_text"),
         ({"text": ["a"], "url": [b"\xff"]}, "invalid_utf8"),
         ({"text": ["x" * 1001]}, "line_too_long"),
-        ({"text": ["café".encode()]}, None),  # strings that are not marked as such are read
-    ],
-)
-def test_rows_are_refused_for_the_reasons_of_json(columns: dict[str, Any], reason: str | None) -> None:
-    [(row, record)] = _read(_packed(**columns))
-    assert row == 1
-    assert record == Record("café") if reason is None else isinstance(record, Rejection) and record.reason == reason
+    ]
+    for columns, reason in refused:
+        assert _refused(_packed(**columns)) == (1, reason)
+    assert _read(_packed(text=["café".encode()])) == [(1, Record("café"))]  # not marked as a string, and read
 
 
-def _with_two_columns_of_one_name() -> bytes:
-    target = io.BytesIO()
-    pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), target)
-    return target.getvalue()
+def _refused(content: bytes) -> tuple[int, str]:
+    [(row, record)] = _read(content)
+    assert isinstance(record, Rejection)
+    return row, record.reason
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+def test_a_file_that_is_no_whole_table_with_rows_is_refused() -> None:
+    two_of_one_name = io.BytesIO()
+    pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), two_of_one_name)
+    for content, reason in (
         (_packed(text=pa.array([], pa.string())), "empty_file"),
         (b'{"text": "a"}\n', "unreadable_file"),
         (_packed(text=["a" * 99] * 9)[:-20], "unreadable_file"),
         (b"PAR1" + b"\x00" * 99, "unreadable_file"),
-        (_with_two_columns_of_one_name(), "unreadable_file"),
-    ],
-)
-def test_a_file_that_is_no_whole_table_with_rows_is_refused(content: bytes, reason: str) -> None:
-    [(row, record)] = _read(content)
-    assert row == 0
-    assert isinstance(record, Rejection)
-    assert record.reason == reason
+        (two_of_one_name.getvalue(), "unreadable_file"),
+    ):
+        assert _refused(content) == (0, reason)
 
 
 def test_a_small_file_that_holds_megabytes_is_read_no_further() -> None:

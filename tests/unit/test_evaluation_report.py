@@ -14,12 +14,7 @@ from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.evaluation.comparing import Comparison, compare_inputs
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
 from toolformer_ops.evaluation.report.charts import bar_chart, loss_chart
-from toolformer_ops.evaluation.report.contents import (
-    ReportContents,
-    RunFacts,
-    ToolRate,
-    TrainedModel,
-)
+from toolformer_ops.evaluation.report.contents import ReportContents, RunFacts, ToolRate, TrainedModel
 from toolformer_ops.evaluation.report.page import choose_examples, render, segments
 from toolformer_ops.evaluation.statistics import Interval, PairedDifference
 from toolformer_ops.evaluation.tables import called_tools, scores_with_tools, suite_tables, visible
@@ -70,31 +65,32 @@ def test_the_page_says_how_many_calls_are_kept_by_chance_and_what_was_not_evalua
     assert "No score was written in this run." in plain
 
 
-ROWS: dict[str, tuple[list[SuiteScore], list[str], list[list[bool | None]]]] = {
-    "the paper's order, of equal scores both": (
+ROWS: list[tuple[list[SuiteScore], list[str], list[list[bool | None]]]] = [
+    # The paper's order; of equal scores both.
+    (
         [score("with_tools", 0.4, k=10), score("base", 0.2), score("disabled", 0.25), score("without_calls", 0.4)],
         ["M", "M, finetuned without calls", "Toolformer (disabled)", "Toolformer"], [[False], [True], [False], [True]],
     ),
-    "of perplexities the lowest, each metric a column": (
+    # Of perplexities the lowest; each metric is a column.
+    (
         [perplexity("base", 20.0), perplexity("disabled", 18.5), perplexity("base", 2.1, "perplexity_by_byte")],
         ["M", "Toolformer (disabled)"], [[False, True], [True, None]],
     ),
-    "a subset that a model was not evaluated on stays empty, and k is named where there are several": (
+    # A subset that a model was not evaluated on stays empty, and k is named where there are several.
+    (
         [score("base", 0.2), score("with_tools", 0.4, k=10, subset="mawps"), score("with_tools", 0.1, k=3)],
         ["M", "Toolformer, k = 3", "Toolformer, k = 10"], [[True, None], [False, None], [None, True]],
     ),
-}  # fmt: skip
+]  # fmt: skip
 """Scores, the names of the rows that they give, and of each cell whether it is the best of its column (None: it is empty)."""
 
 
-@pytest.mark.parametrize(("scores", "names", "best"), ROWS.values(), ids=ROWS)
-def test_rows_are_in_order_and_the_best_of_a_column_is_marked(
-    scores: list[SuiteScore], names: list[str], best: list[list[bool | None]]
-) -> None:
-    [table] = suite_tables(scores)
-    assert [row.name for row in table.rows] == names
-    assert [[cell.best if cell else None for cell in row.cells] for row in table.rows] == best
-    assert table.lower_is_better == (scores[0].suite == "perplexity")
+def test_rows_are_in_order_and_the_best_of_a_column_is_marked() -> None:
+    for scores, names, best in ROWS:
+        [table] = suite_tables(scores)
+        assert [row.name for row in table.rows] == names
+        assert [[cell.best if cell else None for cell in row.cells] for row in table.rows] == best
+        assert table.lower_is_better == (scores[0].suite == "perplexity")
 
 
 def test_table_9_has_scores_with_and_without_a_call_and_shares_by_tool() -> None:

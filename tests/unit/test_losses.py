@@ -18,16 +18,13 @@ def test_the_weights_are_those_of_the_paper_and_sum_to_one() -> None:
         assert math.fsum(weights) == pytest.approx(1.0, abs=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("log_ps", "nats"),
-    [
+def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens() -> None:
+    for log_ps, nats in (
         ([-1.0] * 5, 1.0),
         ([-1.0] * 5 + [-100.0] * 20, 1.0),  # the sixth does not count
         ([-3.0, -6.0], 2.6),  # where the text ends no weight is scaled up: 5/15 * 3 + 4/15 * 6 = 1 + 1.6
-    ],
-)
-def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens(log_ps: list[float], nats: float) -> None:
-    assert weighted_loss(log_ps) == pytest.approx(nats)
+    ):
+        assert weighted_loss(log_ps) == pytest.approx(nats)
 
 
 def test_the_reduction_is_against_the_better_of_the_two_rivals_and_kept_at_exactly_the_threshold() -> None:

@@ -12,30 +12,15 @@ from toolformer_ops.decoding.records import MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import EXIT_USAGE, ModelError, UsageError, exit_code
 
 
-@pytest.fixture
-def folder(writing_model_dir: Path) -> str:
-    return str(writing_model_dir)
-
-
 def run(*arguments: str, stdin: str | None = None) -> list[str]:
     result = CliRunner().invoke(app, ["generate", *arguments], input=stdin, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout.splitlines()
 
 
-def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_times(folder: str) -> None:
-    common = (
-        "--model",
-        folder,
-        "--max-tokens",
-        "12",
-        "--date",
-        "2022-11-20",
-        "--tools",
-        "Calculator,Calendar",
-        "--k",
-        "3",
-    )
+def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_times(writing_model_dir: Path) -> None:
+    options = "--max-tokens 12 --date 2022-11-20 --tools Calculator,Calendar --k 3"
+    common = ("--model", str(writing_model_dir), *options.split())
     prompts = ["the shop had sold", "we meet today"]
     lines = [json.loads(line) for line in run(*common, "--json", stdin="\n\n".join(prompts))]
     assert [line["prompt"] for line in lines] == prompts
@@ -46,7 +31,7 @@ def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_
     assert shown[0].startswith(prompts[0])
     assert "[Calculator(" in shown[0] or "[Calendar() -> Today is" in shown[0]
     with pytest.raises(UsageError, match="found none"):
-        run("--model", folder, stdin="\n")
+        run(*common, stdin="\n")
 
 
 def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,8 +45,9 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture
 
 
 def test_an_empty_prompt_is_continued_from_the_start_token_and_refused_without_one(
-    folder: str, monkeypatch: pytest.MonkeyPatch
+    writing_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = str(writing_model_dir)
     [line] = run("", "--json", "--model", folder, "--max-tokens", "12", "--tools", "Calculator")
     assert json.loads(line)["tokens"] > 0
     monkeypatch.setattr("toolformer_ops.language_model.tokenization.start_token_ids", lambda _: ())

@@ -16,12 +16,8 @@ from toolformer_ops.tools.retrieval.kilt_records import parse_record, passages_o
 @pytest.fixture
 def kilt_records(tmp_path: Path) -> Path:
     articles = {f"Thing {number}": [f"Thing {number} is {'a thing among things ' * 6}."] for number in range(60)}
-    articles |= {
-        "Short": ["It is short."],
-        "Two paragraphs": ["One. " * 30, "Two. " * 30],
-        "Accented": ["Caf\u00e9 is a drink and a place, " * 6 + "and no more."],
-        "Cut off": ["A text that was cut before its " * 6],
-    }
+    articles |= {"Short": ["It is short."], "Two paragraphs": ["One. " * 30, "Two. " * 30]}
+    articles |= {"Accented": ["Caf\u00e9 is a drink. " * 8], "Cut off": ["A text that was cut before its " * 6]}
     lines = [json.dumps({"wikipedia_title": title, "text": [title, *text]}) for title, text in articles.items()]
     path = tmp_path / "wikipedia.jsonl"
     path.write_text("\n".join(lines))
@@ -64,20 +60,17 @@ def test_the_corpus_file_is_named_by_its_content() -> None:
     assert corpus.corpus_key(one) == corpus.corpus_key(one) != corpus.corpus_key(other)
 
 
-SUMMARIES = {
-    "Reel": {"title": "Reel", "extract": "A reel is a cylinder.\nIt holds a line.", "topic": "Things"},
-    "Empty": {"title": "Empty", "extract": " "},
-    "Nothing": {"title": "Nothing", "extract": None},
-}
+EXTRACTS = {"Reel": "A reel is a cylinder.\nIt holds a line.", "Empty": " ", "Nothing": None}
 
 
 def test_each_summary_with_text_becomes_an_article_and_a_missing_wheel_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    summaries = {title: {"title": title, "extract": extract} for title, extract in EXTRACTS.items()}
     package = tmp_path / corpus.WIKIPEDIA_PACKAGE
     (package / "data").mkdir(parents=True)
     (package / "__init__.py").write_text("raise ImportError('never imported')\n")
-    (package / "data" / "summaries_en-us.json").write_text(json.dumps(SUMMARIES))
+    (package / "data" / "summaries_en-us.json").write_text(json.dumps(summaries))
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "out" / "wiki.jsonl"
     assert corpus.write_kilt_records(path) == 1

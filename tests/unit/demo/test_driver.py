@@ -31,10 +31,6 @@ def scripted_airflow(states: Sequence[str | Exception], failed: Sequence[TaskSta
     return airflow
 
 
-def failed(name: str, ended: str = "1", map_index: int = -1) -> TaskState:
-    return TaskState(name, map_index, "failed", 3, ended)
-
-
 def test_it_looks_until_the_run_ends_and_after_a_long_look_waits_four_times_its_length() -> None:
     shown: list[Snapshot] = []
     slept: list[float] = []
@@ -60,28 +56,23 @@ def test_a_training_shows_its_newest_step() -> None:
     ]
 
 
-QA, MT, FINISH = failed("QA.annotate", "1", 1), failed("MT.annotate", "2"), failed("finish_run", "3")
+QA, MT = TaskState("QA.annotate", 1, "failed", 3, "1"), TaskState("MT.annotate", -1, "failed", 3, "2")
+GATHER, RELEASE, FINISH = (TaskState(name, -1, "failed", 3, "3") for name in ("gather_tools", "release", "finish_run"))
 
 
-@pytest.mark.parametrize(
-    ("tasks", "said"),
-    [
-        (
-            [QA, FINISH],
-            ["Failed: QA.annotate [1]\n", "CorpusError: expected", "http://airflow/annotate_corpus/run-1/QA.annotate"],
-        ),
+def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log_is(console: Console) -> None:
+    for tasks, said in (
+        ([QA, FINISH], "Failed: QA.annotate [1]\n"),
         # Tasks that only stand behind a failure are named only if nothing else failed.
-        ([MT, failed("gather_tools"), FINISH], ["Failed: MT.annotate\n"]),
-        ([QA, MT], ["Failed: QA.annotate [1], MT.annotate", "said something"]),
-        ([], ["none of its tasks did"]),
-    ],
-)
-def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log_is(
-    console: Console, tasks: list[TaskState], said: list[str]
-) -> None:
-    with pytest.raises(ToolformerError, match="annotate_corpus run-1 ended as failed"):
-        run_dag(console, scripted_airflow(["failed"], tasks))
-    assert [part for part in said if part not in written(console)] == []
+        ([MT, GATHER, FINISH], "Failed: MT.annotate\n"),
+        ([QA, MT], "Failed: QA.annotate [1], MT.annotate"),
+        ([], "none of its tasks did"),
+    ):
+        with pytest.raises(ToolformerError, match="annotate_corpus run-1 ended as failed"):
+            run_dag(console, scripted_airflow(["failed"], tasks))
+        assert said in written(console)
+    for words in ("said something", "CorpusError: expected", "http://airflow/annotate_corpus/run-1/QA.annotate"):
+        assert words in written(console)
 
 
 @pytest.fixture
@@ -109,11 +100,11 @@ def test_a_run_whose_release_alone_failed_has_ended_where_no_call_was_kept(
 ) -> None:
     assert run_dag(console, scripted_airflow(["success"]))
     with pytest.raises(ToolformerError):
-        run_dag(console, scripted_airflow(["failed"], [failed("release"), FINISH]))
+        run_dag(console, scripted_airflow(["failed"], [RELEASE, FINISH]))
     monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(kept_nothing=True)])
-    assert not run_dag(console, scripted_airflow(["failed"], [failed("release"), FINISH]))
+    assert not run_dag(console, scripted_airflow(["failed"], [RELEASE, FINISH]))
     with pytest.raises(ToolformerError):
-        run_dag(console, scripted_airflow(["failed"], [failed("release"), QA]))
+        run_dag(console, scripted_airflow(["failed"], [RELEASE, QA]))
 
 
 def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_not_answer(console: Console) -> None:

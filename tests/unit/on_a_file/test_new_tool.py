@@ -1,5 +1,6 @@
 """The first version of a tool file: from what a server says and from examples, and nothing where one of them is wrong."""
 
+import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -7,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from tests.fake_language_model import FakeLanguageModel
 from tests.tool_files import SERVERS, forget_tools
+from toolformer_ops.cli.tools import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.on_a_file.new_tool import NewTool, refresh_tool, run_examples, write_new_tool
@@ -106,15 +110,21 @@ def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> No
     assert run_examples(settings, replace(new, tool=FileTool(new.path))) == [("a", ToolOutput.of("a"))]
 
 
-def test_the_command_line_writes_a_file_and_shows_answers(settings: Settings) -> None:
-    from typer.testing import CliRunner
-
-    from toolformer_ops.cli.tools import app
-
-    examples = settings.tools_folder.parent / "examples.txt"
+def test_the_command_line_writes_a_file_shows_answers_and_tries_the_tool_on_ten_texts(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeLanguageModel(("Echo(5)",))
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    examples, texts = (settings.tools_folder.parent / name for name in ("examples.txt", "texts.jsonl"))
     examples.write_text("It is [Echo(a: b)] a.\n")
+    sums = [{"text": f"There were 2 cats and 3 dogs, a total of 5 animals in {year}."} for year in range(2000, 2011)]
+    texts.write_text("".join(json.dumps(text) + "\n" for text in sums))
     words = ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--examples", str(examples)]
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(app, [*words, "--texts", str(texts), "--model", "fake"])
     assert done.exit_code == 0, done.output
     assert "[Echo(a: b) -> a: b]" in done.output
     assert "does not say whether the tool only reads" in done.output
+    assert "10 texts, 10 asked" in done.output
+    found = [json.loads(line) for line in done.stdout.splitlines()[7:]]
+    assert {(call["call"], call["result"]) for call in found} == {("Echo(5)", "5")}
+    assert found[0]["loss_reduction"] == max(call["loss_reduction"] for call in found) > 0

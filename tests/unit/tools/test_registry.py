@@ -11,7 +11,6 @@ from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.tools import model_readers, translators
 from toolformer_ops.tools.base import FilterDecision, run_tool
 from toolformer_ops.tools.registry import PAPER_TOOLS, forget_tools, get_tool, tool_names
 
@@ -59,11 +58,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     forget_tools()
 
 
-def test_an_unknown_tool_is_an_error_that_lists_those_there_are() -> None:
-    with pytest.raises(ToolError, match=r"Calculator, Calendar, WikiSearch, QA, MT, found 'Abacus'"):
-        get_tool("Abacus")
-
-
 def test_a_tool_of_an_installed_package_with_a_spec_and_run_has_all_the_rest(install: Install) -> None:
     prompt = (install("Shout") / "prompt.txt").read_text()
     assert tool_names() == (*PAPER_TOOLS, "Shout")
@@ -96,19 +90,17 @@ def test_a_broken_entry_point_says_what_to_do_and_the_others_work(
         get_tool(package.get("entry", "Shout"))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "message"),
-    [
-        (None, "expected a prompt file in UTF-8, found none.*Ship the prompt file"),
+def test_a_prompt_that_cannot_work_is_refused(install: Install) -> None:
+    path = install("Shout") / "prompt.txt"
+    for prompt, message in (
         ("[Shout(a)] {text} {text}", "expected '{text}' once, found 2"),
         ("[shout(a)] {text}", r"expected examples with calls '\[Shout"),
-    ],
-)
-def test_a_prompt_that_cannot_work_is_refused(install: Install, prompt: str | None, message: str) -> None:
-    path = install("Shout") / "prompt.txt"
-    path.unlink() if prompt is None else path.write_text(prompt)
-    with pytest.raises(ToolError, match=f"tool Shout .*{message}"):
-        get_tool("Shout")
+        ("", "expected a prompt file in UTF-8, found none.*Ship the prompt file"),
+    ):
+        forget_tools()
+        path.write_text(prompt) if prompt else path.unlink()
+        with pytest.raises(ToolError, match=f"tool Shout .*{message}"):
+            get_tool("Shout")
 
 
 def test_a_name_of_the_paper_cannot_be_taken_and_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
@@ -133,23 +125,12 @@ DEMONSTRATIONS = {"Calculator": 5, "Calendar": 5, "WikiSearch": 3, "QA": 2, "MT"
 CALL = re.compile(r" ?\[([^\[\]]*)\]")
 
 
-def demonstrations(name: str) -> list[tuple[str, str]]:
-    """Pairs of input and output, without the slot."""
-    return re.findall(r"^Input: (.*)\nOutput: (.*)$", get_tool(name).prompt, flags=re.MULTILINE)
-
-
 @pytest.mark.parametrize("name", PAPER_TOOLS)
 def test_every_demonstration_is_its_input_with_calls_of_the_tool(name: str) -> None:
-    pairs = demonstrations(name)
+    pairs = re.findall(r"^Input: (.*)\nOutput: (.*)$", get_tool(name).prompt, flags=re.MULTILINE)
     assert len(pairs) == DEMONSTRATIONS[name]
     for text, output in pairs:
         assert {parse_call(written).tool for written in CALL.findall(output)} == {name}
         # Two demonstrations of the paper change their text: one sentence of the matches, and a Chinese name.
         if "252 qualifying matches" not in text and not text.startswith("南京"):
             assert CALL.sub("", output) == text
-
-
-def test_every_prompt_file_belongs_to_a_tool_or_a_model() -> None:
-    folder = translators.PROMPT.parent
-    used = {folder.parent / get_tool(name).spec.prompt_file for name in PAPER_TOOLS}
-    assert set(folder.iterdir()) == used | {translators.PROMPT, model_readers.PROMPT}
