@@ -5,13 +5,7 @@ import uuid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolformer_ops.release.chat_export import (
-    CONTINUE,
-    WRITE,
-    conversation,
-    opening_end,
-    plain_text,
-)
+from toolformer_ops.release.chat_export import CONTINUE, WRITE, conversation, opening_end, plain_text
 from toolformer_ops.release.format import ReleasedCall, ReleasedText
 from toolformer_ops.tools.registry import tool_names
 

@@ -24,14 +24,6 @@ def is_for_this_python(line: str) -> bool:
     return not marker or Marker(marker).evaluate()
 
 
-def requirement_names(path: Path) -> list[str]:
-    return [
-        words[0]
-        for line in path.read_text().splitlines()
-        if (words := line.split("#")[0].split()) and not words[0].startswith("-") and is_for_this_python(line)
-    ]
-
-
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
@@ -43,7 +35,9 @@ LOCKS = ("run.lock", "tests.lock", "local.lock")
 
 
 def locked(*files: str) -> list[str]:
-    return [name.split("==")[0] for file in files for name in requirement_names(REQUIREMENTS / file)]
+    """The names of the packages of lock files."""
+    lines = [line for file in files for line in (REQUIREMENTS / file).read_text().splitlines()]
+    return [line.split("==")[0] for line in lines if re.match("[a-z]", line) and is_for_this_python(line)]
 
 
 @pytest.mark.parametrize("file", [*LOCKS, "gpu.lock", "tools.lock"])
@@ -80,24 +74,20 @@ def test_what_the_image_installs_is_whole_and_holds_no_test_tool() -> None:
     assert sorted(lacking) == []
 
 
-@pytest.mark.parametrize(
-    ("package", "status", "words"),
-    [
+def test_a_known_weakness_of_a_locked_package_is_an_error(tmp_path: Path) -> None:
+    program = tmp_path / "pip-audit"
+    command = [sys.executable, REQUIREMENTS / "advisories.py", program, REQUIREMENTS / "run.lock"]
+    found: list[tuple[dict[str, Any], int, str]] = [
         ({"skip_reason": "not found"}, 0, "SKIPPED"),
         ({"version": "1.10.10", "vulns": []}, 0, "1 packages looked up, 0 weak"),
         ({"version": "1.10.10", "vulns": [{"id": "GHSA-1", "fix_versions": ["2.0"]}]}, 1, "a2wsgi 1.10.10: GHSA-1"),
-    ],
-)
-def test_a_known_weakness_of_a_locked_package_is_an_error(
-    package: dict[str, Any], status: int, words: str, tmp_path: Path
-) -> None:
-    program, found = tmp_path / "pip-audit", json.dumps({"dependencies": [{"name": "a2wsgi"} | package]})
-    program.write_text(f"#!{sys.executable}\nprint({found!r})\n")
-    program.chmod(0o755)
-    command = [sys.executable, REQUIREMENTS / "advisories.py", program, REQUIREMENTS / "run.lock"]
-    asked = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert asked.returncode == status, asked.stderr
-    assert words in asked.stdout
+    ]
+    for package, status, words in found:
+        printed = json.dumps({"dependencies": [{"name": "a2wsgi"} | package]})
+        program.write_text(f"#!{sys.executable}\nprint({printed!r})\n")
+        program.chmod(0o755)
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (asked.returncode, words in asked.stdout) == (status, True), asked.stderr
 
 
 PINNED = re.compile(r"[a-z/-]+:v?\d+(?:\.\d+)+(?:-[a-z]+)*@sha256:[0-9a-f]{64}")
@@ -139,9 +129,6 @@ def test_no_secret_stands_in_the_compose_file(compose: dict[str, Any]) -> None:
     named = [(name, str(value)) for found in environments for name, value in found if SECRET_NAME.search(name)]
     assert len(named) > 10
     assert [name for name, value in named if not re.search(r"\$\{[A-Z0-9_]+:\?[^}]+\}", value)] == []
-
-
-def test_make_env_makes_every_variable_that_the_compose_file_asks_for() -> None:
     asked = re.findall(r"\$\{([A-Z0-9_]+):\?", (REPOSITORY / "docker-compose.yml").read_text())
     script = (REPOSITORY / "docker" / "make-env").read_text()
     assert [name for name in asked if name not in script] == []

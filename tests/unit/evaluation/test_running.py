@@ -125,20 +125,17 @@ def test_a_prompt_longer_than_the_window_is_wrong_and_said(caplog: pytest.LogCap
     assert "2 prompts are longer than the model's window of 20 tokens" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("reason", "inputs", "is_down"),
-    [
+def test_a_suite_whose_tool_is_down_has_no_score() -> None:
+    for reason, inputs, is_down in (
         ("tool_not_available", 1, True),
         ("tool_error", 3, True),
         ("timed_out", 2, False),  # too few to say so
         ("tool_error", 4, False),  # of the fourth input there is a result
-    ],
-)
-def test_a_suite_whose_tool_is_down_has_no_score(reason: str, inputs: int, is_down: bool) -> None:
-    answered, failed = made_call("Calculator", "1"), made_call("Calculator", None, reason)
-    model = FakeWritingModel(lambda prompt, _: (" 1", (answered if number_of(prompt) == 4 else failed,)))
-    with pytest.raises(ToolError, match="math is not scored, since Calculator is down") if is_down else nullcontext():
-        assert evaluated(model, questions(*["1"] * inputs)).score.inputs == inputs
+    ):
+        calls = [made_call("Calculator", None, reason)] * 3 + [made_call("Calculator", "1")]
+        model = FakeWritingModel(lambda prompt, _, calls=calls: (" 1", (calls[number_of(prompt) - 1],)))
+        with pytest.raises(ToolError, match="math is not scored, since Calculator") if is_down else nullcontext():
+            assert evaluated(model, questions(*["1"] * inputs)).score.inputs == inputs
 
 
 def test_a_whole_suite_may_lack_a_data_set_but_a_named_one_must_be_there(

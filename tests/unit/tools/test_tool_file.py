@@ -21,17 +21,9 @@ from toolformer_ops.tools.servers.file_tool import FileTool
 from toolformer_ops.tools.servers.tool_file import RecordedPart
 
 NOT_THERE = {"command": ["/no/such/server"]}
-WEATHER = {
-    "type": "object",
-    "properties": {
-        "city": {"type": "string"},
-        "date": {"type": "string"},
-        "unit": {"enum": ["C", "F"], "default": None},
-        "key": {"type": "string"},
-    },
-    "required": ["city", "date", "key"],
-    "additionalProperties": False,
-}
+PROPERTIES = {name: {"type": "string"} for name in ("city", "date", "unit", "key")}
+REQUIRED = ["city", "date", "key"]
+WEATHER = {"type": "object", "properties": PROPERTIES, "required": REQUIRED, "additionalProperties": False}
 
 
 def weather(tools_folder: Path, **changes: Any) -> Path:
@@ -39,12 +31,18 @@ def weather(tools_folder: Path, **changes: Any) -> Path:
     return write_tool(tools_folder, "Weather", "weather", **parts)
 
 
-def test_the_registry_finds_it_without_its_server(tools_folder: Path) -> None:
+def test_the_registry_finds_it_without_its_server_and_imports_no_client(tools_folder: Path) -> None:
     write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     weather(tools_folder)
     assert tool_names()[-2:] == ("Echo", "Weather")
     assert get_tool("ECHO").spec.purpose == "Tests echo."
     assert get_tool("weather").prompt == PROMPT.format(name="Weather").rstrip()
+    program = (
+        "import sys; from toolformer_ops.tools.registry import tool_names; assert tool_names()[-1] == 'Weather'; "
+        "print([name for name in ('fastmcp', 'mcp', 'jsonschema', 'httpx2', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_fork_reads_tool_files_and_settings_anew(tools_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,16 +62,6 @@ def test_a_fork_reads_tool_files_and_settings_anew(tools_folder: Path, monkeypat
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_finding_it_imports_no_client(tools_folder: Path) -> None:
-    weather(tools_folder)
-    program = (
-        "import sys; from toolformer_ops.tools.registry import tool_names; assert tool_names()[-1] == 'Weather'; "
-        "print([name for name in ('fastmcp', 'mcp', 'jsonschema', 'httpx2', 'torch') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -149,10 +137,6 @@ def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_
     assert with_costs(choices, costs).kept_from() == choices.kept_from() | {"Echo": 1.5}
 
 
-def version(path: Path) -> str:
-    return FileTool(path).version(Settings(), "model")
-
-
 def test_another_answer_is_another_version_and_another_prompt_is_not(tools_folder: Path) -> None:
     for changes in (
         {"tables": '[fixed]\nkey = "l"'},
@@ -162,7 +146,7 @@ def test_another_answer_is_another_version_and_another_prompt_is_not(tools_folde
         {"keys": ['revision = "2"']},
     ):
         path = weather(tools_folder)
-        first = version(path)
+        first = FileTool(path).version(Settings(), "model")
         path.with_suffix(".txt").write_text(PROMPT.format(name="Weather") + "More.\n")
-        assert version(path) == first
-        assert version(weather(tools_folder, **changes)) != first
+        assert FileTool(path).version(Settings(), "model") == first
+        assert FileTool(weather(tools_folder, **changes)).version(Settings(), "model") != first
