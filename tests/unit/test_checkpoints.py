@@ -35,22 +35,18 @@ def test_checkpoint_counts_once_it_is_concluded(checkpoints: Checkpoints) -> Non
     assert _names(checkpoints.folder) == ["checkpoint-100"]
 
 
-@pytest.mark.parametrize(
-    ("file", "content"), [("optimizer.pt", "opt"), ("optimizer.pt", None), ("rng_state_1.pth", "more"), (WHOLE, '{"a')]
-)
 def test_checkpoint_whose_files_are_not_those_it_lists_or_of_another_training_is_none(
-    checkpoints: Checkpoints, file: str, content: str | None
+    checkpoints: Checkpoints,
 ) -> None:
-    path = _write(checkpoints, 100)
-    checkpoints.conclude(100, None)
-    assert Checkpoints(checkpoints.folder, "model-2").last_step() is None
-    if content is None:
-        (path / file).unlink()
-    else:
-        (path / file).write_text(content)
-    assert checkpoints.last_step() is None
-    checkpoints.forget_broken()
-    assert _names(checkpoints.folder) == []
+    for file, content in (("optimizer.pt", "opt"), ("optimizer.pt", ""), ("rng_state_1.pth", "more"), (WHOLE, '{"a')):
+        path = _write(checkpoints, 100)
+        checkpoints.conclude(100, None)
+        assert Checkpoints(checkpoints.folder, "model-2").last_step() is None
+        assert checkpoints.last_step() == 100
+        (path / file).write_text(content) if content else (path / file).unlink()
+        assert checkpoints.last_step() is None
+        checkpoints.forget_broken()
+        assert _names(checkpoints.folder) == []
 
 
 def test_last_whole_checkpoint_and_the_best_weights_stay(checkpoints: Checkpoints) -> None:

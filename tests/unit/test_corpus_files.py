@@ -4,11 +4,12 @@ import random
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import zstandard
 
-from toolformer_ops.config import Settings
+from toolformer_ops.config import load_settings
 from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
 from toolformer_ops.records import normal_uri
 from toolformer_ops.storage.corpus_files import (
@@ -43,11 +44,6 @@ def _lines_of(file: CorpusFile, limit: int = LIMIT, limits: UnpackingLimits = UN
 
 def _outcome(lines: list[Line]) -> list[tuple[int, bytes | str]]:
     return [(line.number, line.reason or line.content) for line in lines]
-
-
-@pytest.fixture
-def settings() -> Settings:
-    return Settings(_env_file=None)  # type: ignore[call-arg]
 
 
 def test_lines_are_numbered_from_1_and_blank_ones_are_no_records(tmp_path: Path) -> None:
@@ -88,10 +84,10 @@ def test_a_packed_file_that_unpacks_to_a_hundred_megabytes_is_never_held(tmp_pat
     )
 
 
-def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(tmp_path: Path, settings: Settings) -> None:
+def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(tmp_path: Path) -> None:
     # 5 MB of line ends, some kB packed; those of 300 MB, which took 400 s, are refused at the same place.
     file = _file(tmp_path / "a.zst", PACK[".zst"](b"first\n" + b"\n" * 5_000_000 + b"last\n"))
-    lines = _lines_of(file, limits=UnpackingLimits.of(settings))
+    lines = _lines_of(file, limits=UnpackingLimits.of(load_settings()))
     assert _outcome(lines) == [(1, b"first"), (0, "expands_too_far")]
     assert "TOOLFORMER_MAX_UNPACKED_RATIO" in lines[1].detail
 
@@ -111,17 +107,15 @@ def test_of_a_packed_file_that_is_damaged_the_readable_lines_are_kept(tmp_path: 
         assert len(lines) > 3000
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst"])
-def test_a_source_that_fails_is_an_error_and_not_a_refused_file(name: str) -> None:
-    class Failing(io.BytesIO):
-        def read(self, _size: int | None = None) -> bytes:
-            raise ConnectionResetError("gone")
-
-    with pytest.raises(ObjectStoreError, match=r"reading s3://b/a\.jsonl.* broke off: gone"):
-        _lines_of(CorpusFile(f"s3://b/{name}", Failing))
+def test_a_source_that_fails_is_an_error_and_not_a_refused_file() -> None:
+    failing = Mock(spec=io.BytesIO, **{"read.side_effect": ConnectionResetError("gone"), "closed": False})
+    for suffix in PACK:
+        with pytest.raises(ObjectStoreError, match=r"reading s3://b/a\.jsonl.* broke off: gone"):
+            _lines_of(CorpusFile(f"s3://b/a.jsonl{suffix}", lambda: failing))
 
 
-def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path, settings: Settings) -> None:
+def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path) -> None:
+    settings = load_settings()
     (tmp_path / "README.md").write_bytes(b"")
     for path, said in ((tmp_path / "none", f"{tmp_path}/none, found nothing"), (tmp_path, r"files ending in \.jsonl")):
         with pytest.raises(CorpusError, match=said):

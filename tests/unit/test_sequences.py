@@ -43,9 +43,9 @@ def test_spans_are_where_the_calls_stand_with_the_one_added_space_and_a_damaged_
             dataclasses.replace(text, text=damaged).call_spans()
 
 
-@pytest.mark.parametrize(
-    ("calls", "length", "windows"),
-    [
+def test_windows_follow_each_other_lose_nothing_and_cut_no_call_that_fits() -> None:
+    starts = list(range(0, 50, 2))  # 25 tokens of 2 characters
+    found: list[tuple[list[tuple[int, int]], int, list[tuple[int, int]]]] = [
         ([], 10, [(0, 10), (10, 20), (20, 25)]),
         ([], 25, [(0, 25)]),
         # A border inside a call moves to its start: the first would be at token 10, character 20.
@@ -55,14 +55,10 @@ def test_spans_are_where_the_calls_stand_with_the_one_added_space_and_a_damaged_
         # A call that is longer than a window is cut.
         ([(0, 48)], 10, [(0, 10), (10, 20), (20, 25)]),
         ([(4, 48)], 10, [(0, 2), (2, 12), (12, 22), (22, 25)]),
-    ],
-)
-def test_windows_follow_each_other_lose_nothing_and_cut_no_call_that_fits(
-    calls: list[tuple[int, int]], length: int, windows: list[tuple[int, int]]
-) -> None:
-    starts = list(range(0, 50, 2))  # 25 tokens of 2 characters
-    assert window_bounds(starts, calls, length) == windows
-    assert window_bounds([], calls, length) == []
+    ]
+    for calls, length, windows in found:
+        assert window_bounds(starts, calls, length) == windows
+    assert window_bounds([], [], 10) == []
 
 
 def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(tokenization: Tokenization) -> None:
@@ -126,13 +122,11 @@ def _recipe(**changes: object) -> FinetuningRecipe:
     return FinetuningRecipe.model_validate(given | own | {"choices": FinetuningChoices.model_validate(changes)})
 
 
-@pytest.mark.parametrize(
-    ("gpus", "processes", "size"), [(1, 1, 8), (2, 2, 8), (3, 2, 8), (8, 8, 8), (6, 4, 8), (200, 128, 1)]
-)
-def test_effective_batch_stays_the_same_at_any_number_of_gpus(gpus: int, processes: int, size: int) -> None:
+def test_effective_batch_stays_the_same_at_any_number_of_gpus() -> None:
     recipe = _recipe()
     assert recipe.warmup_steps == 200  # a tenth of the paper's 2,000
-    assert (recipe.processes(gpus), recipe.device_batch(8, processes)) == (processes, size)
+    for gpus, processes, size in ((1, 1, 8), (2, 2, 8), (3, 2, 8), (8, 8, 8), (6, 4, 8), (200, 128, 1)):
+        assert (recipe.processes(gpus), recipe.device_batch(8, processes)) == (processes, size)
     assert [_recipe(finetune_batch=batch).device_batch(4) for batch in (128, 6, 7, 2)] == [4, 3, 1, 2]
 
 

@@ -77,7 +77,7 @@ def test_what_holds_the_main_thread_inside_a_library_is_interrupted_and_at_last_
 
 
 def test_the_command_line_ends_with_143_and_waits_for_no_thread() -> None:
-    program = """
+    ended = run("""
         from toolformer_ops import __main__ as command_line
         def app():
             threading.Thread(target=time.sleep, args=(600,)).start()
@@ -87,8 +87,7 @@ def test_the_command_line_ends_with_143_and_waits_for_no_thread() -> None:
                 raise ValueError("what a cancelled query looks like")
         command_line.app = app
         command_line.main()
-    """
-    ended = run(program)
+    """)
     assert ended.returncode == 143
     assert ended.stderr.rstrip().endswith("ended by SIGTERM: what is committed stays")
 

@@ -141,11 +141,10 @@ def write(
     prompts: Sequence[Prompt] | None = None,
     *,
     window: int = WINDOW,
-    words: Tokenization | None = None,
     told: Callable[[int, Sequence[int]], None] | None = None,
 ) -> list[WrittenText]:
     """The continuations that follow from the scripts, one for each prompt; `told` gets settled tokens."""
-    words = words or tokenization()
+    words = tokenization()
     asked = prompts or [Prompt(text) for text in scripts]
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in asked]
     return Together(ScriptedNetwork(words, scripts, window), words, tools, told).write(asked, encoded, decoding)

@@ -184,26 +184,20 @@ def test_random_texts_have_brackets_as_greedy_decoding_writes_them_and_none_wher
             assert not any("[" in text.text for text in written(runs, **disabled))
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
+def test_a_tool_that_takes_too_long_raises_or_cannot_be_opened_leaves_no_bracket(decoder: Decoder) -> None:
+    for error, reason in (
         (None, "timed_out"),
         (ZeroDivisionError(), "tool_error"),
         (InfrastructureError("no answer"), "tool_not_available"),
         (ToolError("expected an abacus, found none"), "tool_not_available"),
-    ],
-)
-def test_a_tool_that_takes_too_long_raises_or_cannot_be_opened_leaves_no_bracket(
-    decoder: Decoder, error: Exception | None, reason: str
-) -> None:
-    decoder.calculator.hangs = error is None
-    decoder.calculator.answers = mock.Mock(side_effect=error)
-    if isinstance(error, ToolError):
-        decoder.calculator.opening_error = error
-        with pytest.raises(ToolError, match="abacus"):
-            decoder.tools().require()
-    text = decoder.write(PLAIN, CALL, tools=decoder.tools(time_limit=60.0 if error else 0.05))
-    assert (text.token_ids, [call.reason for call in text.calls]) == (ids(PLAIN), [reason])
+    ):
+        decoder.calculator.hangs = error is None
+        decoder.calculator.answers = mock.Mock(side_effect=error)
+        decoder.calculator.opening_error = error if isinstance(error, ToolError) else None
+        text = decoder.write(PLAIN, CALL, tools=decoder.tools(time_limit=60.0 if error else 0.05))
+        assert (text.token_ids, [call.reason for call in text.calls]) == (ids(PLAIN), [reason])
+    with pytest.raises(ToolError, match="abacus"):
+        decoder.tools().require()
 
 
 def test_the_words_of_a_failed_call_are_not_left_behind_without_its_bracket(decoder: Decoder) -> None:

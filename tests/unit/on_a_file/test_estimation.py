@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.people import app
-from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.config import load_settings
 from toolformer_ops.on_a_file import estimation
 from toolformer_ops.on_a_file.estimation import (
     KeptTexts,
@@ -28,11 +28,6 @@ NO_SUM = "No number at all."
 SCRIPT = ("Calculator(2 + 3)", "Calculator(2 + 3)", "Calculator(7 / 0)")
 
 
-@pytest.fixture
-def settings() -> Settings:
-    return load_settings()
-
-
 def parameters(**values: object) -> RunChoices:
     given = {"corpus": "c", "model": "m", "tools": ["Calculator"], "max_positions": 3, "samples_per_position": 3}
     return RunChoices.model_validate(given | values)
@@ -48,22 +43,20 @@ def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> 
         assert chosen == sorted(document.document_id for document in documents[:12])[:3]
 
 
-def test_a_probed_text_has_the_rows_that_the_stages_would_write(settings: Settings) -> None:
+def test_a_probed_text_has_the_rows_that_the_stages_would_write() -> None:
     model: Any = FakeLanguageModel(SCRIPT)
-    document = Document.of(SUMS[0])
+    settings, calculator, document = load_settings(), get_tool("Calculator"), Document.of(SUMS[0])
     whole = Paragraph(document, 0, 0, len(document.text))
-    chosen = parameters(prune_below=0.0)
-    [probed] = probe_tool(settings, lambda: model, get_tool("Calculator"), chosen, [whole])
+    [probed] = probe_tool(settings, lambda: model, calculator, parameters(prune_below=0.0), [whole])
     # at each of 3 positions: 3 samples, of which two are equal; 2 inputs in all; a loss row for each of 6 calls
     assert (probed.positions, probed.calls, probed.rows) == (3, 6, 6 + 2 + 6)
     assert set(probed.seconds) == {"sample", "execute", "score", "placebo"}
     # one of the two inputs has a result: a placebo for each of its calls, and K where the call saves 0 nats or more
     assert (probed.pool_calls, probed.own_placebos, probed.sampled_placebos) == (3, 3, 2)
-    [without] = probe_tool(
-        settings, lambda: model, get_tool("Calculator"), parameters(placebos=0, placebo_sample=0), [whole]
-    )
+    none = parameters(placebos=0, placebo_sample=0)
+    [without] = probe_tool(settings, lambda: model, calculator, none, [whole])
     assert "placebo" not in without.seconds
-    assert probe_tool(settings, lambda: pytest.fail("loaded"), get_tool("Calculator"), parameters(), []) == []
+    assert probe_tool(settings, lambda: pytest.fail("loaded"), calculator, parameters(), []) == []
 
 
 PROBED = [

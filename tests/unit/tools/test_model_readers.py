@@ -68,14 +68,11 @@ def generator(window: int = 10_000) -> Any:
     return model
 
 
-def test_passages_and_question_fill_the_slot_best_first() -> None:
+def test_passages_and_question_fill_the_slot_best_first_and_the_first_line_that_says_something_answers() -> None:
     passages = [FoundPassage("4", "Slot", "{text}", 3.0), *PASSAGES[0]]
     assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", passages) == (
         "Read.\nSlot: {text}\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
     )
-
-
-def test_the_answer_is_the_first_line_that_says_something() -> None:
     assert answer_of("\n\n  Scranton,  Pennsylvania \nQuestion: Who?") == ("Scranton, Pennsylvania",)
     assert answer_of("...") == ()
 
@@ -113,30 +110,24 @@ def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(t5_reader: Sequenc
     assert t5_reader.read(QUESTIONS, PASSAGES) == [(), ()]
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        ("empty", "TOOLFORMER_QA_READER_MODEL"),
-        ("causal", "encoder-decoder"),
-        ("pickled", "safetensors"),
-        ("code", "contains custom code"),
-    ],
-)
 def test_what_is_no_encoder_decoder_in_safetensors_is_refused_and_its_code_not_run(
-    tiny_t5: Path, tiny_model_dir: Path, tmp_path: Path, kind: str, said: str
+    tiny_t5: Path, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
-    if kind != "empty":
-        shutil.copytree(tiny_model_dir if kind == "causal" else tiny_t5, tmp_path, dirs_exist_ok=True)
-    if kind == "pickled":
-        (tmp_path / "model.safetensors").unlink()
-        (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04}.")  # an empty dict, pickled
-    if kind == "code":
-        config = json.loads((tmp_path / "config.json").read_text())
-        classes = {"AutoConfig": "homemade.Config", "AutoModelForSeq2SeqLM": "homemade.Model"}
-        (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "homemade", "auto_map": classes}))
-        (tmp_path / "homemade.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')\n")
-    with pytest.raises(ToolError, match=said):
-        SequenceToSequenceReader.load(str(tmp_path), None, Settings())
+    pickled, code = (shutil.copytree(tiny_t5, tmp_path / name) for name in ("pickled", "code"))
+    (pickled / "model.safetensors").unlink()
+    (pickled / "pytorch_model.bin").write_bytes(b"\x80\x04}.")  # an empty dict, pickled
+    config = json.loads((code / "config.json").read_text())
+    classes = {"AutoConfig": "homemade.Config", "AutoModelForSeq2SeqLM": "homemade.Model"}
+    (code / "config.json").write_text(json.dumps({**config, "model_type": "homemade", "auto_map": classes}))
+    (code / "homemade.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'w')\n")
+    for folder, said in (
+        (tmp_path, "TOOLFORMER_QA_READER_MODEL"),
+        (tiny_model_dir, "encoder-decoder"),
+        (pickled, "safetensors"),
+        (code, "contains custom code"),
+    ):
+        with pytest.raises(ToolError, match=said):
+            SequenceToSequenceReader.load(str(folder), None, Settings())
     assert not (tmp_path / "was_run").exists()
 
 
