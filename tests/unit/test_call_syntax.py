@@ -123,10 +123,9 @@ def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
     plain, written = read_out(woven, TOOLS)
     assert plain == take_out(woven, TOOLS) == text
     in_order = sorted(calls, key=lambda item: item.position_char)
-    assert [(item.call, item.result) for item in written] == [
-        (item.call, clean_result(item.result)) for item in in_order
+    assert [(item.call, item.result, item.position_char) for item in written] == [
+        (item.call, clean_result(item.result), place(text, item.position_char)) for item in in_order
     ]
-    assert [item.position_char for item in written] == [place(text, item.position_char) for item in in_order]
     assert weave(plain, [WovenCall(item.position_char, item.call, item.result) for item in written]) == woven
     ends = [0, *(item.end_char for item in written)]
     starts = [*(item.start_char for item in written), len(woven)]

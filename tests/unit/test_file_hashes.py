@@ -93,7 +93,6 @@ def test_a_day_later_and_on_another_node_it_is_read_again(
 
 
 def test_processes_that_start_together_read_it_once(file: Path, settings: Settings, tmp_path: Path) -> None:
-    """While the first reads, the other waits."""
     os.mkfifo(begun := tmp_path / "begun")
     os.mkfifo(proceed := tmp_path / "proceed")
 

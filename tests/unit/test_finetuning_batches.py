@@ -1,7 +1,6 @@
 """One forward pass: packed sequences do not see each other, and nothing but text is scored."""
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -34,13 +33,10 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return loaded
 
 
-def _example(*ids: int) -> dict[str, list[int]]:
-    return {"input_ids": list(ids), "labels": list(ids)}
-
-
-def _examples(lengths: Sequence[int] = LENGTHS) -> list[dict[str, list[int]]]:
+def _examples() -> list[dict[str, list[int]]]:
     draw = random.Random(0)  # noqa: S311 - no secret
-    return [_example(*(draw.randrange(500) for _ in range(length))) for length in lengths]
+    texts = [[draw.randrange(500) for _ in range(length)] for length in LENGTHS]
+    return [{"input_ids": ids, "labels": list(ids)} for ids in texts]
 
 
 def _mean_loss(network: Any, batch: Batch) -> float:

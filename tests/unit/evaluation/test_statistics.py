@@ -56,7 +56,6 @@ def test_mcnemar_counts_coins() -> None:
     assert mcnemar_p_value(0, 0) == 1.0
     assert mcnemar_p_value(0, 5) == pytest.approx(2 / 32)
     assert mcnemar_p_value(4, 1) == pytest.approx(2 * (1 + 5) / 32)
-    assert mcnemar_p_value(4700, 4700) == pytest.approx(1.0)
     assert 0 <= mcnemar_p_value(4000, 3000) < 1e-30
 
 

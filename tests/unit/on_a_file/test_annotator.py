@@ -43,14 +43,13 @@ def test_a_pruned_call_is_shown_with_its_bound_and_the_losses_that_are_known(
     assert not pruned["kept"]
 
 
-def test_the_context_window_reaches_the_model(tmp_path: Path, model: FakeLanguageModel) -> None:
+def test_the_context_window_reaches_the_model_and_nats_for_each_second_need_the_seconds_of_a_call(
+    tmp_path: Path, model: FakeLanguageModel
+) -> None:
     found = lines(tmp_path, scoring_context_tokens=16)
     assert model.context_tokens == [16]
     kept = found[SUM.index(" 5")]
     assert (kept["loss_without_call_full_context"], kept["loss_reduction"]) == (FULL_CONTEXT, 0.75)
-
-
-def test_nats_for_each_second_need_the_seconds_of_a_call(tmp_path: Path, model: FakeLanguageModel) -> None:
     seconds = {"call_seconds": {"Calculator": 0.5}}
     assert lines(tmp_path, nats_per_second=2.0, **seconds)[SUM.index(" 5")]["kept"]  # saves exactly 1 nat
     assert not lines(tmp_path, nats_per_second=2.01, **seconds)[SUM.index(" 5")]["kept"]

@@ -11,14 +11,7 @@ from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.on_a_file import estimation
-from toolformer_ops.on_a_file.estimation import (
-    KeptTexts,
-    ProbedText,
-    count_kept,
-    extrapolate,
-    probe_tool,
-    total,
-)
+from toolformer_ops.on_a_file.estimation import KeptTexts, ProbedText, count_kept, extrapolate, probe_tool, total
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.tools.registry import get_tool

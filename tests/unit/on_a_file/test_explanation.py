@@ -44,18 +44,11 @@ def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
     tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     printed = tmp_path / "printed.jsonl"
-    lines = [
-        {
-            "call_id": str(content_uuid(f"call {n}")),
-            "document_id": str(content_uuid(f"text {n}")),
-            "position_token": 3,
-            "call": f"Calculator({n} + 3)",
-            "result": f"{n + 3}",
-            "reason": "pruned_below",
-        }
-        for n in (2, 4, 5)
-    ]
-    printed.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    common = {"position_token": 3, "reason": "pruned_below"}
+    with printed.open("w") as file:
+        for n in (2, 4, 5):
+            ids = {"call_id": str(content_uuid(f"call {n}")), "document_id": str(content_uuid(f"text {n}"))}
+            file.write(json.dumps({**common, **ids, "call": f"Calculator({n} + 3)", "result": f"{n + 3}"}) + "\n")
     found = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
     assert sorted(one["result"] for one in found["placebos"]) == ["7", "8"]  # 5 is the call's own
     for one in found["placebos"]:

@@ -55,10 +55,8 @@ def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) ->
         'Output: Rome, [Weather(date: "2023-05-02", city: "Rome", unit: "C")] 2 May.\n\n'
         "Input: {text}\nOutput:\n"
     )
-    assert [output.results for _, output in run_examples(settings, new)] == [
-        ("Paris 2023-01-01",),
-        ("2023-05-02 Rome C",),
-    ]
+    results = [output.results for _, output in run_examples(settings, new)]
+    assert results == [("Paris 2023-01-01",), ("2023-05-02 Rome C",)]
     assert get_tool("Weather").spec.keep_threshold == 1.0
 
 

@@ -10,14 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolformer_ops.records import Document
-from toolformer_ops.tools.calculator import (
-    MAX_EXPRESSION_CHARS,
-    MAX_NESTING,
-    TOOL,
-    evaluate,
-    judge,
-    write_number,
-)
+from toolformer_ops.tools.calculator import MAX_EXPRESSION_CHARS, MAX_NESTING, TOOL, evaluate, judge, write_number
 
 NINES, TEN_30 = "9" * 60, f"1{'0' * 30}"
 INVALID, ZERO, TOO_LARGE = "invalid_expression", "division_by_zero", "result_too_large"

@@ -70,13 +70,10 @@ def test_a_document_with_a_day_is_kept_and_its_calls_ask_for_that_day_and_no_oth
     assert TOOL.run([chosen])[0].reason == "takes_no_input"
 
 
-def test_weekdays_follow_one_another_through_a_leap_year() -> None:
+def test_weekdays_follow_one_another_through_a_leap_year_and_a_wrong_input_does_not_stop_the_others() -> None:
     days = [datetime.date(2024, 1, 1) + datetime.timedelta(days=number) for number in range(366)]  # from a Monday
     names = ["Monday,", "Tuesday,", "Wednesday,", "Thursday,", "Friday,", "Saturday,", "Sunday,"]
     assert [write_day(day).split()[2] for day in days] == (names * 53)[:366]
     assert TOOL.run(["2017-03-09"])[0].results == ("Today is Thursday, March 9, 2017.",)  # of the paper
-
-
-def test_a_wrong_input_does_not_stop_the_others() -> None:
     outputs = TOOL.run(["2023-02-30", "2023-01-30", "soon", "", "20230130"])
     assert [output.reason for output in outputs] == ["not_a_date", None, "not_a_date", "not_a_date", "not_a_date"]

@@ -99,10 +99,8 @@ def test_arguments_are_those_that_are_not_fixed_and_one_required_text_is_the_who
     assert echo.arguments("a:  b, c") == {"text": "a:  b, c"}
     assert echo.effective_input("a:  b, c", Document.of("")) == "a:  b, c"
     tool = FileTool(weather(tools_folder))
-    assert (list(tool.parameters["properties"]), tool.parameters["required"]) == (
-        ["city", "date", "unit"],
-        ["city", "date"],
-    )
+    assert list(tool.parameters["properties"]) == ["city", "date", "unit"]
+    assert tool.parameters["required"] == ["city", "date"]
     asked = tool.effective_input('date:  "1 May", city: "Paris"', Document.of(""))
     assert asked == 'city: "Paris", date: "1 May"'
     assert tool.sent_arguments(asked) == {"city": "Paris", "date": "1 May", "key": "k"}

@@ -54,13 +54,10 @@ def settings_with_index(folder: Path, fingerprint: str = "1" * 64) -> Settings:
     return Settings(wiki_index=str(folder))
 
 
-def test_a_result_is_cut_at_the_last_sentence_end_within_the_budget() -> None:
+def test_each_search_has_its_different_results_cut_at_a_sentence_end_or_a_reason() -> None:
     [output] = WikiSearchRunner(FakeIndex(("Fishing", " ".join([SENTENCE] * 5)))).run(["reel"])
     assert (count_tokens(SENTENCE), RESULT_TOKENS) == (19, 64)
     assert output.results == ("Fishing > " + " ".join([SENTENCE] * 3),)  # 57 tokens; a fourth would make 76
-
-
-def test_each_search_has_its_different_results_or_a_reason() -> None:
     passages = [("Fishing > Reel", "Spin uses a reel."), ("Reel", "A reel."), ("Reel", "A reel."), ("Golf", "A ball.")]
     assert WikiSearchRunner(FakeIndex(*passages)).run(["the of", "reel", "tennis", "golf"]) == [
         ToolOutput.none("empty_query"),
