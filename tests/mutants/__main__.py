@@ -34,7 +34,7 @@ TESTS = {
     ),
     "runs/micro_batches.py": ("tests/integration/test_micro_batches.py", _STAGES),
     "stages/annotating.py": (_STAGES,),
-    "audit/checking.py": ("tests/integration/test_checking.py", "tests/integration/test_rules.py"),
+    "audit/checking.py": ("tests/integration/test_checking.py",),
     "stages/evaluation.py": ("tests/integration/test_evaluation.py",),
     "stages/evaluation_report.py": ("tests/integration/test_evaluation_report_stage.py",),
     "stages/execution.py": (_STAGES, "tests/integration/test_micro_batches.py"),
