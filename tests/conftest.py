@@ -89,10 +89,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers take groups in the order of the tests; the slowest come first, so that all workers end at about the same time.
 
-    ORDER, a number, names another order of the files: no test may depend on those before it.
+    ORDER, a number, names another order of the files, the longest group still first: no test may depend on those before it.
     """
     if order := os.environ.get("ORDER"):
-        items.sort(key=lambda item: hashlib.sha256(f"{order} {item.path}".encode()).digest())
+        digest = {item: hashlib.sha256(f"{order} {item.path}".encode()).digest() for item in items}
+        items.sort(key=lambda item: (not item.nodeid.startswith("tests/system"), digest[item]))
     elif hasattr(config, "workerinput"):  # a worker; all workers sort alike
         places = {item: [item.nodeid.startswith(path) for path in (*_SLOWEST_FIRST, "")].index(True) for item in items}
         items.sort(key=places.__getitem__)

@@ -1,8 +1,8 @@
 """A stage whose texts kill its process: `python -m tests.killed_stages RUN TRIES`.
 
 Each try is a process, forked after the imports, that runs `annotate` on the whole of the run; as with Airflow, the next follows
-where one was killed. A text that holds "deadly to sample" or "deadly to score" ends its process by SIGKILL. Writes the exit
-statuses as JSON.
+where one was killed. A text that holds "deadly to sample" or "deadly to score" ends its process by SIGKILL, one that holds "told"
+by SIGTERM. Writes the exit statuses as JSON.
 """
 
 import json
@@ -15,7 +15,9 @@ from typing import Any
 import toolformer_ops.language_model
 import toolformer_ops.runs.models
 from tests.fake_language_model import FakeLanguageModel
+from toolformer_ops import termination
 from toolformer_ops.config import load_settings
+from toolformer_ops.errors import TerminationRequest
 from toolformer_ops.records import CallLosses, CallPosition
 from toolformer_ops.stages.annotating import annotate_stage
 
@@ -29,6 +31,8 @@ class DeadlyModel(FakeLanguageModel):
         for text in texts:
             if "deadly to sample" in text:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if "told" in text:
+                os.kill(os.getpid(), signal.SIGTERM)
         return super().find_positions(prompt, texts, **options)
 
     def score_calls(self, text: str, *arguments: Any, **options: Any) -> list[CallLosses]:
@@ -37,12 +41,17 @@ class DeadlyModel(FakeLanguageModel):
         return super().score_calls(text, *arguments, **options)
 
 
-def work(run_id: str) -> None:
+def work(run_id: str) -> int:
     settings = load_settings().model_copy(update={"micro_batch_documents": MICRO_BATCH})
     model = DeadlyModel()
     toolformer_ops.language_model.models.model_identity = lambda *_, **__: model.identity
     toolformer_ops.runs.models.load_run_model = model.load
-    annotate_stage(settings, run_id, "Calculator", "0/1")
+    termination.install()
+    try:
+        annotate_stage(settings, run_id, "Calculator", "0/1")
+    except TerminationRequest as request:
+        return int(str(request.code))
+    return 0
 
 
 def main(run_id: str, tries: str) -> None:
@@ -50,8 +59,7 @@ def main(run_id: str, tries: str) -> None:
     while len(statuses) < int(tries) and (not statuses or statuses[-1] == -signal.SIGKILL):
         process_id = os.fork()
         if not process_id:
-            work(run_id)
-            os._exit(0)
+            os._exit(work(run_id))
         _, status = os.waitpid(process_id, 0)
         statuses.append(os.waitstatus_to_exitcode(status))
     sys.stdout.write(json.dumps(statuses))

@@ -327,7 +327,16 @@ def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(co
     copies = [trainings / "m1" / forgetting.training_release(corpus.release_id), trainings / "m2" / "release-another"]
     for copy in copies:  # of trainings that did not end
         copy.mkdir(parents=True)
-    assert withdraw(corpus.settings, "release", corpus.release_id) == keys
+    document = corpus.secret.document_id
+    shown = command("--document", document, answer="y\n")
+    assert "1 texts to forget" in shown
+    assert f"toolformer-ops forget --release {corpus.release_id}" in shown
+    for arguments, answer in ((["--dry-run"], ""), ([], "y\n")):
+        assert all(store.exists(key) for key in keys)
+        command("--release", corpus.release_id, *arguments, answer=answer)
+    assert f"withdrawn: release s3://{corpus.settings.s3_bucket}/releases/{corpus.release_id}" in command()
+    with pytest.raises(UsageError, match="expected one of --document"):
+        command("--document", document, "--corpus", "x")
     assert [path.exists() for path in copies] == [False, True]
     assert list(store.list(release_prefix(corpus.release_id))) == []
     [place] = forget(corpus.settings).places

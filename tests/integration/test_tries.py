@@ -186,3 +186,13 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     ]
     again = work_off(settings, run.engine, ExecuteWork(**of_run))
     assert (again["documents"], again["with_result"]) == (1, 1)
+
+
+def test_a_process_that_is_told_to_end_says_so_and_no_text_is_suspected(settings: Settings, tmp_path: Path) -> None:
+    start(settings, tmp_path, "told: 2 pens and 3 caps, a total of 5 things.")
+    assert killed_stages(1) == [143]
+    assert run_sql(settings, "select * from micro_batch_tries") == []
+    done = run_sql(settings, "select document_id from stage_ledger where stage = 'sample'")
+    assert len(done) % 4 == 0  # whole micro-batches; the one at work was dropped
+    annotate_stage(settings, "r", "Calculator", "0/1")
+    assert run_sql(settings, "select count(*) from stage_ledger where stage = 'score'") == [(11,)]

@@ -114,6 +114,11 @@ CASES = {
     "a stop text in a result": Case(
         (PLAIN, STOPPING), STOPPING, (("When?", "so, they said"),), without_calls=" Fritz.", settings={"stop": ", they"}
     ),
+    "a stop text": Case((PLAIN,), " six", end="stop", settings={"stop": ", they"}),
+    "a bracket over two lines": Case(
+        (" rows [sum(x)\n and] more.",), " rows [sum(x)\n and] more.", settings={"call_start_rank": 1}
+    ),
+    "an arrow in an input": Case((PLAIN, " [Calculator(2 + 3 -> 5] 5."), PLAIN, abandoned=("not_a_call",)),
     "a stop text in brackets": Case(
         (" rows [sum(x), mean(x)] of it.", PLAIN), " rows [sum(x), ", end="stop",
         settings={"call_start_rank": 1, "stop": "mean"},
