@@ -111,11 +111,13 @@ def services(
                 patch.delenv(name)
             patch.setenv(STATE_DIR_VARIABLE, str(paths.state))
             patch.setenv("PYTHONPATH", str(site))
-            # What changes starts a parsing by itself, or `run_stages_as` does.
+            # What changes starts a parsing by itself, or `run_stages_as` does; and each parsing counts, however soon it follows.
             patch.setattr(
                 local_airflow,
                 "configuration",
-                lambda *of: configuration(*of).replace("_process_interval = 120", "_process_interval = 3600"),
+                lambda *of: configuration(*of)
+                .replace("_process_interval = 120", "_process_interval = 3600")
+                .replace("[core]\n", "[core]\nmin_serialized_dag_update_interval = 0\n"),
             )
             local_settings = paths.airflow_home / "config" / "airflow_local_settings.py"
             local_settings.parent.mkdir(parents=True)
