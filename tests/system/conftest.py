@@ -115,9 +115,11 @@ def services(
             patch.setattr(
                 local_airflow,
                 "configuration",
-                lambda *of: configuration(*of)
-                .replace("_process_interval = 120", "_process_interval = 3600")
-                .replace("[core]\n", "[core]\nmin_serialized_dag_update_interval = 0\n"),
+                lambda *of: (
+                    configuration(*of)
+                    .replace("_process_interval = 120", "_process_interval = 3600")
+                    .replace("[core]\n", "[core]\nmin_serialized_dag_update_interval = 0\n")
+                ),
             )
             local_settings = paths.airflow_home / "config" / "airflow_local_settings.py"
             local_settings.parent.mkdir(parents=True)
