@@ -236,7 +236,7 @@ class Settings(BaseSettings):
     )
     checkpoints_on_s3: bool | None = Field(
         default=None,
-        description="Whether a finetuning keeps its checkpoints on S3 as well; empty: if stages run in pods.",
+        description="Whether a finetuning keeps its checkpoints on S3 as well; empty: only if stages run in pods.",
     )
     image: str = Field(default="", description="Image that this process runs in, recorded with each run.")
 

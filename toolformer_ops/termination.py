@@ -1,7 +1,7 @@
 """SIGTERM: this process ends soon and in order, with status 143.
 
 Whoever ends a pod, a drained node or an Airflow task sends SIGTERM first, and SIGKILL when a grace period is over. Python has no
-own handler: as the first process of a container it would not even notice. Here SIGTERM raises `TerminationRequest` in the
+handler for it: as the first process of a container it would not even notice. Here SIGTERM raises `TerminationRequest` in the
 main thread, so that every `with` block on the way out closes what it opened: the transaction at work is rolled back, what was
 computed before is committed. A second SIGTERM changes nothing.
 

@@ -18,5 +18,5 @@ comment on view threshold_counts is 'The paper''s Table 2: how many calls, in ho
 comment on column threshold_counts.is_keep_threshold is 'Whether it is the tool''s own threshold in this run.';
 comment on column threshold_counts.calls is 'Number of scored calls with loss_reduction >= threshold, and with information >= tau_information if the run has such a bound.';
 comment on column threshold_counts.placebos_scored is 'Sampled calls that have a placebo: a rate on fewer than 30 says too little, and reports do not show it.';
-comment on column threshold_counts.false_discovery_rate is 'Placebos expected among all calls with a result, over calls: the share of the calls that the rule keeps with any result is; at most 1.';
+comment on column threshold_counts.false_discovery_rate is 'Placebos expected among all calls with a result, over calls: the share of the kept calls that the rule would keep with any result; at most 1.';
 call inherit_comments('threshold_counts', 'run_tools', 'finished_run_thresholds', 'placebo_rates');

@@ -1,6 +1,6 @@
 """Whether a right answer is among the first words of a text (sections 4.2.1, 4.2.3 and 4.2.4 of the paper).
 
-What a word is, when the first 5, 10 or 20 are counted: a run of characters without white space that holds a letter or a digit,
+What counts as a word among the first 5, 10 or 20: a run of characters without white space that holds a letter or a digit,
 as `don't`, `U.S.`, `twenty-one` or `1,461`. Scripts that are written without spaces (Chinese, Japanese, Thai, Lao, Burmese, Khmer)
 have no such runs: there each letter is a word, so that ten words of Chinese are ten characters.
 
