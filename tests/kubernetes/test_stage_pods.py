@@ -167,6 +167,34 @@ def test_how_a_pod_ended_is_in_the_tasks_message_and_the_retry_works(
     assert all(task.extra == {"release_id": "r1"} for task in tasks)
 
 
+def test_a_pod_that_goes_between_two_looks_is_asked_once_for_its_log(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(cluster, "goes", STOPS_WELL, deferrable=False)
+    task.manifest["spec"]["terminationGracePeriodSeconds"] = 1
+    read = pods.StagePod._read
+
+    def then_gone(stage: pods.StagePod, name: str, namespace: str) -> Any:
+        pod = read(stage, name, namespace)
+        if pod is not None:
+            cluster.delete(name)
+            cluster.wait_for(lambda: not task.pods(), "the pod is gone")
+        return pod
+
+    async def ended(trigger: Any) -> dict[str, Any]:
+        return {"status": "failed", "name": trigger.pod_name, "namespace": NAMESPACE, "message": "ended"}
+
+    def asked_for_logs() -> int:
+        return sum(times for (_, resource, _), times in cluster.api.requests.items() if resource == "pods/log")
+
+    before = asked_for_logs()
+    monkeypatch.setattr(pods.StagePod, "_read", then_gone)
+    monkeypatch.setattr(pods, "event_of", ended)
+    with pytest.raises(AirflowException, match=r"ended by SIGTERM|was deleted"):
+        task.run()
+    assert asked_for_logs() == before + 1
+
+
 def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
     cluster.add_node(cpu_node("shaky", labels={"shaky": "yes"}))
     tasks = [Task(cluster, f"node-lost-{way}", STOPS_WELL, deferrable=way, logging_interval=1) for way in (False, True)]

@@ -23,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import tenacity
 from airflow.models.xcom import XCOM_RETURN_KEY
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import (
@@ -176,7 +177,9 @@ class StagePod(StageTask, KubernetesPodOperator):
             self.invoke_defer_method(last_log_time=event.get("last_log_time"), context=context)
         if not is_lost(pod):
             with suppress(ApiException, *TRANSIENT_CONNECTION_ERRORS):
-                self._write_logs(pod, since_time=event.get("last_log_time"))
+                # A pod that is gone by now has no log, however often one asks; and the provider logs whole answers.
+                patient = {"retry": tenacity.retry_if_exception(is_outage), "before_sleep": tenacity.before_sleep_nothing}
+                KubernetesPodOperator._write_logs.retry_with(**patient)(self, pod, since_time=event.get("last_log_time"))
         if not self._succeeded(pod, event):
             raise self._failure(
                 PodEnding("away", f"the pod {name} runs, and its trigger said that it had ended: {event}")
