@@ -1,5 +1,54 @@
 -- The calls that a run keeps, also at another threshold.
 
+create or replace function result_follows(result text, text_after text)
+    returns text
+    language sql immutable parallel safe
+as $$
+    with asked as (
+        select case when result ~ '^\s*[-−]?[0-9][0-9,]{0,40}(\.[0-9]{1,40})?\s*%?\s*$'
+               then cast(translate(result, '−, %', '-') as numeric) / case when result ~ '%' then 100 else 1 end end as number,
+               btrim(regexp_replace(lower(result), '[^[:alnum:]]+', ' ', 'g')) as words
+    ),
+    -- The five words behind the call; 29 % is 29, and it is 0.29.
+    written as (
+        select trim_scale(cast(translate(found[1], '−,', '-') as numeric) / divisor) as number
+        from regexp_matches(
+            substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}%?'), '([-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)(\s*%)?', 'g') found
+        cross join unnest(case when found[2] is null then array[1] else array[1, 100] end) divisor
+    )
+    select case
+        when number is not null then (
+            select case
+                when coalesce(bool_or(written.number = asked.number), false) then 'equal'
+                when coalesce(bool_or(
+                    abs(written.number) in (abs(asked.number), round(abs(asked.number), scale(written.number)))
+                    or round(abs(written.number), scale(trim_scale(asked.number))) = abs(asked.number)), false) then 'nearly'
+                else 'no'
+            end
+            from written)
+        when words <> '' and array_length(string_to_array(words, ' '), 1) <= 5 then
+            case
+                when btrim(regexp_replace(lower(left(text_after, 120)), '[^[:alnum:]]+', ' ', 'g')) || ' '
+                    ~ ('^(\S+ ){0,4}' || words || ' ') then 'equal'
+                else 'no'
+            end
+    end
+    from asked
+$$;
+comment on function result_follows is 'Whether a text goes on with a result within its next five words. equal: with this number, or this word or name. nearly: with the number but for its sign, or rounded. no: it does not. Null for a result of more than five words that is no number, which cannot stand there. A percentage is its number and a hundredth of that.';
+
+create or replace function contradicts(text_after text, result text)
+    returns boolean
+    language sql immutable parallel safe
+    return coalesce(result_follows(result, text_after) <> 'equal', false);
+comment on function contradicts is 'Whether a text goes on with something else than a result that could stand there: what require_following leaves out of a release.';
+
+create or replace function requires_following(parameters jsonb)
+    returns boolean
+    language sql immutable parallel safe
+    return coalesce(cast(parameters ->> 'require_following' as boolean), false);
+comment on function requires_following is 'Whether the release of a run with these parameters does without calls whose result the text contradicts.';
+
 -- Postgres inlines it, and plans its `with` separately, so that only the partitions of the tools' recipes are read.
 create or replace function better_kept_calls(
     run text, lacking_tools text[], document uuid, variant uuid, place integer, reduction double precision, call uuid,
@@ -9,6 +58,7 @@ create or replace function better_kept_calls(
 as $$
     select better.call_id, better.call_text, better.result, better.loss_reduction
     from run_tools rival
+    join annotation_runs asking on asking.run_id = rival.run_id
     cross join lateral (
         with scored as (
             select loss.document_id, loss.call_id, loss.result, loss.loss_reduction
@@ -26,11 +76,14 @@ as $$
             on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
            and other.call_id = scored.call_id
         where other.position_char = place and not other.input_only_after
+          and (not requires_following(asking.parameters) or not exists (
+              select from documents held
+              where held.document_id = document and contradicts(substr(held.text, place + 1, 120), scored.result)))
           and (of_recipes is null or other.sampling_recipe_id = any (of_recipes))
     ) better
     where rival.run_id = run and not rival.tool = any (coalesce(lacking_tools, '{}'))
 $$;
-comment on function better_kept_calls is 'The calls that a run keeps and would rather release at a place of a text (document, and its variant for tools that read url and date) than this one: they save more, or as much and have a smaller id. Of all tools but those that the release lacks. choose_calls in sql/queries/choosing.sql takes the best in the same order. of_recipes: those of the run, if they are constants; then no other partition is locked.';
+comment on function better_kept_calls is 'The calls that a run keeps and would rather release at a place of a text (document, and its variant for tools that read url and date) than this one: they save more, or as much and have a smaller id, and the text does not contradict them if the run requires that. Of all tools but those that the release lacks. choose_calls in sql/queries/choosing.sql takes the best in the same order. of_recipes: those of the run, if they are constants; then no other partition is locked.';
 
 create or replace function undecided_at(run text, tool_name text, threshold double precision)
     returns table (calls bigint, positions bigint)

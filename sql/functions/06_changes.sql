@@ -14,7 +14,9 @@ begin
         return query
             select distinct on (kept.document_id, kept.position_char) kept.document_id, kept.call_id, kept.scoring_recipe_id, kept.tool
             from kept_calls kept
+            join annotation_runs asking on asking.run_id = kept.run_id
             where kept.run_id = run and kept.releasable
+              and not (requires_following(asking.parameters) and contradicts(kept.text_after, kept.result))
             order by kept.document_id, kept.position_char, kept.loss_reduction desc, kept.call_id;
     end if;
 end
@@ -134,7 +136,7 @@ begin
         judged as (
             select changed.*,
                    other.run_id as compared_with, other_tool.keep_threshold as other_threshold, own_tool.keep_threshold as own_threshold,
-                   other.parameters ->> 'max_examples_per_tool' as max_examples, other_release.lacking_tools,
+                   other.parameters ->> 'max_examples_per_tool' as max_examples, requires_following(other.parameters) as requires_following, other_release.lacking_tools,
                    other_release.release_id as other_release_id, other_loss.loss_reduction as other_reduction,
                    successor.record_id, sampling.detail as sampling_detail, scoring.detail as scoring_detail,
                    other_loss.result as result_of_other, coalesce(member.variant_id, member.document_id) as other_variant_id,
@@ -194,6 +196,11 @@ begin
                        judged.reason,
                        case
                            when judged.other_release_id is null and not compares_kept then 'no_release'
+                           when judged.requires_following and exists (
+                               select from documents held
+                               where held.document_id = judged.document_id
+                                 and contradicts(substr(held.text, judged.position_char + 1, 120), judged.result)
+                           ) then 'result_does_not_follow'
                            when rival.call_id is not null then 'better_call_at_place'
                            when exists (
                                select from run_overlaps shared

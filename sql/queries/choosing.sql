@@ -22,7 +22,7 @@ drop table if exists first_texts, texts_to_choose_from, choosable_calls, releasa
 create temporary table first_texts (tool text, reads_record boolean, variant_id uuid) on commit drop;
 create temporary table choosable_calls (
     document_id uuid, position_char integer, call_id uuid, variant_id uuid, tool text, sampling_recipe_id text,
-    execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision
+    execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision, follows boolean
 ) on commit drop
 
 -- name: first_texts
@@ -53,7 +53,9 @@ analyze texts_to_choose_from
 insert into choosable_calls
 select
     chosen.document_id, call.position_char, call.call_id, loss.document_id, :tool, call.sampling_recipe_id,
-    :execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction
+    :execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction,
+    not (:require_following and contradicts(
+        (select substr(held.text, call.position_char + 1, 120) from documents held where held.document_id = chosen.document_id), loss.result))
 from texts_to_choose_from chosen
 join call_losses loss on loss.document_id = case when :reads_record then chosen.variant_id else chosen.document_id end
 join candidate_calls call on call.document_id = loss.document_id and call.call_id = loss.call_id
@@ -65,23 +67,25 @@ where loss.scoring_recipe_id = :scoring_recipe_id
 
 -- name: choose_calls
 -- The calls that a release may hold, in the temporary table releasable_calls. Column left_out is null for the calls of the release. The
--- others leave for one of two reasons:
+-- others leave for one of three reasons:
+--   result_does_not_follow    the text contradicts its result, and the release requires that none does
 --   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
 --   above_max_examples        its tool has max_examples texts already, taken in the order of the hashes of what it reads (null: no limit)
 create temporary table releasable_calls on commit drop as
 with placed as (
     select
         *,
-        row_number() over (partition by document_id, position_char order by loss_reduction desc, call_id) = 1 as is_best
+        row_number() over (partition by document_id, position_char, follows order by loss_reduction desc, call_id) = 1 as is_best
     from choosable_calls
 ),
 numbered as (
-    select *, dense_rank() over (partition by tool, is_best order by variant_id) as example
+    select *, dense_rank() over (partition by tool, is_best and follows order by variant_id) as example
     from placed
 )
 select
     document_id, position_char, call_id, variant_id, tool, sampling_recipe_id, execution_recipe_id, scoring_recipe_id,
     case
+        when not follows then 'result_does_not_follow'
         when not is_best then 'better_call_at_position'
         when example > cast(:max_examples as integer) then 'above_max_examples'
     end as left_out
@@ -98,10 +102,11 @@ with reached as (
 select
     reached.tool,
     count(*) filter (where call.left_out is null) as released,
+    count(*) filter (where call.left_out = 'result_does_not_follow') as result_does_not_follow,
     count(*) filter (where call.left_out = 'better_call_at_position') as better_call_at_position,
     count(*) filter (where call.left_out = 'above_max_examples') as above_max_examples,
     count(distinct call.document_id) filter (
-        where call.variant_id <= reached.last_text and call.left_out is distinct from 'better_call_at_position') as best_texts
+        where call.variant_id <= reached.last_text and coalesce(call.left_out, 'above_max_examples') = 'above_max_examples') as best_texts
 from reached
 join releasable_calls call on call.tool = reached.tool
 group by reached.tool
@@ -155,7 +160,8 @@ select
     chosen.sampling_recipe_id,
     chosen.execution_recipe_id,
     chosen.scoring_recipe_id,
-    loss.loss_without_call_full_context
+    loss.loss_without_call_full_context,
+    result_follows(loss.result, substr(document.text, chosen.position_char + 1, 120)) as result_follows
 from releasable_calls chosen
 join candidate_calls call
     on call.sampling_recipe_id = chosen.sampling_recipe_id
@@ -165,6 +171,7 @@ join call_losses loss
     on loss.scoring_recipe_id = chosen.scoring_recipe_id
    and loss.document_id = chosen.variant_id
    and loss.call_id = chosen.call_id
+join documents document on document.document_id = chosen.document_id
 where call.sampling_recipe_id = any (cast(:sampling_recipe_ids as text[]))  -- reads no other partition
   and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
   and chosen.left_out is null

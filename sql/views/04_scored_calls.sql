@@ -34,7 +34,8 @@ select rt.run_id,
        call.document_date,
        rt.sampling_recipe_id,
        rt.execution_recipe_id,
-       rt.scoring_recipe_id
+       rt.scoring_recipe_id,
+       result_follows(call.result, substr(call.text, call.position_char + 1, 120)) as result_follows
 from run_tools rt
 cross join lateral (
     -- Postgres plans a subquery with a `with` separately. The recipes are constants in it, so that only their partitions are read; a
@@ -74,6 +75,7 @@ comment on view scored_calls is 'Every scored call of every run, kept or not, wi
 comment on column scored_calls.text_before is 'At most 120 characters of the text before the call.';
 comment on column scored_calls.result is 'What the tool answered.';
 comment on column scored_calls.text_after is 'At most 120 characters of the text after the call.';
+comment on column scored_calls.result_follows is 'Whether the text goes on with the result within five words: equal, nearly (but for its sign, or rounded), no; null for a result that cannot stand in a text (the function result_follows).';
 comment on column scored_calls.placebo_reduction is 'The mean placebo reduction, nats: what results of other calls save in its place (docs/placebo.md). Null without placebos.';
 comment on column scored_calls.information is 'The mean over its placebos of L(e(c, r'')) - L(e(c, r)), nats: what this result saves beyond any other of its kind. Null without placebos.';
 comment on column scored_calls.placebos is 'Number of placebos that the two means are of.';

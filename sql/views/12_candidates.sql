@@ -16,6 +16,7 @@ select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, cal
                select from release_calls held where held.release_id = made.release_id and held.call_id = call.call_id
            ) then 'released'
            when call.input_only_after then 'input_only_after'
+           when requires_following(run.parameters) and contradicts(call.text_after, call.result) then 'result_does_not_follow'
            when not rt.tool = any (coalesce(released.lacking_tools, '{}')) and exists (
                select from better_kept_calls(
                    rt.run_id, released.lacking_tools, call.document_id, call.record_variant_id, call.position_char,
@@ -33,7 +34,7 @@ select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, cal
        call.placebo_reduction, call.information, call.placebos, rt.keep_threshold, rt.tau_information, call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
        call.effective_input, call.input_key, call.sample_count, call.input_only_after, call.result_rank,
        call.loss_without_call_full_context, call.number_format, call.url, call.document_date, call.variant_id, call.ordinal,
-       rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id
+       rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, result_follows(call.result, call.text_after) as result_follows
 from run_tools rt
 join annotation_runs run on run.run_id = rt.run_id
 left join run_releases made on made.run_id = rt.run_id
@@ -85,6 +86,6 @@ cross join lateral (
 comment on view candidates is 'Every candidate call of every run, with what became of it. Give run_id and tool: only their partitions are read; with document_id only the calls of that text.';
 comment on column candidates.outcome is 'What happened to the call before the release, in the order of the stages. sampled: not scored, yet or because its text was given up. no_result: the tool gave none, or none that does not repeat the text; or the run does not score the call, since its input stands only after it. not_finite: a loss is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: saves less than keep_threshold. below_tau_information: its result carries less information than the run asks for, or it has no placebo. kept: kept by the run''s keep rule; these are the calls of kept_calls.';
 comment on column candidates.reason is 'Why it has no losses that count. sampled: process_killed or out_of_memory if its text was given up. no_result, not_finite, pruned: as in call_losses.reason. Else null.';
-comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation data, and the release leaves it out. no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';
+comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. result_does_not_follow: the text contradicts it, and the run asks for results that follow (require_following). better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation data, and the release leaves it out. no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';
 comment on column candidates.result is 'What the tool answered: the result that was taken; null if there is none.';
 call inherit_comments('candidates', 'scored_calls', 'run_tool_documents', 'call_losses', 'candidate_calls');

@@ -6,6 +6,7 @@ from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.servers import flip_a_byte
@@ -210,6 +211,60 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         "= sum(count) filter (where stage = 'release') from yield_by_stage group by tool"
     )
     assert sums == [(True,)]
+
+
+@pytest.mark.parametrize(
+    ("result", "text", "follows"),
+    [
+        ("-327", " 327 left.", "nearly"),  # a sign
+        ("327", " 327 left.", "equal"),
+        ("0.29", " 29 %, that", "equal"),
+        ("0.2857", " 29% of them", "nearly"),  # rounded in the text
+        ("29", " 28.6 of", "nearly"),  # rounded by the tool
+        ("1234567.5", " about $1,234,567.50, it", "equal"),
+        ("12", " a b c d e 12", "no"),  # the sixth word
+        ("12", " 120 or 1,2", "no"),
+        ("5", "", "no"),
+        ("-3", " \u22123 degrees", "equal"),
+        ("New York", " in the city of new-york, where", "equal"),
+        ("York", " Yorkshire", "no"),
+        (".*", " anything", None),
+        ("Today is Friday, January 6, 2023.", " Today is Friday, January 6, 2023.", None),
+    ],
+)
+def test_a_result_follows_if_the_text_goes_on_with_it(settings: Settings, result: str, text: str, follows: str) -> None:
+    with database.transaction(database.connect(settings)) as connection:
+        asked = sql("select result_follows(:result, :text)")
+        assert connection.execute(asked, {"result": result, "text": text}).scalar() == follows
+
+
+def test_a_release_of_results_that_follow_has_the_next_best_call_and_counts_the_others(
+    settings: Settings, tmp_path: Path
+) -> None:
+    run, strict = (
+        AnnotatedRun(settings, {"Calculator": 0.5}, run_id, require_following=asked)
+        for run_id, asked in (("run-1", False), ("strict", True))
+    )
+    for text in (texts := ("Ann had 520, sold 193, so 327 are left of them.", "520 less 193, so 327 are left.")):
+        document = run.add_text(text)
+        strict.add_text(text)
+        run.add_call("Calculator", document, " so", "193 - 520", "-327", saves=2.0)
+        run.add_call("Calculator", document, " are", "1 + 1", "2", saves=2.0)
+    run.add_call("Calculator", document, " so", "520 - 193", "327", saves=1.0)
+    run.complete("Calculator")
+    release(settings, run.run_id)
+    [held] = _released(settings, release(settings, strict.run_id), tmp_path)
+    assert held.text == f"{texts[1][:13]} [Calculator(520 - 193) -> 327] so 327 are left."
+    assert [call.result_follows for call in held.calls] == ["equal"]
+    card = (tmp_path / "README.md").read_text()
+    assert "such calls are left out" in card
+    assert "| Calculator | 1 | 0 | 0 | 0 |" in card
+    counted = "select reason, count from yield_by_stage where run_id = 'strict' and step = 7 and count > 0 order by 1"
+    outcomes = "select release_outcome, count(*) from candidates where run_id = 'strict' group by 1 order by 1"
+    expected = [("released", 1), ("result_does_not_follow", 4)]
+    assert run.rows(counted) == expected == run.rows(outcomes)
+    changes = "select reason, count(*) from release_changes_between('strict', 'run-1') group by 1 order by 1"
+    assert run.rows(changes) == [("better_call_at_place", 1), ("result_does_not_follow", 4)]
 
 
 def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time(

@@ -25,6 +25,8 @@ class ReleaseCounts:
     calls: int = 0
     texts_by_tool: Counter[str] = field(default_factory=Counter)
     calls_by_tool: Counter[str] = field(default_factory=Counter)
+    calls_by_following: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    """By tool and `result_follows`."""
     overlapping_texts: int = 0
     """Texts that share words with evaluation data, in the release or left out of it."""
     first_text: str = ""
@@ -45,6 +47,7 @@ class ReleaseCounts:
         self.calls += len(text.calls)
         self.texts_by_tool.update(text.tools)
         self.calls_by_tool.update(call.tool for call in text.calls)
+        self.calls_by_following.update((call.tool, call.result_follows) for call in text.calls)
 
 
 def dataset_card(

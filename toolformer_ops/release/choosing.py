@@ -81,10 +81,17 @@ def more_than(texts: int) -> int:
 
 
 def choose_calls(
-    connection: Connection, run_id: str, tools: Sequence[ReleaseTool], max_examples: int
+    connection: Connection,
+    run_id: str,
+    tools: Sequence[ReleaseTool],
+    max_examples: int,
+    *,
+    require_following: bool = False,
 ) -> dict[str, dict[str, int]]:
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool; returns what is left out.
 
+    `require_following` does without calls whose result the text contradicts (`contradicts` in SQL): one that saves less may have
+    their place.
     Only the first texts of each tool are read, in the order of their ids, until there are enough. The result is the number of calls
     by tool and reason, as in `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
     """
@@ -103,7 +110,8 @@ def choose_calls(
         database.execute(connection, queries.choosing.texts_to_choose_from, members=of_any)
         for tool in tools:
             of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
-            database.execute(connection, queries.choosing.kept_calls, **of_tool)
+            following = {"require_following": require_following}
+            database.execute(connection, queries.choosing.kept_calls, **of_tool, **following)
         # 2. The best at each place, and the first texts of each tool.
         database.execute(connection, queries.choosing.choose_calls, max_examples=max_examples)
         counts = {row.tool: row for row in database.fetch_all(connection, queries.choosing.left_out)}
@@ -118,10 +126,11 @@ def choose_calls(
     # 4. What is left out.
     left_out: dict[str, dict[str, int]] = {}
     for tool, row in counts.items():  # those with a call that could be released
+        reasons = {reason: getattr(row, reason) for reason in ("better_call_at_position", "result_does_not_follow")}
         above = row.above_max_examples
         if tool in unread:
-            above = count_kept(connection, runs[tool]).releasable_calls - row.released - row.better_call_at_position
-        reasons = {"above_max_examples": above, "better_call_at_position": row.better_call_at_position}
+            above = count_kept(connection, runs[tool]).releasable_calls - row.released - sum(reasons.values())
+        reasons["above_max_examples"] = above
         if some := {reason: number for reason, number in reasons.items() if number}:
             left_out[tool] = some
     return left_out

@@ -31,7 +31,9 @@ COLUMN_MEANINGS = {
     "the calls of the release that was gone over",
     "calls": "the calls in the order of their positions: tool, input, result, `position_char` (character of `plain_text` before "
     "which the call stands, from 0), `position_probability`, the losses and the loss reduction in nats "
-    "(`loss_without_call_full_context` where calls were scored in a context window), and the recipes",
+    "(`loss_without_call_full_context` where calls were scored in a context window), the recipes, and "
+    "`result_follows`: whether the text goes on with the result within five words: `equal`, `nearly` (but for its sign, or "
+    "rounded), `no`, or null where the result cannot stand in a text",
     "call_spans": "where each call of `text` is, in order, also those of the release that was gone over; characters of `text` from "
     "0, ends exclusive: `start_char` and `end_char` of the call with the one space that came with it, `result_start_char` and "
     "`result_end_char` of what the tool wrote, from behind the arrow to before the bracket",
@@ -63,6 +65,8 @@ class ReleasedCall:
     scoring_recipe_id: str
     loss_without_call_full_context: float | None = None
     """Given the whole text before the call, if the other losses are in a context window; else None."""
+    result_follows: str | None = None
+    """Whether the text goes on with the result: equal, nearly, no; None if it cannot stand there (`result_follows` in SQL)."""
 
     @property
     def woven(self) -> WovenCall:
@@ -87,6 +91,7 @@ _ARROW_TYPES: Mapping[Any, tuple[pa.DataType, bool]] = {
     int: (pa.int32(), False),
     float: (pa.float64(), False),
     float | None: (pa.float64(), True),
+    str | None: (pa.string(), True),
 }
 """Of the fields of `ReleasedCall`, and whether they may be null."""
 CALL_TYPE = pa.struct([pa.field(field.name, *_ARROW_TYPES[field.type]) for field in fields(ReleasedCall)])

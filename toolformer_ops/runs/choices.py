@@ -489,13 +489,17 @@ class ReleaseChoices(Choices):
         description="Compares the texts with the evaluation data by word n-grams (docs/releases.md). report: names those that hold "
         "some; leave_out: the release does without them.",
     )
+    require_following: bool = Field(
+        default=False,
+        title="Only results that follow",
+        description="The release does without calls whose result is a number or name that the text does not go on with "
+        "(docs/releases.md).",
+    )
 
     def deciding(self) -> dict[str, Any]:
-        """What a release's id holds. Of a release that is compared with nothing it is what it was before there was a choice."""
+        """What a release's id holds: of what was not always a choice only what is asked for."""
         deciding = super().deciding()
-        if self.decontaminate == "off":
-            deciding.pop("decontaminate", None)
-        return deciding
+        return {name: value for name, value in deciding.items() if value not in ("off", False)}
 
 
 class FinetuningChoices(Choices):

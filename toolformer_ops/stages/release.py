@@ -391,7 +391,13 @@ def write_release(
     definition = release_definition(tools, choices, run.chained_release_id, evaluation_data)
     digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode("ascii"))
     counts = ReleaseCounts()
-    left_out = choose_calls(connection, run_id, tools.present, choices.max_examples_per_tool)
+    left_out = choose_calls(
+        connection,
+        run_id,
+        tools.present,
+        choices.max_examples_per_tool,
+        require_following=choices.require_following,
+    )
     overlaps: list[Overlap] = []
     if evaluation_data is not None:
         overlaps = find_overlaps(own_texts(connection), evaluation_data)

@@ -55,7 +55,7 @@ REACHED = {
     ("placebos", "placebo_sample"): {"placebo"},
     ("finetune_steps", "finetune_batch", "finetune_length", "finetune_learning_rate"): {"finetune"},
     ("finetune_warmup", "finetune_results", "finetune_dev_documents", "finetune_eval_steps"): {"finetune"},
-    ("max_examples_per_tool", "decontaminate"): {"release"},
+    ("max_examples_per_tool", "decontaminate", "require_following"): {"release"},
 }
 """For each field that decides what is written: what it changes."""
 REACHED_BY = {name: reached for names, reached in REACHED.items() for name in names}
