@@ -19,10 +19,11 @@ from sqlalchemy import Engine
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
-from toolformer_ops.records import content_uuid, corpus_id_of, document_id_of, normal_uri
+from toolformer_ops.records import content_uuid, document_id_of
 from toolformer_ops.stages import ingestion
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
 from toolformer_ops.storage import corpus_files, corpus_records
+from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 from toolformer_ops.storage.corpus_records import read_record
 from toolformer_ops.storage.forgetting import forget
 

@@ -11,7 +11,7 @@ import zstandard
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
-from toolformer_ops.records import normal_uri
+from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.corpus_files import CorpusFile, Line, OpenedFile, UnpackingLimits, find_files, unpacked
 
 LIMIT = 1000

@@ -17,7 +17,7 @@ from toolformer_ops.airflow_tasks.retrying import (
     RETRY_DELAY,
     StageRetries,
 )
-from toolformer_ops.records import corpus_id_of, normal_uri
+from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 
 CPU_POOL = "cpu"
 GPU_POOL = "gpu"

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolformer_ops.config import Settings
-from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.storage import queries
+from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 from toolformer_ops.storage.queries import Statement
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.records import corpus_id_of
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.corpus_addresses import corpus_id_of
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.storage.queries import Statement
 

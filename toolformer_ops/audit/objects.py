@@ -20,9 +20,9 @@ from sqlalchemy import Row
 
 from toolformer_ops.audit.auditing import Auditing, Check, Finding, Kind, Page
 from toolformer_ops.errors import CorruptObjectError
-from toolformer_ops.finetuning.recipe import model_id_of
 from toolformer_ops.records import document_id_of
 from toolformer_ops.release.format import ROW_GROUP_TEXTS, ReleasedText, read_file
+from toolformer_ops.runs.recipes import id_of_content
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.storage import database, queries
@@ -136,7 +136,7 @@ def models(auditing: Auditing, model_id: str, _: str) -> Page:
     """A model's id, its manifest and the bytes of its objects."""
     row = next(row for row in auditing.subjects.models if row.model_id == model_id)
     page = Page(items=1)
-    hashed = model_id_of(row.definition)
+    hashed = id_of_content(row.definition)
     if hashed != model_id:
         what = f"expected the definition that the id is the hash of, found one with the hash {hashed}"
         page.findings.append(_wrong_row("finetuned_models", model_id, what))

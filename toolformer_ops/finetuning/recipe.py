@@ -1,14 +1,12 @@
 """What decides a finetuned model: the release, the model it starts from, and the choices of the training."""
 
-import hashlib
-import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from toolformer_ops.runs.choices import FinetuningChoices
+from toolformer_ops.runs.recipes import id_of_content
 
 FINETUNING_VERSION = 2
 """Raised when equal choices would train another model."""
@@ -59,7 +57,7 @@ class FinetuningRecipe(BaseModel):
     @property
     def model_id(self) -> str:
         """16 hex digits; equal trainings have equal ids."""
-        return model_id_of(self.definition)
+        return id_of_content(self.definition)
 
     @property
     def warmup_steps(self) -> int:
@@ -77,9 +75,3 @@ class FinetuningRecipe(BaseModel):
     def processes(self, at_most: int) -> int:
         """How many of `at_most` processes share an effective batch evenly."""
         return next(count for count in range(max(1, at_most), 0, -1) if self.choices.finetune_batch % count == 0)
-
-
-def model_id_of(definition: Mapping[str, Any]) -> str:
-    """The id of the model with this definition, as `finetuned_models` holds it."""
-    canonical = json.dumps(definition, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:16]

@@ -35,12 +35,13 @@ from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, Scored
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
-from toolformer_ops.records import Document, Paragraph, content_uuid, normal_uri
+from toolformer_ops.records import Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
 from toolformer_ops.runs.models import load_model, load_scoring_model, proposer_beside, with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
 from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
+from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_file
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool

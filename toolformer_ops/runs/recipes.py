@@ -35,6 +35,12 @@ PLACEBO_VERSION = 2
 """Raised when the code would draw other placebos from the same pool, or give other losses."""
 
 
+def id_of_content(content: Mapping[str, Any]) -> str:
+    """The id of a recipe, or of the model with this definition: 16 hex digits of the SHA-256 of the canonical JSON."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:RECIPE_ID_CHARACTERS]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What a stage does, in full, and the name that follows from it."""
@@ -48,8 +54,7 @@ class Recipe:
     def recipe_id(self) -> str:
         """First 16 hex digits of the SHA-256 of the canonical JSON of all the fields."""
         content = {"stage": self.stage, "tool": self.tool, "parent": self.parent_recipe_id, **self.definition}
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:RECIPE_ID_CHARACTERS]
+        return id_of_content(content)
 
 
 @dataclass(frozen=True)

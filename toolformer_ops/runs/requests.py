@@ -12,8 +12,8 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, UsageError
-from toolformer_ops.records import normal_uri
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
+from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.local_paths import local_path
 from toolformer_ops.tools.registry import tool_names
 

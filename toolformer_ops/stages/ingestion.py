@@ -24,9 +24,10 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, DatabaseError
-from toolformer_ops.records import corpus_id_of, normal_uri, variant_id_of
+from toolformer_ops.records import variant_id_of
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.copy_format import copy_text
+from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 from toolformer_ops.storage.corpus_files import CorpusFile, OpenedFile, UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_records
 
@@ -58,7 +59,7 @@ class IngestReport:
 
     corpus_id: str
     uri: str
-    """As `records.normal_uri` writes it."""
+    """As `corpus_addresses.normal_uri` writes it."""
     version: int
     """The newest version of the corpus."""
     is_new: bool

@@ -19,7 +19,6 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, UsageError
 from toolformer_ops.evaluation.question_sets import question_sets
 from toolformer_ops.language_model.models.identity import split_revision
-from toolformer_ops.records import corpus_id_of, normal_uri
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
 from toolformer_ops.runs.models import proposer_identity, require_identity, with_sample_end
@@ -30,6 +29,7 @@ from toolformer_ops.runs.recipes import ToolRecipes, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import get_tool, tools_on_device

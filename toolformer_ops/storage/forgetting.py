@@ -20,8 +20,8 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.records import corpus_id_of
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.corpus_addresses import corpus_id_of
 from toolformer_ops.storage.publication import CHECKPOINTS, ObjectStore
 
 logger = logging.getLogger(__name__)

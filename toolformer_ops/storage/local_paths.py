@@ -11,7 +11,7 @@ from typing import IO
 
 from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.records import normal_uri
+from toolformer_ops.storage.corpus_addresses import normal_uri
 
 SYSTEM_FOLDERS = ("dev", "etc", "proc", "run", "sys", "var")
 """Below /, what a deployment that names no roots lets nobody read."""
