@@ -49,14 +49,11 @@ class FilterWork(StageWork[Sequence[Document]]):
 
     def give_up(self, loaded: Sequence[Document], reason: str) -> MicroBatch:
         """One decision a document: not kept."""
-        outcomes = [
-            DocumentOutcome(item.document_id, rows_written=1, counts=Counter({reason: 1, "paragraphs": 1, "kept": 0}))
-            for item in loaded
-        ]
-        rows: list[TableRow] = [
-            self._row(item, FilterDecision(kept=False, reason=reason, end_char=len(item.text))) for item in loaded
-        ]
-        return MicroBatch(outcomes, rows)
+        decided = [(item, FilterDecision(kept=False, reason=reason, end_char=len(item.text))) for item in loaded]
+        return MicroBatch(
+            [_outcome(item, [decision]) for item, decision in decided],
+            [self._row(item, decision) for item, decision in decided],
+        )
 
     def compute(self, loaded: Sequence[Document]) -> MicroBatch:
         """One decision a paragraph or a document."""
@@ -70,22 +67,19 @@ class FilterWork(StageWork[Sequence[Document]]):
                 ids = {"document_id": document.document_id, "source_document_id": source}
                 rows.append(TableRow.of("chained_texts", release_id=self.run.chained_release_id, **ids))
             rows += [self._row(document, decision) for decision in decisions]
-            counts = Counter(decision.reason for decision in decisions)
-            counts["paragraphs"] = len(decisions)
-            counts["kept"] = sum(decision.kept for decision in decisions)
-            outcomes.append(
-                DocumentOutcome(
-                    document.document_id,
-                    rows_written=len(decisions),
-                    counts=counts,
-                    seconds=time.perf_counter() - started,
-                )
-            )
+            outcomes.append(_outcome(document, decisions, time.perf_counter() - started))
         return MicroBatch(outcomes, rows)
 
     def _row(self, document: Document, decision: FilterDecision) -> TableRow:
         keys = {"filter_recipe_id": self.recipe_id, "document_id": document.document_id}
         return TableRow.of("filter_decisions", decision, **keys)
+
+
+def _outcome(document: Document, decisions: Sequence[FilterDecision], seconds: float = 0.0) -> DocumentOutcome:
+    counts = Counter(decision.reason for decision in decisions)
+    counts["paragraphs"] = len(decisions)
+    counts["kept"] = sum(decision.kept for decision in decisions)
+    return DocumentOutcome(document.document_id, rows_written=len(decisions), counts=counts, seconds=seconds)
 
 
 def filter_stage(
