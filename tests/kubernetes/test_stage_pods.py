@@ -225,6 +225,8 @@ def test_stages_work_through_an_outage_of_the_api_server(cluster: TestCluster, b
 def test_the_time_limit_ends_a_stage_and_its_pod(cluster: TestCluster, deferrable: bool) -> None:
     limit = timedelta(seconds=2)
     task = Task(cluster, f"too-long-{deferrable}", STOPS_WELL, deferrable=deferrable, execution_timeout=limit)
+    task.new_pod()  # which the try takes over: however slow the machine is, it works when the time is up
+    cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
     with pytest.raises(AirflowException, match=r"deadline.*; the next try starts after the last committed micro-batch"):
         task.run()
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")

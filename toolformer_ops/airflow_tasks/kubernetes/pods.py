@@ -177,18 +177,16 @@ class StagePod(StageTask, KubernetesPodOperator):
             self.invoke_defer_method(last_log_time=event.get("last_log_time"), context=context)
         if not is_lost(pod):
             with suppress(ApiException, *TRANSIENT_CONNECTION_ERRORS):
-                # A pod that is gone by now has no log, however often one asks; and the provider logs whole answers.
-                patient = {
-                    "retry": tenacity.retry_if_exception(is_outage),
-                    "before_sleep": tenacity.before_sleep_nothing,
-                }
-                KubernetesPodOperator._write_logs.retry_with(**patient)(
-                    self, pod, since_time=event.get("last_log_time")
-                )
+                self._write_logs(pod, since_time=event.get("last_log_time"))
         if not self._succeeded(pod, event):
             raise self._failure(
                 PodEnding("away", f"the pod {name} runs, and its trigger said that it had ended: {event}")
             )
+
+    # A pod that is gone by now has no log, however often one asks; and the provider would log whole answers.
+    _write_logs = KubernetesPodOperator._write_logs.retry_with(
+        retry=tenacity.retry_if_exception(is_outage), before_sleep=tenacity.before_sleep_nothing
+    )
 
     def defer(self, *, trigger: "BaseTrigger", **kwargs: Any) -> NoReturn:
         """Defer to a trigger of ours, which knows pods that cannot start and nodes that are gone."""
