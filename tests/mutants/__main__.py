@@ -22,6 +22,7 @@ TESTS = {
     "annotation/candidates.py": (
         "tests/unit/annotation/test_candidates.py",
         "tests/unit/annotation/test_chains.py",
+        "tests/integration/test_proposer.py",
         _STAGES,
     ),
     "annotation/chains.py": ("tests/unit/annotation/test_chains.py", "tests/integration/test_chains.py"),
