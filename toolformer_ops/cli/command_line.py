@@ -27,7 +27,7 @@ PANELS = MappingProxyType(
         "One text or file, without services": ("call", "filter", "explain", "annotate"),
         "Tools": ("new-tool", "refresh-tool"),
         "Thresholds and placebos": ("thresholds", "placebo"),
-        "Models: write and evaluate": ("generate", "evaluate", "dateset", "report"),
+        "Models: write and evaluate": ("generate", "evaluate", "lm-eval", "dateset", "report"),
         "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
         "Keep in order": ("audit", "doctor", "forget", "retention", "retry-failed"),
         "Services of this machine": ("up", "down", "status", "logs", "sql", "migrate", "clean", "dags-folder"),

@@ -62,7 +62,10 @@ def generate(
         raise UsageError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
     asked = [Prompt(text, day) for text in _prompts(prompts or [], file)]
     decoding = DecodingSettings(
-        max_new_tokens=max_tokens, call_start_rank=k, calls_per_input=calls, stop=stop.replace("\\n", "\n") or None
+        max_new_tokens=max_tokens,
+        call_start_rank=k,
+        calls_per_input=calls,
+        stops=(stop.replace("\\n", "\n"),) if stop else (),
     )
     name = model or settings.default_model
     if not name:

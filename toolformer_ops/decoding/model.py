@@ -134,7 +134,7 @@ class WritingModel:
             inputs: (batch, tokens) ids, also by the name `input_ids`; they are taken as they are, start token included.
             generation_config: a GenerationConfig for greedy decoding; `kwargs` such as max_new_tokens override it.
             streamer: transformers' BaseStreamer, for a batch of one; the tokens of a call come when it has its result.
-            decoding: when and how often calls are made; its token limit and stop give way to those of the configuration.
+            decoding: when and how often calls are made; its token limit and stops give way to those of the configuration.
             dates: current date of each row, for the Calendar.
             attention_mask: (batch, tokens), 0 if a row is padded.
             kwargs: fields of the configuration.
@@ -154,7 +154,7 @@ class WritingModel:
         # 1. What is continued, and how far.
         config = self._configuration(generation_config, kwargs, ids.shape[1])
         limits = replace(
-            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stop=_one_stop(config.stop_strings)
+            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stops=_stops(config.stop_strings)
         )
         mask = torch.ones_like(ids) if attention_mask is None else attention_mask
         encoded = [tuple(row[attended.bool()].tolist()) for row, attended in zip(ids, mask, strict=True)]
@@ -208,12 +208,9 @@ class WritingModel:
         return config
 
 
-def _one_stop(asked: str | Sequence[str] | None) -> str | None:
-    """The text that ends a continuation, of transformers' `stop_strings`."""
-    stops = [asked] if isinstance(asked, str) else [str(text) for text in asked or ()]
-    if len(stops) > 1:
-        raise UsageError(f"stop_strings: expected one text, found {len(stops)}.")
-    return stops[0] if stops else None
+def _stops(asked: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The texts that end a continuation, of transformers' `stop_strings`."""
+    return (asked,) if isinstance(asked, str) else tuple(asked or ())
 
 
 def _put_each(streamer: Any, tokens: Sequence[int]) -> None:

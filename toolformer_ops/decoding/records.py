@@ -35,16 +35,16 @@ class DecodingSettings:
     """Most tokens of a call up to its arrow; a longer one is given up."""
     barred_tools: tuple[str, ...] = ()
     """Tools whose names the model cannot write in a call."""
-    stop: str | None = None
-    """A text that ends the continuation if the model writes it outside a call; it is not part of the continuation."""
+    stops: tuple[str, ...] = ()
+    """Texts that end the continuation if the model writes one outside a call; it is not part of the continuation."""
 
     def __post_init__(self) -> None:
         least = {"max_new_tokens": 1, "call_start_rank": 0, "calls_per_input": 0, "max_call_tokens": 1}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise UsageError(f"{name}: expected at least {bound}, found {getattr(self, name)}.")
-        if self.stop == "":
-            raise UsageError("stop: expected a text of at least one character or none, found an empty one.")
+        if "" in self.stops:
+            raise UsageError("stops: expected texts of at least one character or none, found an empty one.")
 
     @property
     def allows_calls(self) -> bool:

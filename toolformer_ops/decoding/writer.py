@@ -33,7 +33,7 @@ BRACKET = CALL_START.strip()
 BORDER_TOKENS = 4
 """Tokens of the prompt that are decoded with the continuation, so that the white space at its beginning is kept."""
 STOP_TAIL_TOKENS = 16
-"""Tokens in which a stop text is looked for, in addition to one for each of its characters."""
+"""Tokens in which stop texts are looked for, in addition to one for each character of the longest."""
 _CALL_BEGINNING = re.compile(r"\s*(?:([A-Za-z][A-Za-z0-9_]*)\s*(\(.*)?)?", re.DOTALL)
 """What may come behind a bracket that may still become a call: its tool's name, then its round bracket."""
 
@@ -89,11 +89,14 @@ class Continuation:
         outside = [token for first, end in zip(starts, ends, strict=True) for token in self.ids[first:end]]
         return self._behind(self.prompt_ids[-BORDER_TOKENS:], outside)
 
-    def ends_with(self, stop: str, end: int | None = None) -> bool:
-        """Whether `stop` is in what was written last, outside calls; of the first `end` tokens, if given."""
+    def stopped_by(self, stops: Sequence[str], end: int | None = None) -> str | None:
+        """Of `stops` the one that comes first in what was written last, outside calls; of the first `end` tokens, if given."""
+        if not stops:
+            return None
         end = len(self.ids) if end is None else end
-        first = max(self.calls[-1][1] if self.calls else 0, end - STOP_TAIL_TOKENS - len(stop))
-        return stop in self.text(first, end)
+        first = max(self.calls[-1][1] if self.calls else 0, end - STOP_TAIL_TOKENS - max(map(len, stops)))
+        last = self.text(first, end)
+        return min((stop for stop in stops if stop in last), key=last.index, default=None)
 
     def _behind(self, before: Sequence[int], ids: Sequence[int]) -> str:
         return self.tokenization.decode([*before, *ids])[len(self.tokenization.decode(before)) :]
@@ -173,6 +176,8 @@ class Writer:
     chosen: int = 0
     """Tokens that the model chose."""
     _end: End = "length"
+    _stop: str | None = None
+    """The stop text that ended it."""
     _calls: list[tuple[MadeCall, int, int]] = field(default_factory=list)  # with their first token and their end
     _abandoned: list[str] = field(default_factory=list)
     _open: _OpenBracket | None = None
@@ -350,7 +355,8 @@ class Writer:
         self._text_tokens += 1
         if self._forgotten is not None and self._take_back(self._forgotten):
             return
-        if self.settings.stop is not None and self.written.ends_with(self.settings.stop):
+        self._stop = self.written.stopped_by(self.settings.stops)
+        if self._stop is not None:
             self._finish("stop")
 
     def _take_back(self, forgotten: _ForgottenCall) -> bool:
@@ -466,7 +472,8 @@ class Writer:
                 self._finish("length")
                 break
             self._text_tokens += 1
-            if self.settings.stop is not None and self.written.ends_with(self.settings.stop, end):
+            self._stop = self.written.stopped_by(self.settings.stops, end)
+            if self._stop is not None:
                 self.written.cut(end)
                 self._finish("stop")
                 break
@@ -499,7 +506,7 @@ class Writer:
         )[2]
 
     def _before_stop(self, text: str) -> str:
-        return text[: text.rindex(self.settings.stop)] if self._end == "stop" and self.settings.stop else text
+        return text if self._stop is None else text[: text.rindex(self._stop)]
 
 
 def _begins(names: Sequence[str] | frozenset[str], beginning: str) -> bool:

@@ -12,8 +12,9 @@
     statistics.py       Wilson, Newcombe, McNemar, bootstrap
     comparing.py        variants on the same inputs
     tables.py           the paper's tables, in a terminal and for the page
+    lm_harness.py       lm-evaluation-harness with our decoding as a model; in harness_tasks/ a suite as its task
     store.py            `evaluation_scores`, and what is on S3
     report/             the page of a run
 
-Models come in through `running.WritesWithTools`; nothing here loads torch on import.
+Models come in through `running.WritesWithTools`; nothing here but `lm_harness.py` loads torch on import.
 """

@@ -19,7 +19,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -129,7 +129,7 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
 
     # 3. Score, unless a tool was down.
     inputs = tuple(judged[question.number] for question in loaded.questions)
-    require_working_tools(suite, inputs)
+    require_working_tools(f"suite {suite.name}", [call for found in inputs for call in found.calls])
     right = sum(found.correct for found in inputs)
     interval = wilson_interval(right, len(inputs))
     with_call = [found.correct for found in inputs if found.has_call]
@@ -161,13 +161,7 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
 def _write_and_judge(
     asked: ModelVariant, suite: Suite, questions: Sequence[Question], decoding: DecodingSettings
 ) -> list[EvaluatedInput]:
-    room = asked.model.window - 2  # a start token, and one token to write
-    # A token has at least one byte, so most prompts need not be tokenized to see that they fit.
-    fitting = [
-        question
-        for question in questions
-        if len(question.prompt.encode()) <= room or len(asked.model.language_model.tokenize(question.prompt)) <= room
-    ]
+    fitting = [question for question in questions if fits(asked.model, question.prompt)]
     if len(fitting) < len(questions):
         logger.warning(
             "%s: %d prompts are longer than the model's window of %d tokens and count as wrong",
@@ -200,22 +194,28 @@ def _write_and_judge(
     return judged
 
 
-def require_working_tools(suite: Suite, inputs: Sequence[EvaluatedInput]) -> None:
-    """Do nothing if every tool that was called worked.
+def fits(model: WritesWithTools, prompt: str) -> bool:
+    """Whether the model's window has room for a prompt with a start token, and for one token to write."""
+    room = model.window - 2
+    # A token has at least one byte, so most prompts need not be tokenized to see that they fit.
+    return len(prompt.encode()) <= room or len(model.language_model.tokenize(prompt)) <= room
+
+
+def require_working_tools(scored: str, calls: Iterable[MadeCall]) -> None:
+    """Do nothing if every tool that was called worked; `scored` says what the calls were made for, such as "suite math".
 
     Raises:
-        ToolError: a tool was down; names the suite.
+        ToolError: a tool was down; names what is not scored.
     """
-    calls: dict[str, list[MadeCall]] = defaultdict(list)
-    for found in inputs:
-        for call in found.calls:
-            calls[call.tool].append(call)
-    for tool, made in calls.items():
+    by_tool: dict[str, list[MadeCall]] = defaultdict(list)
+    for call in calls:
+        by_tool[call.tool].append(call)
+    for tool, made in by_tool.items():
         failed = sum(call.reason in {TOOL_ERROR, TIMED_OUT} for call in made)
         if any(call.reason == NOT_AVAILABLE for call in made) or (failed == len(made) and failed >= FAILED_CALLS):
             reasons = ", ".join(f"{count} {reason}" for reason, count in Counter(call.reason for call in made).items())
             raise ToolError(
-                f"suite {suite.name} is not scored, since {tool} is down: of {len(made)} calls {reasons}. The log has the "
+                f"{scored} is not scored, since {tool} is down: of {len(made)} calls {reasons}. The log has the "
                 f"reasons; `toolformer-ops call {tool} ...` tries it alone."
             )
 

@@ -353,6 +353,17 @@ class LanguageModel:
         """
         return decode_loop.continuation_log_probabilities(self._model, self._tokenization, prompt, continuations)
 
+    @torch.inference_mode()
+    def id_log_probabilities(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, bool]]:
+        """Of token ids that continue others: their natural log probability, and whether each is the most likely one.
+
+        A pair is at least one id that is given, start token included, and those that continue it.
+
+        Raises:
+            ModelError: a pair has no id that is given, or all of it but the last id does not fit into the model's window.
+        """
+        return decode_loop.id_log_probabilities(self._model, pairs)
+
 
 def _marked(losses: CallLosses, thresholds: set[float], rounding_nats: float) -> CallLosses:
     """With `within_rounding` if the loss reduction, or its bound, is so near to a threshold."""

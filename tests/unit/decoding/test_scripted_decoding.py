@@ -112,16 +112,16 @@ CASES = {
     ),
     "a line that starts with a call": Case(("\nFive it is.", NEW_LINE), NEW_LINE, FIVE, without_calls="\n 5 it is."),
     "a stop text in a result": Case(
-        (PLAIN, STOPPING), STOPPING, (("When?", "so, they said"),), without_calls=" Fritz.", settings={"stop": ", they"}
+        (PLAIN, STOPPING), STOPPING, (("When?", "so, they said"),), without_calls=" Fritz.", settings={"stops": (", they",)}
     ),
-    "a stop text": Case((PLAIN,), " six", end="stop", settings={"stop": ", they"}),
+    "a stop text": Case((PLAIN,), " six", end="stop", settings={"stops": (" say", ", they", "six, they say")}),
     "a bracket over two lines": Case(
         (" rows [sum(x)\n and] more.",), " rows [sum(x)\n and] more.", settings={"call_start_rank": 1}
     ),
     "an arrow in an input": Case((PLAIN, " [Calculator(2 + 3 -> 5] 5."), PLAIN, abandoned=("not_a_call",)),
     "a stop text in brackets": Case(
         (" rows [sum(x), mean(x)] of it.", PLAIN), " rows [sum(x), ", end="stop",
-        settings={"call_start_rank": 1, "stop": "mean"},
+        settings={"call_start_rank": 1, "stops": ("mean",)},
     ),
     **{
         f"no call: {text}": Case((PLAIN, text), PLAIN, abandoned=(reason,), settings={"max_call_tokens": 24})
@@ -268,6 +268,6 @@ def test_the_calendar_tells_the_prompts_date() -> None:
 
 
 def test_settings_out_of_bounds_are_refused() -> None:
-    for wrong in ({"max_new_tokens": -1}, {"call_start_rank": -1}, {"stop": ""}):
+    for wrong in ({"max_new_tokens": -1}, {"call_start_rank": -1}, {"stops": ("",)}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             DecodingSettings(**wrong)  # type: ignore[arg-type]
