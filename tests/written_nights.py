@@ -287,6 +287,10 @@ class Nights:
             database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={})
             return release_id
 
+    def finish(self, run_id: str, state: str = "success", problem: str = "") -> None:
+        with database.transaction(self.engine) as connection:
+            database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem)
+
     def change(self, drawn: random.Random, number: int, records: list[Record]) -> list[Record]:
         """Records of the next version: some texts changed, some urls corrected, some gone, some new, and some that return."""
         left = [

@@ -113,8 +113,7 @@ class World:
         self.nights.work(run_id, TOOL)
         self.nights.release(run_id)
         if state != "running":
-            with database.transaction(self.nights.engine) as connection:
-                database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem)
+            self.nights.finish(run_id, state, problem)
 
     def send(self) -> None:
         SendNotifications(task_id="send").execute({})
@@ -161,8 +160,7 @@ def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(
     assert text.startswith(f"nightly_posts: FAILED: MT.annotate (2 shards)\n\n{cause}\n\n- Corpus: 9 texts")
     assert text.endswith("/dags/nightly_posts/runs/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00")
     # Cleared, it ends again.
-    with database.transaction(world.nights.engine) as connection:
-        database.execute(connection, queries.runs.finish, run_id=RUN, state="failed", problem="failed: release. None.")
+    world.nights.finish(RUN, "failed", "failed: release. None.")
     world.send()
     assert webhook.texts[1].startswith("nightly_posts: FAILED: release\n\n")
 
