@@ -175,14 +175,18 @@ def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
             shutil.rmtree(cluster.data.parent)
 
 
+def settings_of(dsn: str, **others: int) -> Settings:
+    """Settings of a database, and of nothing that the environment says."""
+    return Settings(_env_file=None, database_dsn=SecretStr(dsn), **others)  # type: ignore[call-arg, arg-type]
+
+
 def make_template(address: PostgresAddress, name: str) -> None:
     """Make a database with every migration and view applied, to be copied and never written; the roles are there."""
     from toolformer_ops.storage import database, schema  # tests that need no database do not load its libraries
 
     postgres.ensure_database(address, name, postgres.OWNER)
     postgres.allow_people(address, name)
-    dsn = SecretStr(address.dsn(name, postgres.OWNER, PASSWORDS[postgres.OWNER]))
-    engine = database.connect(Settings(_env_file=None, database_dsn=dsn))  # type: ignore[call-arg]
+    engine = database.connect(settings_of(address.dsn(name, postgres.OWNER, PASSWORDS[postgres.OWNER])))
     schema.migrate(engine)
     engine.dispose()  # Postgres copies only a database that nobody is connected to
 

@@ -13,14 +13,14 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
 from playwright.sync_api import expect
-from pydantic import SecretStr
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.dags.run_pages import Rights, allowed, application, browser, needs_chromium, sign_in
+from tests.servers import settings_of
 from toolformer_ops.airflow_tasks.forms import annotation_form
-from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.config import load_settings
 from toolformer_ops.run_page import overview, thresholds
 from toolformer_ops.run_page.call import token_rows
 from toolformer_ops.run_page.calls import STATUSES, Asked, as_sql, find_calls
@@ -38,10 +38,6 @@ HOSTILE = "</pre><script>document.title = 'taken'</script><img src=x onerror=ale
 OF_RUN = "dag_id=annotate_corpus&run_id=run-1"
 ASKED = AskedRun("annotate_corpus", "run-1", "somebody")
 QUESTION = Asked(tool="", status="scored", contains="", information=None, sort="most_saved", after="")
-
-
-def settings_of(postgres_dsn: str) -> Settings:
-    return Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))
 
 
 def write_run(postgres_dsn: str) -> AnnotatedRun:

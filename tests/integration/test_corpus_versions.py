@@ -13,10 +13,10 @@ import hypothesis
 import pytest
 import zstandard
 from hypothesis import strategies as st
-from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
+from tests.servers import settings_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, corpus_id_of, document_id_of, normal_uri
@@ -32,7 +32,7 @@ Line = dict[str, Any] | None
 
 @pytest.fixture
 def settings(postgres_dsn: str) -> Settings:
-    return Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))  # type: ignore[call-arg]
+    return settings_of(postgres_dsn)
 
 
 @pytest.fixture

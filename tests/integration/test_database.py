@@ -15,13 +15,12 @@ import psycopg2
 import psycopg2.extras
 import pytest
 from hypothesis import strategies as st
-from pydantic import SecretStr
 from sqlalchemy import Engine, make_url, text
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres, copied_database
+from tests.servers import RunningPostgres, copied_database, settings_of
 from toolformer_ops.cli import stages
 from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import Settings
@@ -34,10 +33,6 @@ from toolformer_ops.storage.publication import ObjectStore
 
 RECIPE = "0123456789abcdef"
 DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
-
-
-def _settings(dsn: str) -> Settings:
-    return Settings(_env_file=None, database_dsn=SecretStr(dsn))  # type: ignore[call-arg]
 
 
 def _document(number: int, content: str) -> tuple[object, ...]:
@@ -62,10 +57,10 @@ def test_an_unreachable_database_is_named_without_its_password(postgres_dsn: str
         (nobody, "nobody_here"),
     ):
         with pytest.raises(DatabaseUnreachableError if ":1/" in dsn else ConfigurationError, match=says) as caught:
-            database.connect(_settings(dsn))
+            database.connect(settings_of(dsn))
         assert "s3cret" not in str(caught.value)
     for prefix in ("postgres://", "postgresql+psycopg2://"):
-        engine = database.connect(_settings(postgres_dsn.replace("postgresql://", prefix)))
+        engine = database.connect(settings_of(postgres_dsn.replace("postgresql://", prefix)))
         assert _value(engine, "select 1") == 1
 
 
