@@ -11,12 +11,6 @@ from toolformer_ops.storage import database
 
 
 @pytest.fixture
-def engine(postgres_dsn: str) -> Engine:
-    """A fresh migrated database, as the owner."""
-    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
-
-
-@pytest.fixture
 def annotated(engine: Engine) -> Engine:
     """Two runs over four documents, as the owner."""
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
