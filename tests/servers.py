@@ -26,12 +26,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.local import object_store, postgres
 from toolformer_ops.local.accounts import RELOCATED_ROOT, Account, tied_command
-from toolformer_ops.local.object_store import (
-    ObjectStoreAddress,
-    remove_sockets,
-    weed_command,
-    write_identities,
-)
+from toolformer_ops.local.object_store import ObjectStoreAddress, remove_sockets, weed_command, write_identities
 from toolformer_ops.local.ports import LOOPBACK, choose_ports
 from toolformer_ops.local.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
 from toolformer_ops.storage.publication import ObjectStore
@@ -269,7 +264,6 @@ def start_object_store(
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
     return choose_ports("postgres")["postgres"]
 
 

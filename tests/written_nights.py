@@ -31,8 +31,6 @@ PLACEBOS = """placebo_recipe_id document_id call_id number source is_sampled los
 
 @dataclass(frozen=True)
 class Record:
-    """A record of the corpus."""
-
     text: str
     url: str | None = None
     record_id: str | None = None

@@ -86,7 +86,6 @@ join documents first on first.document_id = c.document_id
 join documents seen on seen.document_id = coalesce(c.variant_id, c.document_id)
 where c.corpus_id = :c and """
 
-
 CONTENTS = (
     "select substr(c.file_uri, :n), c.line, c.record_id, c.title, first.text, seen.text, seen.url, seen.document_date "
     f"{MEMBERS} c.left_version is null",
@@ -222,7 +221,7 @@ def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path,
 
 
 def test_of_a_changed_file_only_the_lines_that_changed_are_parsed(
-    folder: Path, settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[bytes] = []
 

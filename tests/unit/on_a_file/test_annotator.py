@@ -18,7 +18,7 @@ from toolformer_ops.records import content_uuid
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     fake = FakeLanguageModel(("Calculator(2 + 3)",), sure_words=frozenset({"and"}))
     monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
@@ -34,9 +34,7 @@ def lines(tmp_path: Path, **values: Any) -> dict[int, dict[str, Any]]:
     return {line["position_char"]: json.loads(json.dumps(line, allow_nan=False)) for line in found}
 
 
-def test_a_pruned_call_is_shown_with_its_bound_and_the_losses_that_are_known(
-    tmp_path: Path, model: FakeLanguageModel
-) -> None:
+def test_a_pruned_call_is_shown_with_its_bound_and_the_losses_that_are_known(tmp_path: Path) -> None:
     found = lines(tmp_path)
     assert {at: line["kept"] for at, line in found.items() if line["kept"]} == {SUM.index(" 5"): True}
     assert SUM.index(" and") not in found  # no call there could be kept, so none was sampled
@@ -60,9 +58,7 @@ def test_the_context_window_reaches_the_model_and_nats_for_each_second_need_the_
         lines(tmp_path, nats_per_second=2.0)
 
 
-def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(
-    tmp_path: Path, model: FakeLanguageModel
-) -> None:
+def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("no JSON\n" + json.dumps({"text": SUM}) + "\n")
     assert [line["kept"] for line in filter_lines(Settings(), "Calculator", corpus)] == [False, True]
