@@ -109,17 +109,14 @@ class AnnotatedRun:
                 )  # fmt: skip
 
     def rows(self, statement: str, **parameters: object) -> list[Any]:
-        """What a statement finds."""
         with database.transaction(self.engine) as connection:
             return list(connection.execute(sql(statement), parameters))
 
     def change(self, statement: str, **parameters: object) -> None:
-        """Execute a statement."""
         with database.transaction(self.engine) as connection:
             connection.execute(sql(statement), parameters)
 
     def write(self, table: str, *records: Mapping[str, object]) -> None:
-        """Add rows with the same columns."""
         with database.transaction(self.engine) as connection:
             database.copy_insert(connection, table, [*records[0]], [[*record.values()] for record in records])
 

@@ -153,6 +153,14 @@ def postgres_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
 
 
 @pytest.fixture
+def engine(postgres_dsn: str) -> Any:
+    """A fresh migrated database, as its owner."""
+    from toolformer_ops.storage import database  # tests that need no database do not load its libraries
+
+    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+
+
+@pytest.fixture
 def reader_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
     """`postgresql://...` of the same database as `postgres_dsn`, as the read-only role of the run page and of commands."""
     return postgres_server.dsn(database_name, postgres.PAGE)

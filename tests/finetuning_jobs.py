@@ -1,9 +1,10 @@
-"""Small releases and recipes for the tests of finetuning."""
+"""Released texts, and small releases and recipes for the tests of finetuning."""
 
 import uuid
 from pathlib import Path
 
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.records import content_uuid
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.runs.choices import FinetuningChoices
 
@@ -31,15 +32,21 @@ def recipe_of(*, without_calls: bool = False, **changes: object) -> FinetuningRe
     return FinetuningRecipe(release_id="0" * 16, base_model="tiny@1", choices=choices, without_calls=without_calls)
 
 
+def released_call(position: int, call_input: str, result: str, tool: str = "Calculator") -> ReleasedCall:
+    call_id = str(content_uuid(tool, str(position), call_input))
+    return ReleasedCall(call_id, tool, call_input, result, position, 0.5, 3.0, 3.0, 1.0, 2.0, "a", "b", "c")
+
+
+def released_text(plain: str, *calls: ReleasedCall) -> ReleasedText:
+    return ReleasedText.of(content_uuid(plain), plain, calls, None)
+
+
 def write_release(folder: Path, texts: int = 6) -> Path:
     """Texts of different lengths, with one call each."""
     folder.mkdir(parents=True)
     with ReleaseWriter(folder) as writer:
         for number in range(texts):
             plain = f"The shop had {number + 9} shirts and sold {number}, so it has 9 left." + " It is shut." * number
-            call = ReleasedCall(
-                str(uuid.UUID(int=number)), "Calculator", f"{number + 9} - {number}", "9", plain.index(" 9 left"),
-                0.5, 3.0, 3.0, 1.0, 2.0, "a", "b", "c",
-            )  # fmt: skip
+            call = released_call(plain.index(" 9 left"), f"{number + 9} - {number}", "9")
             writer.write(ReleasedText.of(uuid.UUID(int=number), plain, [call], None))
     return folder

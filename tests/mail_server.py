@@ -24,8 +24,6 @@ from cryptography.x509.oid import NameOID
 
 @dataclass
 class MailServer:
-    """A server that is running."""
-
     port: int
     mails: list[Message] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)

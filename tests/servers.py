@@ -26,12 +26,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.local import object_store, postgres
 from toolformer_ops.local.accounts import RELOCATED_ROOT, Account, tied_command
-from toolformer_ops.local.object_store import (
-    ObjectStoreAddress,
-    remove_sockets,
-    weed_command,
-    write_identities,
-)
+from toolformer_ops.local.object_store import ObjectStoreAddress, remove_sockets, weed_command, write_identities
 from toolformer_ops.local.ports import LOOPBACK, choose_ports
 from toolformer_ops.local.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
 from toolformer_ops.storage.publication import ObjectStore
@@ -175,14 +170,18 @@ def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
             shutil.rmtree(cluster.data.parent)
 
 
+def settings_of(dsn: str, **others: int) -> Settings:
+    """Settings of a database, and of nothing that the environment says."""
+    return Settings(_env_file=None, database_dsn=SecretStr(dsn), **others)  # type: ignore[call-arg, arg-type]
+
+
 def make_template(address: PostgresAddress, name: str) -> None:
     """Make a database with every migration and view applied, to be copied and never written; the roles are there."""
     from toolformer_ops.storage import database, schema  # tests that need no database do not load its libraries
 
     postgres.ensure_database(address, name, postgres.OWNER)
     postgres.allow_people(address, name)
-    dsn = SecretStr(address.dsn(name, postgres.OWNER, PASSWORDS[postgres.OWNER]))
-    engine = database.connect(Settings(_env_file=None, database_dsn=dsn))  # type: ignore[call-arg]
+    engine = database.connect(settings_of(address.dsn(name, postgres.OWNER, PASSWORDS[postgres.OWNER])))
     schema.migrate(engine)
     engine.dispose()  # Postgres copies only a database that nobody is connected to
 
@@ -265,7 +264,6 @@ def start_object_store(
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
     return choose_ports("postgres")["postgres"]
 
 

@@ -31,8 +31,6 @@ PLACEBOS = """placebo_recipe_id document_id call_id number source is_sampled los
 
 @dataclass(frozen=True)
 class Record:
-    """A record of the corpus."""
-
     text: str
     url: str | None = None
     record_id: str | None = None
@@ -286,6 +284,10 @@ class Nights:
             database.copy_insert(connection, "release_calls", columns, rows)
             database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={})
             return release_id
+
+    def finish(self, run_id: str, state: str = "success", problem: str = "") -> None:
+        with database.transaction(self.engine) as connection:
+            database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem)
 
     def change(self, drawn: random.Random, number: int, records: list[Record]) -> list[Record]:
         """Records of the next version: some texts changed, some urls corrected, some gone, some new, and some that return."""

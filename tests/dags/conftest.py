@@ -16,7 +16,6 @@ from toolformer_ops.config import REPOSITORY, load_settings
 
 IMAGE = "registry.example/toolformer@sha256:" + "0" * 64
 
-
 Parsed = dict[frozenset[tuple[str, str]], Mapping[str, DAG]]
 
 

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect, sync_playwright
 from pydantic import SecretStr
-from sqlalchemy import text as sql
+from sqlalchemy import Engine
 
+from tests.run_sql import run_sql
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.run_page import rights
 from toolformer_ops.run_page.app import create_app
@@ -84,21 +86,15 @@ def sign_in(app: FastAPI, name: str = "somebody") -> None:
 
 
 @pytest.fixture
-def rows(postgres_dsn: str) -> Callable[..., None]:
+def rows(engine: Engine) -> Callable[..., object]:
     """Writes rows as the owner; the two runs of the small annotation are there."""
-    engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
-
-    def write(statement: str, **values: object) -> None:
-        with database.transaction(engine) as connection:
-            connection.execute(sql(statement), values)
-
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute(ROWS.read_text())
-    return write
+    return partial(run_sql, engine)
 
 
 @pytest.fixture
-def client(allowed: Rights, rows: Callable[..., None], reader_dsn: str) -> Iterator[TestClient]:
+def client(allowed: Rights, rows: Callable[..., object], reader_dsn: str) -> Iterator[TestClient]:
     """A browser of somebody who is signed in, over an application with the reader's address and no other.
 
     Besides the small annotation there are a night of the schedule `posts`, and the run r9, which never started.

@@ -76,9 +76,7 @@ def test_who_is_asked_sees_counts_calls_and_a_link_and_no_text_is_markup(
     assert "body" not in task.template_fields  # or a text of the corpus would be rendered as a template
 
 
-def test_each_answer_is_stored_and_in_the_summary_and_a_no_skips_what_follows(
-    settings: Settings, run: AnnotatedRun
-) -> None:
+def test_each_answer_is_stored_and_in_the_summary_and_a_no_skips_what_follows(run: AnnotatedRun) -> None:
     anna = {"id": "1", "name": "anna"}
     for options, person, line in (
         (["Approve"], anna, "Before finetuning: approved by anna, 2026-11-24 05:10 UTC"),

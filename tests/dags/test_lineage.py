@@ -13,7 +13,6 @@ from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
 from toolformer_ops.stages.release import release
-from toolformer_ops.storage import database
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 Sent = dict[str, dict[str, dict[str, Any]]]
@@ -34,23 +33,18 @@ def run(settings: Settings) -> AnnotatedRun:
     made = AnnotatedRun(settings, {"Calculator": 0.5})
     made.add_call("Calculator", made.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
     made.complete("Calculator")
-    with database.transaction(made.engine) as connection:
-        connection.exec_driver_sql(
-            "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written) "
-            "values ('run-1', 'Calculator', 'sample', 'r', 1, 4), ('run-1', 'Calculator', 'sample', 'r', 1, 3), "
-            "('run-1', 'QA', 'sample', 'r', 1, 9)"
-        )
+    made.change(
+        "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written) "
+        "values ('run-1', 'Calculator', 'sample', 'r', 1, 4), ('run-1', 'Calculator', 'sample', 'r', 1, 3), "
+        "('run-1', 'QA', 'sample', 'r', 1, 9)"
+    )
     return made
 
 
-def test_a_shard_names_its_tables_and_the_corpus_at_the_version_of_the_run(
-    settings: Settings, run: AnnotatedRun
-) -> None:
+def test_a_shard_names_its_tables_and_the_corpus_at_the_version_of_the_run(run: AnnotatedRun) -> None:
     sent = told("sample", "--run", "run-1", "--tool", "Calculator", "--shard", "0/2")
-    assert (sent["inputs"].keys(), sent["outputs"].keys()) == (
-        {"corpus_documents", "filter_decisions"},
-        {"candidate_calls"},
-    )
+    assert sent["inputs"].keys() == {"corpus_documents", "filter_decisions"}
+    assert sent["outputs"].keys() == {"candidate_calls"}
     corpus = sent["inputs"]["corpus_documents"]
     assert corpus["facets"]["version"]["datasetVersion"] == "corpus version 1"
     url = run.engine.url

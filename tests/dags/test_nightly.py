@@ -34,11 +34,9 @@ from toolformer_ops.tools.registry import PAPER_TOOLS as TOOLS
 
 @pytest.fixture
 def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of schedule files of the settings."""
     monkeypatch.setenv("TOOLFORMER_SCHEDULES_DIR", str(tmp_path))
     load_settings.cache_clear()
-    yield tmp_path
-    load_settings.cache_clear()
+    return tmp_path
 
 
 @pytest.fixture
@@ -62,18 +60,6 @@ def dags_of(bundle: ScheduleBundle) -> BundleDagBag:
     return BundleDagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
 
 
-@pytest.fixture
-def bag(bundle: Callable[..., ScheduleBundle]) -> Callable[[], BundleDagBag]:
-    """Reads the schedules as Airflow's DAG processor does."""
-    ours = bundle()
-
-    def read() -> BundleDagBag:
-        ours.refresh()
-        return dags_of(ours)
-
-    return read
-
-
 @functools.cache
 def made(sections: str = "", **values: str | None) -> DAG:
     """The DAG of a schedule file. No test changes what another reads of it, and making it takes a second."""
@@ -81,8 +67,14 @@ def made(sections: str = "", **values: str | None) -> DAG:
 
 
 def test_each_file_is_a_dag_a_bad_one_fails_alone_with_its_name_and_a_change_changes_its_dag_alone(
-    schedules: Path, bag: Callable[[], BundleDagBag]
+    schedules: Path, bundle: Callable[..., ScheduleBundle]
 ) -> None:
+    ours = bundle()
+
+    def bag() -> BundleDagBag:  # as Airflow's DAG processor
+        ours.refresh()
+        return dags_of(ours)
+
     written(schedules, name="good")
     written(schedules, name="also_good", cron=None, after='["wiki_index"]')
     bad = written(schedules, "[run]\nsampling_treshold = 0.1\n", name="bad")
@@ -218,10 +210,8 @@ def test_a_clock_an_asset_or_both_start_it() -> None:
     clock: Any = made(time_zone='"Europe/Berlin"').timetable
     assert (clock.expression, str(clock.timezone)) == ("0 2 * * *", "Europe/Berlin")
     both: Any = made(after='["wiki_index", "s3://models/base"]')
-    assert {getattr(ref, "name", None) or ref.uri for ref in both.timetable.asset_condition.objects} == {
-        "wiki_index",
-        "s3://models/base",
-    }
+    found = {getattr(ref, "name", None) or ref.uri for ref in both.timetable.asset_condition.objects}
+    assert found == {"wiki_index", "s3://models/base"}
     alone: Any = coerce_to_core_timetable(made(cron=None, after='["wiki_index"]').timetable)
     assert alone.asset_condition.name == "wiki_index"
 

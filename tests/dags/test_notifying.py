@@ -15,6 +15,7 @@ import httpx
 import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowException
+from sqlalchemy import Engine
 from sqlalchemy import text as sql
 
 from tests.dags.test_schedules import written
@@ -47,8 +48,8 @@ TOOL = Tool("Calculator")
 class Webhook:
     """Answers with these statuses, one after the other, and then with 200; an exception is raised."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: int | BaseException) -> None:
-        self.answers = list(answers)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answers: list[int | BaseException] = []
         self.posted: list[tuple[str, dict[str, Any]]] = []
         monkeypatch.setattr(httpx, "post", self.post)
 
@@ -92,11 +93,12 @@ class Airflow:
 
 @dataclass
 class World:
-    """A database with nights, what Airflow shows of them, and its Connections."""
+    """A database with nights, what Airflow shows of them, its Connections, and the webhook of one."""
 
     nights: Nights
     airflow: Airflow
     folder: Path
+    webhook: Webhook
     connections: dict[str, Connection]
 
     def schedule(self, sections: str, **values: str) -> None:
@@ -113,8 +115,7 @@ class World:
         self.nights.work(run_id, TOOL)
         self.nights.release(run_id)
         if state != "running":
-            with database.transaction(self.nights.engine) as connection:
-                database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem)
+            self.nights.finish(run_id, state, problem)
 
     def send(self) -> None:
         SendNotifications(task_id="send").execute({})
@@ -125,13 +126,12 @@ class World:
 
 
 @pytest.fixture
-def world(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+def world(postgres_dsn: str, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
     load_settings.cache_clear()
-    chat = Connection(
-        conn_id="chat", conn_type="http", host="https://hooks.example/services/{password}", password=SECRET
-    )
-    made = World(Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING)), Airflow(), tmp_path, {"chat": chat})
+    address = "https://hooks.example/services/{password}"
+    chat = Connection(conn_id="chat", conn_type="http", host=address, password=SECRET)
+    made = World(Nights(engine), Airflow(), tmp_path, Webhook(monkeypatch), {"chat": chat})
 
     @contextmanager
     def client(_: object) -> Any:
@@ -145,10 +145,7 @@ def world(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 # Who is told, and how often
 
 
-def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    webhook = Webhook(monkeypatch)
+def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(world: World) -> None:
     # The newest file that is a schedule says who is told: this one was corrected, and mistaken later.
     world.schedule('[notify]\nwebhooks = ["gone"]\n')
     world.schedule(NOTIFY)
@@ -156,15 +153,14 @@ def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(
     world.night(state="failed", problem="failed: MT.annotate (2 shards). The release is out.")
     for _ in range(2):
         world.send()
-    [text] = webhook.texts
+    [text] = world.webhook.texts
     cause = "failed: MT.annotate (2 shards). The release is out."
     assert text.startswith(f"nightly_posts: FAILED: MT.annotate (2 shards)\n\n{cause}\n\n- Corpus: 9 texts")
     assert text.endswith("/dags/nightly_posts/runs/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00")
     # Cleared, it ends again.
-    with database.transaction(world.nights.engine) as connection:
-        database.execute(connection, queries.runs.finish, run_id=RUN, state="failed", problem="failed: release. None.")
+    world.nights.finish(RUN, "failed", "failed: release. None.")
     world.send()
-    assert webhook.texts[1].startswith("nightly_posts: FAILED: release\n\n")
+    assert world.webhook.texts[1].startswith("nightly_posts: FAILED: release\n\n")
 
 
 @pytest.mark.parametrize(
@@ -172,38 +168,31 @@ def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(
     [("success", NOTIFY, False), ("success", EVERY_MORNING, True), ("failed", "", False)],
 )
 def test_who_asks_for_it_is_told_and_nobody_is_told_later_who_did_not(
-    world: World, monkeypatch: pytest.MonkeyPatch, state: str, sections: str, is_told: bool
+    world: World, state: str, sections: str, is_told: bool
 ) -> None:
-    webhook = Webhook(monkeypatch)
     world.night(state=state)
     for of_the_time in (sections, EVERY_MORNING):
         world.schedule(of_the_time)
         world.send()
-        assert len(webhook.posted) == is_told
+        assert len(world.webhook.posted) == is_told
 
 
 @pytest.mark.parametrize("has_started", [True, False])
-def test_a_night_is_told_though_whoever_saw_its_end_was_killed(
-    world: World, monkeypatch: pytest.MonkeyPatch, has_started: bool
-) -> None:
+def test_a_night_is_told_though_whoever_saw_its_end_was_killed(world: World, has_started: bool) -> None:
     """As of a scheduler that dies, or a Postgres that is away, when the time of a night is up."""
-    webhook = Webhook(monkeypatch)
     world.schedule(NOTIFY)
     if has_started:
         world.night(state="running")
     world.airflow.ended = [("nightly_posts", DAG_RUN, "failed"), ("nightly_posts", "skipped", "success")]
     for _ in range(2):
         world.send()
-    [text] = webhook.texts
+    [text] = world.webhook.texts
     assert text.startswith("nightly_posts: FAILED: ended by a person, or by its time limit")
     assert world.note.startswith("ended by a person, or by its time limit.")
     assert "skipped" not in str(world.airflow.notes)
 
 
-def test_without_airflows_api_what_postgres_knows_is_told(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    webhook = Webhook(monkeypatch)
+def test_without_airflows_api_what_postgres_knows_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.schedule(NOTIFY)
     world.airflow.is_away = True
     with database.transaction(world.nights.engine) as connection:
@@ -213,20 +202,20 @@ def test_without_airflows_api_what_postgres_knows_is_told(
         old = "update runs_not_started set ended_at = now() - interval '4 days' where run_id like '%old'"
         connection.execute(sql(old))
     world.send()
-    [text] = webhook.texts
+    [text] = world.webhook.texts
     assert text.startswith("nightly_posts: FAILED: ingest\n\nfailed: ingest. There is no release.\n\nhttp")
     assert "TOOLFORMER_AIRFLOW_USERNAME" in caplog.text
 
 
-def test_who_was_killed_before_the_row_was_there_tells_it_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    webhook = Webhook(monkeypatch, SystemExit(143))
+def test_who_was_killed_before_the_row_was_there_tells_it_again(world: World) -> None:
+    world.webhook.answers = [SystemExit(143)]
     world.schedule(NOTIFY)
     world.night(state="failed")
     with pytest.raises(SystemExit):
         world.send()
     for _ in range(2):
         world.send()
-    assert len(webhook.posted) == 2
+    assert len(world.webhook.posted) == 2
 
 
 # Mails and webhooks
@@ -257,7 +246,7 @@ def test_who_could_not_be_told_is_in_the_note_with_the_remedy_and_is_told_later_
 ) -> None:
     monkeypatch.setattr("airflow.providers.smtp.hooks.smtp.SmtpHook", Smtp)
     Smtp.mails, Smtp.errors = [], [smtplib.SMTPNotSupportedError("no STARTTLS"), ssl.SSLError("wrong version number")]
-    webhook = Webhook(monkeypatch, 404)
+    world.webhook.answers = [404]
     world.schedule(f'{NOTIFY}emails = ["a@example.org", "b@example.org"]\n')
     world.night(state="failed", problem="failed: release. <b>.")
     own = "failed: release. <b>.\n\n- Corpus"
@@ -274,7 +263,7 @@ def test_who_could_not_be_told_is_in_the_note_with_the_remedy_and_is_told_later_
     assert (mail["to"], mail["subject"]) == (["a@example.org", "b@example.org"], "nightly_posts: FAILED: release")
     assert mail["html_content"].startswith('<pre style="white-space: pre-wrap">failed: release. &lt;b&gt;.')
     assert "http://127.0.0.1:8080/dags/nightly_posts/runs/" in mail["html_content"]
-    assert len(webhook.posted) == 2
+    assert len(world.webhook.posted) == 2
 
 
 @pytest.mark.parametrize(
@@ -310,8 +299,8 @@ def test_a_mail_server_with_or_without_tls_takes_a_mail_or_the_note_says_what_it
     assert server.recipients == ["a@example.org", "b@example.org"]
 
 
-def test_a_webhook_is_posted_to_with_its_token(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    webhook = Webhook(monkeypatch, 204)
+def test_a_webhook_is_posted_to_with_its_token(world: World) -> None:
+    world.webhook.answers = [204]
     for values, url, headers in (
         ({}, f"https://hooks.example/services/{SECRET}", {}),  # the token is part of the address
         ({"host": "own.example", "schema": "http", "port": 8099}, "http://own.example:8099", BEARER),
@@ -320,16 +309,16 @@ def test_a_webhook_is_posted_to_with_its_token(world: World, monkeypatch: pytest
         for name, value in values.items():
             setattr(world.connections["chat"], name, value)
         send_to_webhook("chat", MESSAGE)
-        found, request = webhook.posted[-1]
+        found, request = world.webhook.posted[-1]
         assert (found, request["headers"]) == (url, headers)
-    assert webhook.texts[0] == "nightly_posts: nothing new\n\n- Nothing new\n\nhttp://airflow.example/run"
+    assert world.webhook.texts[0] == "nightly_posts: nothing new\n\n- Nothing new\n\nhttp://airflow.example/run"
 
 
 @pytest.mark.parametrize("answer", [500, httpx.ConnectTimeout(SECRET), httpx.InvalidURL(SECRET)])
 def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: Any
+    world: World, caplog: pytest.LogCaptureFixture, answer: Any
 ) -> None:
-    Webhook(monkeypatch, answer)
+    world.webhook.answers = [answer]
     world.schedule(NOTIFY)
     world.night(state="failed")
     with caplog.at_level(logging.DEBUG), pytest.raises(AirflowException, match="chat") as caught:

@@ -84,7 +84,7 @@ def test_a_form_that_cannot_become_a_run_ends_it_with_the_reason(
         assert re.search(said, reason)
 
 
-def test_what_s3_does_not_answer_is_left_to_the_stage(
+def test_what_s3_does_not_answer_or_not_in_time_is_left_to_the_stage(
     local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dag, conf = local_dags["annotate_corpus"], {"corpus": "s3://corpora/posts", "model": "hub/m@1"}
@@ -98,17 +98,12 @@ def test_what_s3_does_not_answer_is_left_to_the_stage(
 
     monkeypatch.setattr(ObjectStore, "is_there", fails)
     check(dag, conf | {"corpus": "s3://corpora/others"})
-
-
-def test_a_path_is_looked_for_only_where_the_stages_run_on_this_machine(kubernetes_dags: dict[str, DAG]) -> None:
-    check(kubernetes_dags["annotate_corpus"], {"corpus": "/on/a/volume", "model": "/on/another"})
-
-
-def test_a_look_that_takes_too_long_refuses_nothing(
-    local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch
-) -> None:
     answered = threading.Event()
     monkeypatch.setattr(requests, "SECONDS_FOR_A_LOOK", 0.0)
     monkeypatch.setattr(ObjectStore, "is_there", lambda store, uri: answered.wait() and False)
     check(local_dags["ingest_corpus"], {"corpus": "s3://corpora/none"})
     answered.set()
+
+
+def test_a_path_is_looked_for_only_where_the_stages_run_on_this_machine(kubernetes_dags: dict[str, DAG]) -> None:
+    check(kubernetes_dags["annotate_corpus"], {"corpus": "/on/a/volume", "model": "/on/another"})

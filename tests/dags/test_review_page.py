@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
 from tests.dags.run_pages import Rights, allowed, application, rows, sign_in
+from tests.run_sql import run_sql
 from toolformer_ops.cli.publishing import app as publishing
 from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.judgements import agreements, judgements_of, results
@@ -27,6 +28,7 @@ RELEASE = "release-2"
 SAMPLE = {"release": RELEASE, "tool": "", "seed": "0", "calls": "10"}
 RESULTS = {"c1": "0.29", "c4": "333", "c6": "84"}
 """Of the three calls of the release."""
+Browsers = Callable[[str], TestClient]
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def app(allowed: Rights, rows: object, reader_dsn: str, reviewer_dsn: str) -> Fa
 
 
 @pytest.fixture
-def browser_of(app: FastAPI) -> Iterator[Callable[[str], TestClient]]:
+def browser_of(app: FastAPI) -> Iterator[Browsers]:
     """A browser of somebody; the one who signed in last is signed in."""
     with TestClient(app) as client:
 
@@ -47,14 +49,8 @@ def browser_of(app: FastAPI) -> Iterator[Callable[[str], TestClient]]:
         yield use
 
 
-@pytest.fixture
-def owner(postgres_dsn: str) -> Engine:
-    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
-
-
-def stored(owner: Engine, statement: str = "select * from judgements order by judged_at") -> list[Any]:
-    with database.transaction(owner) as connection:
-        return list(connection.execute(text(statement)))
+def stored(engine: Engine, statement: str = "select * from judgements order by judged_at") -> list[Any]:
+    return run_sql(engine, statement)
 
 
 def hidden(page: str) -> dict[str, str]:
@@ -82,10 +78,10 @@ def judge_all(client: TestClient, *verdicts: str, **sample: str) -> list[str]:
 
 
 def test_calls_are_shown_without_losses_mixed_with_placebos_and_equal_for_equal_seeds(
-    browser_of: Callable[[str], TestClient], owner: Engine
+    browser_of: Browsers, engine: Engine
 ) -> None:
     shown = judge_all(browser_of("ann"), "useful")
-    judged = stored(owner)
+    judged = stored(engine)
     assert [row.is_placebo for row in judged].count(True) == 1  # every second of three
     for row, call in zip(judged, shown, strict=True):
         own = RESULTS[str(row.call_id)[:2]]
@@ -99,23 +95,21 @@ def test_calls_are_shown_without_losses_mixed_with_placebos_and_equal_for_equal_
     assert not re.search(r"placebo|nats|2\.38|1\.25", page.lower())
 
 
-def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(
-    browser_of: Callable[[str], TestClient], owner: Engine
-) -> None:
+def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(browser_of: Browsers, engine: Engine) -> None:
     client = browser_of("ann")
     fields = hidden(client.get("/judge", params=SAMPLE).text)
     for _ in range(2):
         assert client.post("/judge", data=fields | {"verdict": "useful"}, follow_redirects=False).status_code == 303
-    assert [row.verdict for row in stored(owner)] == ["useful"]
+    assert [row.verdict for row in stored(engine)] == ["useful"]
     again = client.get("/judge", params={**SAMPLE, "number": "1"}).text
     assert "you said useful" in again
     client.post("/judge", data=hidden(again) | {"verdict": "skip"})
-    assert [row.verdict for row in stored(owner)] == ["useful", "skip"]
-    assert [row.verdict for row in stored(owner, "select verdict from counted_judgements")] == ["skip"]
+    assert [row.verdict for row in stored(engine)] == ["useful", "skip"]
+    assert [row.verdict for row in stored(engine, "select verdict from counted_judgements")] == ["skip"]
 
 
 def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
-    browser_of: Callable[[str], TestClient], allowed: Rights, owner: Engine
+    browser_of: Browsers, allowed: Rights, engine: Engine
 ) -> None:
     client = browser_of("ann")
     fields = hidden(client.get("/judge", params=SAMPLE).text) | {"verdict": "useful"}
@@ -154,11 +148,11 @@ def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
     assert client.post("/judge", data=fields).status_code == 403
     client.app.dependency_overrides.clear()  # type: ignore[attr-defined]
     assert client.post("/judge", data=fields).status_code == 401
-    assert stored(owner) == []
+    assert stored(engine) == []
 
 
 def test_what_cannot_be_judged_is_said_and_nothing_is_written(
-    browser_of: Callable[[str], TestClient], owner: Engine, rows: Callable[..., None], reader_dsn: str
+    browser_of: Browsers, engine: Engine, rows: Callable[..., None], reader_dsn: str
 ) -> None:
     client = browser_of("ann")
     fields = hidden(client.get("/judge", params=SAMPLE).text) | {"verdict": "useful"}
@@ -169,12 +163,11 @@ def test_what_cannot_be_judged_is_said_and_nothing_is_written(
     rows("delete from call_losses")
     for answer in (client.get("/judge", params=SAMPLE), client.post("/judge", data=fields)):
         assert (answer.status_code, "The rows of this call were deleted since" in answer.text) == (410, True)
-    assert stored(owner) == []
+    assert stored(engine) == []
 
 
-def test_the_reviewer_role_may_add_judgements_and_nothing_else(
-    rows: object, reviewer_dsn: str, reader_dsn: str
-) -> None:
+@pytest.mark.usefixtures("rows")
+def test_the_reviewer_role_may_add_judgements_and_nothing_else(reviewer_dsn: str, reader_dsn: str) -> None:
     insert = (
         "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, is_placebo, "
         f"reviewer, verdict) select '{uuid.uuid4()}', '{RELEASE}', 0, 'T', '{uuid.uuid4()}', '{uuid.uuid4()}', 'a1', false, 'x', "
@@ -209,9 +202,7 @@ def refused(dsn: str, statement: str) -> bool:
     return False
 
 
-def test_hostile_texts_calls_and_names_are_shown_as_text(
-    browser_of: Callable[[str], TestClient], rows: Callable[..., None]
-) -> None:
+def test_hostile_texts_calls_and_names_are_shown_as_text(browser_of: Browsers, rows: Callable[..., None]) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e"
     rows("update documents set text = :t || text || :t, title = :t, url = :u", t=hostile, u=f"javascript:{hostile}")
     moved = "update candidate_calls set call_text = 'Calculator(' || :t || ')', position_char = position_char + :n"
@@ -221,23 +212,17 @@ def test_hostile_texts_calls_and_names_are_shown_as_text(
     client = browser_of(hostile[:200])
     judge_all(client, "useful", "wrong")
     pages = [client.get("/judge", params={**SAMPLE, "number": str(n)}).text for n in (1, 2, 3)]
-    pages += [
-        client.get("/review", params={"release": RELEASE}).text,
-        client.get("/review").text,
-        client.get("/corpora").text,
-    ]
+    pages += [client.get(address).text for address in (f"/review?release={RELEASE}", "/review", "/corpora")]
     for page in pages:
         assert not re.search('<script>alert|<img|\u202e|href="javascript', page)
     assert "&lt;script&gt;alert(1)" in pages[0]
 
 
-def test_the_numbers_of_a_release_are_those_of_a_plain_computation(
-    browser_of: Callable[[str], TestClient], owner: Engine
-) -> None:
+def test_the_numbers_of_a_release_are_those_of_a_plain_computation(browser_of: Browsers, engine: Engine) -> None:
     judge_all(browser_of("ann"), "useful", "wrong", "skip")
     judge_all(browser_of("bob"), "useful", "useless", "useless")
-    plain = stored(owner)
-    with database.transaction(owner) as connection:
+    plain = stored(engine)
+    with database.transaction(engine) as connection:
         judged = judgements_of(connection, RELEASE)
     by_reviewer = {row.reviewer: row for row in results(judged)}
     for name in ("ann", "bob"):
@@ -255,7 +240,7 @@ def test_the_numbers_of_a_release_are_those_of_a_plain_computation(
 
 
 def test_judgements_are_exported_apart_from_the_release(
-    browser_of: Callable[[str], TestClient], settings: Settings, tmp_path: Path
+    browser_of: Browsers, settings: Settings, tmp_path: Path
 ) -> None:
     def exported(*words: str) -> str:
         result = CliRunner().invoke(publishing, ["export-judgements", *words])
@@ -276,7 +261,7 @@ def test_judgements_are_exported_apart_from_the_release(
 
 
 def test_corpora_show_their_versions_and_nights_to_those_who_may_see_a_run(
-    browser_of: Callable[[str], TestClient], allowed: Rights, rows: Callable[..., None]
+    browser_of: Browsers, allowed: Rights, rows: Callable[..., None]
 ) -> None:
     rows(
         "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
@@ -294,11 +279,7 @@ def test_corpora_show_their_versions_and_nights_to_those_who_may_see_a_run(
 
 
 def test_a_release_is_shown_with_its_card_as_text(
-    app: FastAPI,
-    browser_of: Callable[[str], TestClient],
-    rows: Callable[..., None],
-    s3_settings: Settings,
-    tmp_path: Path,
+    app: FastAPI, browser_of: Browsers, rows: Callable[..., None], s3_settings: Settings, tmp_path: Path
 ) -> None:
     (tmp_path / "README.md").write_text("# A card\n<script>alert(1)</script> is text here")
     store = ObjectStore(s3_settings)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from sqlalchemy import Engine
 
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.airflow_tasks import notifying, run_outcome, stopped_runs
@@ -27,7 +28,6 @@ from toolformer_ops.airflow_tasks.run_outcome import (
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages import run_setup
-from toolformer_ops.storage import database
 
 BEFORE = ("ingest", "start_run", "QA.annotate", "QA.check", "MT.annotate", "MT.check")
 TASKS = (*BEFORE, "gather_tools", "release", "finish_run")
@@ -162,11 +162,11 @@ def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -
 
 
 def test_a_gate_reads_what_the_run_was_started_with_whatever_its_form_holds_by_now(
-    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+    postgres_dsn: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
     load_settings.cache_clear()
-    nights = Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
+    nights = Nights(engine)
     nights.ingest(Record("a text"))
     nights.start("nightly_posts.night-1", Tool("Calendar"), corpus="c", model="m", tools=["Calendar"], finetune=False)
     run: Any = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id="night-1"), "params": {"finetune": True}}

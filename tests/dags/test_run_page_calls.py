@@ -13,14 +13,14 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from fastapi.testclient import TestClient
 from playwright.sync_api import expect
-from pydantic import SecretStr
 from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.dags.run_pages import Rights, allowed, application, browser, needs_chromium, sign_in
+from tests.servers import settings_of
 from toolformer_ops.airflow_tasks.forms import annotation_form
-from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.config import load_settings
 from toolformer_ops.run_page import overview, thresholds
 from toolformer_ops.run_page.call import token_rows
 from toolformer_ops.run_page.calls import STATUSES, Asked, as_sql, find_calls
@@ -40,11 +40,8 @@ ASKED = AskedRun("annotate_corpus", "run-1", "somebody")
 QUESTION = Asked(tool="", status="scored", contains="", information=None, sort="most_saved", after="")
 
 
-def settings_of(postgres_dsn: str) -> Settings:
-    return Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))
-
-
-def write_run(postgres_dsn: str) -> AnnotatedRun:
+@pytest.fixture
+def run(postgres_dsn: str) -> AnnotatedRun:
     """Three tools over twelve texts; one text, one call and one result are hostile."""
     made = AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
     for number in range(12):
@@ -63,11 +60,6 @@ def write_run(postgres_dsn: str) -> AnnotatedRun:
 
 def reading(reader_dsn: str) -> AbstractContextManager[Connection]:
     return database.transaction(database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN"))
-
-
-@pytest.fixture
-def run(postgres_dsn: str) -> AnnotatedRun:
-    return write_run(postgres_dsn)
 
 
 @pytest.fixture
@@ -99,18 +91,17 @@ def judged(postgres_dsn: str, reader_dsn: str) -> Iterator[Connection]:
         refused = made.add_call("Calculator", document, "12 eggs", "1 / 0", None, reason="divides_by_zero")
         released += [("QA", rival)] if number in (3, 5) else []
     made.complete("Calculator", "QA")
-    with database.transaction(made.engine) as connection:
-        changes = (
-            "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls) "
-            "values ('0123456789abcdef', 'run-1', 's3://b/r', repeat('0', 64), 2, 2); "
-            "delete from call_losses where call_id = :not_scored; "
-            "insert into run_releases (run_id, release_id) values ('run-1', '0123456789abcdef')"
-        )
-        connection.execute(sql(changes), {"not_scored": refused})
-        columns = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
-        of_release = ("0123456789abcdef", made.documents[0].document_id)
-        rows = [(*of_release, call_id, recipe_id("score", tool), tool) for tool, call_id in released]
-        database.copy_insert(connection, "release_calls", columns, rows)
+    made.change(
+        "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls) "
+        "values ('0123456789abcdef', 'run-1', 's3://b/r', repeat('0', 64), 2, 2); "
+        "delete from call_losses where call_id = :not_scored; "
+        "insert into run_releases (run_id, release_id) values ('run-1', '0123456789abcdef')",
+        not_scored=refused,
+    )
+    of_release = {"release_id": "0123456789abcdef", "document_id": made.documents[0].document_id}
+    for tool, call_id in released:
+        of_call = {"call_id": call_id, "scoring_recipe_id": recipe_id("score", tool), "tool": tool}
+        made.write("release_calls", of_release | of_call)
     with reading(reader_dsn) as connection:
         yield connection
 
@@ -216,8 +207,7 @@ def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(client: TestC
         "insert into placebo_rates (run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, calls_sampled, "
         "false_discovery_rate, rate_low, rate_high) values ('run-1', 'Calculator', 0.5, :recipe, 9, 3, 40, 40, 0.25, 0.01, 1)"
     )
-    with database.transaction(run.engine) as connection:
-        connection.execute(sql(rate), {"recipe": recipe_id("placebo", "Calculator")})
+    run.change(rate, recipe=recipe_id("placebo", "Calculator"))
     stored = "25 % (1 to 100 %), 40 placebos"
     for address, words in (("run?", stored), ("thresholds?threshold.Calculator=0.75&", "0 %, 40 placebos")):
         assert f'<td class="number">{words}</td>' in client.get(f"/{address}{OF_RUN}").text
@@ -259,8 +249,7 @@ def test_a_finished_run_opens_with_what_it_found(client: TestClient, run: Annota
     # The best of them: QA saves 2.25, 1.5 and 0.75 nats in texts 9, 6 and 3, and the Calculator 11 / 8 in text 11.
     assert numbers("<h3>Best calls</h3>", page) == ["2.25", "1.50", "1.38"]
     assert numbers('<tr data-tool="QA">', page) == ["4", "4", "2"]
-    with database.transaction(run.engine) as connection:
-        connection.execute(sql("update run_tools set keep_threshold = 9"))
+    run.change("update run_tools set keep_threshold = 9")
     finish_run(settings_of(postgres_dsn), "run-1", "success")
     page = client.get(f"/run?{OF_RUN}&again=1").text
     assert numbers("<h3>No call was kept: those that save most</h3>", page) == ["2.25", "1.50", "1.38"]

@@ -47,11 +47,9 @@ class PostgresProxy:
         self._loop.call_soon_threadsafe(lambda: [end.transport.abort() for end in self._open])
 
     def come_back(self) -> None:
-        """Take connections again."""
         self._away = False
 
     def close(self) -> None:
-        """Listen no more."""
         self.go_away()
         self._loop.call_soon_threadsafe(self._server.close)
 
@@ -150,7 +148,6 @@ class ObjectStoreProxy:
         self.away = False
 
     def close(self) -> None:
-        """Listen no more."""
         self._server.shutdown()
         self._server.server_close()
 

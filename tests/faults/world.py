@@ -155,7 +155,6 @@ FORKS.set_forkserver_preload([__name__, "tests.faults.commands"])
 
 
 def command(*arguments: Any) -> None:
-    """What a forked process does."""
     from tests.faults import commands  # which no other process may import
 
     commands.run(*arguments)
@@ -400,6 +399,5 @@ _COLUMNS = """
 
 @contextmanager
 def a_world(folder: Path) -> Iterator[World]:
-    """A world that ends with the block."""
     with ExitStack() as stack:
         yield World(folder, stack)

@@ -6,13 +6,8 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.fake_language_model import UseModel, loaded_by_stages
+from tests.written_nights import Nights
 from toolformer_ops.storage import database
-
-
-@pytest.fixture
-def engine(postgres_dsn: str) -> Engine:
-    """A fresh migrated database, as the owner."""
-    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
 
 
 @pytest.fixture
@@ -21,6 +16,11 @@ def annotated(engine: Engine) -> Engine:
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
     return engine
+
+
+@pytest.fixture
+def nights(engine: Engine) -> Nights:
+    return Nights(engine)
 
 
 @pytest.fixture

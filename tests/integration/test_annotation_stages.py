@@ -13,12 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
 from tests.annotated_runs import unregistered
 from tests.fake_language_model import TOKENS, UNFINISHED, FakeLanguageModel, StoppedError, UseModel, loaded_by_stages
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres, copied_database
+from tests.servers import RunningPostgres, copied_database, settings_of
 from toolformer_ops.annotation.candidates import Candidate
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
@@ -79,22 +78,12 @@ def start(
     return used
 
 
-@pytest.fixture
-def started(settings: Settings, corpus: Path, use_model: UseModel) -> FakeLanguageModel:
-    """The model of the run r, which has done nothing yet."""
-    return start(settings, corpus, use_model)
-
-
-def settings_of(server: RunningPostgres, name: str) -> Settings:
-    return Settings(_env_file=None, database_dsn=SecretStr(server.address.dsn(name)))  # type: ignore[call-arg]
-
-
 @pytest.fixture(scope="module")
 def annotated_template(postgres_server: RunningPostgres, migrated_template: str, corpus: Path) -> Iterator[str]:
     """A database with the run r annotated, made once, to be copied."""
     with copied_database(postgres_server, migrated_template) as name, pytest.MonkeyPatch.context() as patch:
-        start(settings_of(postgres_server, name), corpus, loaded_by_stages(patch))
-        annotate(settings_of(postgres_server, name), "r")
+        start(settings_of(postgres_server.address.dsn(name)), corpus, loaded_by_stages(patch))
+        annotate(settings_of(postgres_server.address.dsn(name)), "r")
         yield name
 
 
@@ -103,7 +92,7 @@ def annotated(annotated_template: str, postgres_server: RunningPostgres, use_mod
     """The settings of a copy of the annotated run, and the same model."""
     use_model(FakeLanguageModel(SCRIPT))
     with copied_database(postgres_server, annotated_template) as name:
-        yield settings_of(postgres_server, name)
+        yield settings_of(postgres_server.address.dsn(name))
 
 
 CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, position_char, sample_count, input_key"
@@ -211,11 +200,12 @@ def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None
 
 
 def test_shards_follow_the_work_and_what_the_newest_processes_that_load_the_model_took_to_start(
-    settings: Settings, started: FakeLanguageModel
+    settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
     # Less than two parts of 60 s; at most 64; long texts, of which none is divided.
     for work, shards in (((0, 0.0), 1), ((59, 118.0), 1), ((60, 120.0), 2), ((10**6, 2e6), 64), ((3, 1200.0), 3)):
         assert shard_count(*work, 60.0) == shards
+    start(settings, corpus, use_model)
     filter_stage(settings, "r", "Calculator")
     chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": 0.0})
     began = (
@@ -457,24 +447,17 @@ def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(annotated
     assert changed <= {"stage_ledger"}  # what ran an input first
 
 
-def test_a_second_run_under_the_same_recipes_loads_no_model_and_finds_nothing_to_do(
-    annotated: Settings, corpus: Path, use_model: UseModel
-) -> None:
-    before = snapshot(annotated)
-    model = use_model(FakeLanguageModel(SCRIPT))
-    start_run(annotated, "second", parameters(corpus, keep_thresholds={"Calculator": 0.1}))
-    annotate(annotated, "second")
-    annotate_stage(annotated, "second", "Calculator", "0/1")
-    assert model.loads == 0
-    assert snapshot(annotated) == before
-    assert plan_shards(annotated, "second", "Calculator") == ["0/1"]
-
-
-def test_nats_for_each_second_raise_the_threshold_by_seconds_that_are_measured_once(
+def test_a_second_run_loads_no_model_and_finds_nothing_to_do_and_nats_for_each_second_are_measured_once(
     annotated: Settings, corpus: Path, use_model: UseModel
 ) -> None:
     before, model = snapshot(annotated), use_model(FakeLanguageModel(SCRIPT))
-    # Without a result it takes long; what is measured is rounded to 0.4.
+    # 1. Under the same recipes there is nothing to do.
+    start_run(annotated, "second", parameters(corpus, keep_thresholds={"Calculator": 0.1}))
+    annotate(annotated, "second")
+    annotate_stage(annotated, "second", "Calculator", "0/1")
+    assert (snapshot(annotated), model.loads) == (before, 0)
+    assert plan_shards(annotated, "second", "Calculator") == ["0/1"]
+    # 2. Nats for each second raise the threshold. Without a result it takes long; what is measured is rounded to 0.4.
     took = "update call_results set seconds = case when reason is null then {0} else 60 end"
     for run_id, seconds, chosen in (
         ("dear", 0.40123, {"nats_per_second": 2.0}),

@@ -47,7 +47,6 @@ def cached(s3_settings: Settings, tmp_path: Path) -> Settings:
 def publish(
     settings: Settings, tmp_path: Path, name: str = "tiny", files: Mapping[str, bytes] = FILES
 ) -> artifacts.Artifact:
-    """Publish files as the model `name`."""
     paths = {}
     for file, content in files.items():
         paths[file] = tmp_path / "sources" / name / file

@@ -69,7 +69,6 @@ class State:
         return ObjectStore(self.settings)
 
     def damage(self, name: str) -> None:
-        """Do what a damage of `ROUNDS` does."""
         how = DAMAGES[name]
         for step in how if isinstance(how, Sequence) and not isinstance(how, str) else (how,):
             self.change(step) if isinstance(step, str) else step(self)

@@ -94,15 +94,17 @@ def copied(built: Path, tmp_path: Path) -> Path:
 # Search
 
 
-def test_the_passage_with_the_questions_words_comes_first_by_their_stems_and_in_its_heading_too(
-    index: Bm25Index,
-) -> None:
+def test_the_passage_with_the_stems_of_the_questions_rare_words_is_first_also_by_its_heading(index: Bm25Index) -> None:
     ghana, manufacturing, history = index.search(["Ghana flag red meaning", "manufacturing", "metformin history"], 5)
     assert headings(ghana)[0] == "Ghana"
     assert ghana.passages[0].text == " ".join(ARTICLES["Ghana"])  # both paragraphs fit into one passage of 100 words
     assert [passage.score for passage in ghana.passages] == sorted((p.score for p in ghana.passages), reverse=True)
     assert headings(manufacturing) == ["Coca-Cola"]
     assert headings(history) == ["Metformin > History", "Metformin"]
+    assert index.terms("The manufacturers of drinks") == ("manufactur", "drink")
+    # 6 passages: `ghana` in 2, `metformin` in 2 (its heading counts), `flodden` in 1, `zebra` in none
+    for term, odds in (("ghana", 4.5 / 2.5), ("metformin", 4.5 / 2.5), ("flodden", 5.5 / 1.5), ("zebra", 6.5 / 0.5)):
+        assert index.inverse_document_frequency(term) == pytest.approx(math.log(1 + odds))
 
 
 def test_each_question_has_its_passages_or_a_reason_and_hostile_ones_disturb_no_other(
@@ -141,13 +143,6 @@ def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch
         build(tmp_path, twins, settings)
         answers.append(Bm25Index.open(settings.index_dir, threads).search(["same words", "twin"], 7))
     assert answers[0] == answers[1]
-
-
-def test_rare_words_weigh_more_than_common_ones(index: Bm25Index) -> None:
-    assert index.terms("The manufacturers of drinks") == ("manufactur", "drink")
-    # 6 passages: `ghana` in 2, `metformin` in 2 (its heading counts), `flodden` in 1, `zebra` in none
-    for term, odds in (("ghana", 4.5 / 2.5), ("metformin", 4.5 / 2.5), ("flodden", 5.5 / 1.5), ("zebra", 6.5 / 0.5)):
-        assert index.inverse_document_frequency(term) == pytest.approx(math.log(1 + odds))
 
 
 def test_the_tools_answer_from_the_index(built: Path) -> None:

@@ -10,16 +10,11 @@ from tests.run_sql import run_sql
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.changes import REASONS, ChangedCall, ReleaseChanges, changed_calls, find_changes
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database
 
 CALCULATOR = Tool("Calculator")
 CALENDAR = Tool("Calendar", reads_record=True)
 TOOLS = (CALCULATOR, CALENDAR)
-
-
-@pytest.fixture
-def nights(postgres_dsn: str) -> Nights:
-    return Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
 
 
 def night(nights: Nights, run_id: str, *tools: Tool, max_examples: int | None = None, **start: Any) -> None:
@@ -28,8 +23,7 @@ def night(nights: Nights, run_id: str, *tools: Tool, max_examples: int | None = 
     nights.start(run_id, *tools, **start)
     nights.work(run_id, *tools)
     nights.release(run_id, max_examples=max_examples)
-    with database.transaction(nights.engine) as connection:
-        database.execute(connection, queries.runs.finish, run_id=run_id, state="success", problem="")
+    nights.finish(run_id)
 
 
 def changes(nights: Nights, run_id: str, other: str | None = None) -> tuple[ReleaseChanges, list[ChangedCall]]:

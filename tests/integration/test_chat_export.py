@@ -2,18 +2,18 @@
 
 import json
 import shutil
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.finetuning_jobs import released_call, released_text
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.release.chat_export import export_chat, plain_text
-from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.release.format import ReleaseWriter
 from toolformer_ops.storage.publication import ObjectStore
 
 # A template of the kind that tools-capable models bring: tools in the system turn, calls as JSON, results in a turn of their own.
@@ -48,13 +48,9 @@ def release(tmp_path: Path) -> Path:
     with ReleaseWriter(folder) as writer:
         for plain, calls in zip(TEXTS, CALLS, strict=True):
             released = [
-                ReleasedCall(
-                    str(uuid.uuid5(uuid.NAMESPACE_URL, f"{tool} {call_input}")), tool, call_input, result,
-                    plain.index(before), 0.5, 3.0, 3.0, 1.0, 2.0, "a", "b", "c",
-                )
-                for tool, before, call_input, result in calls
-            ]  # fmt: skip
-            writer.write(ReleasedText.of(uuid.uuid5(uuid.NAMESPACE_URL, plain), plain, released, None))
+                released_call(plain.index(before), asked, result, tool) for tool, before, asked, result in calls
+            ]
+            writer.write(released_text(plain, *released))
     return folder
 
 

@@ -294,9 +294,8 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
 """The columns of the rows that a check reads, rows that hold, and rows that break the claim."""
 
 
-def test_a_check_returns_exactly_the_rows_that_break_its_claim(postgres_dsn: str) -> None:
+def test_a_check_returns_exactly_the_rows_that_break_its_claim(engine: Engine) -> None:
     assert {claim.name for scope in ("tool", "files") for claim in claims_of(scope)} == set(HOLDS_AND_BREAKS)
-    engine = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
     with engine.connect() as connection:
         connection.execute(sql_text("create temporary table checked_tools as select 'QA' as tool"))
         for name, (columns, holding, breaking) in HOLDS_AND_BREAKS.items():

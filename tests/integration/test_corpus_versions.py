@@ -13,10 +13,10 @@ import hypothesis
 import pytest
 import zstandard
 from hypothesis import strategies as st
-from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
+from tests.servers import settings_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, document_id_of
@@ -33,7 +33,7 @@ Line = dict[str, Any] | None
 
 @pytest.fixture
 def settings(postgres_dsn: str) -> Settings:
-    return Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn))  # type: ignore[call-arg]
+    return settings_of(postgres_dsn)
 
 
 @pytest.fixture
@@ -86,7 +86,6 @@ from corpus_documents c
 join documents first on first.document_id = c.document_id
 join documents seen on seen.document_id = coalesce(c.variant_id, c.document_id)
 where c.corpus_id = :c and """
-
 
 CONTENTS = (
     "select substr(c.file_uri, :n), c.line, c.record_id, c.title, first.text, seen.text, seen.url, seen.document_date "
@@ -223,7 +222,7 @@ def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path,
 
 
 def test_of_a_changed_file_only_the_lines_that_changed_are_parsed(
-    folder: Path, settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed: list[bytes] = []
 

@@ -15,13 +15,12 @@ import psycopg2
 import psycopg2.extras
 import pytest
 from hypothesis import strategies as st
-from pydantic import SecretStr
 from sqlalchemy import Engine, make_url, text
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres, copied_database
+from tests.servers import RunningPostgres, copied_database, settings_of
 from toolformer_ops.cli import stages
 from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import Settings
@@ -34,10 +33,6 @@ from toolformer_ops.storage.publication import ObjectStore
 
 RECIPE = "0123456789abcdef"
 DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")
-
-
-def _settings(dsn: str) -> Settings:
-    return Settings(_env_file=None, database_dsn=SecretStr(dsn))  # type: ignore[call-arg]
 
 
 def _document(number: int, content: str) -> tuple[object, ...]:
@@ -62,10 +57,10 @@ def test_an_unreachable_database_is_named_without_its_password(postgres_dsn: str
         (nobody, "nobody_here"),
     ):
         with pytest.raises(DatabaseUnreachableError if ":1/" in dsn else ConfigurationError, match=says) as caught:
-            database.connect(_settings(dsn))
+            database.connect(settings_of(dsn))
         assert "s3cret" not in str(caught.value)
     for prefix in ("postgres://", "postgresql+psycopg2://"):
-        engine = database.connect(_settings(postgres_dsn.replace("postgresql://", prefix)))
+        engine = database.connect(settings_of(postgres_dsn.replace("postgresql://", prefix)))
         assert _value(engine, "select 1") == 1
 
 
@@ -259,10 +254,19 @@ def _load(engine: Engine, rows: Iterable[tuple[object, ...]], table: str = "docu
         return database.copy_insert(connection, table, columns or DOCUMENT_COLUMNS, rows)
 
 
-def test_a_row_that_is_there_already_stays_and_is_not_counted(engine: Engine) -> None:
+def at_once(*work: Callable[[], Any]) -> list[Any]:
+    """What each returns, all started together."""
+    start = threading.Barrier(len(work))
+    with ThreadPoolExecutor(len(work)) as threads:
+        return list(threads.map(lambda task: (start.wait(), task())[1], work))
+
+
+def test_a_row_that_is_there_already_stays_and_is_counted_once_also_where_two_load_it_at_once(engine: Engine) -> None:
     assert _load(engine, [_document(1, "old")]) == 1
     assert _load(engine, [_document(1, "new"), _document(2, "two"), _document(2, "two again")]) == 1
     assert _value(engine, "select array_agg(text order by document_id) from documents") == ["old", "two"]
+    rows = [_document(number, "x") for number in range(10, 210)]  # in opposite order both end
+    assert sum(at_once(lambda: _load(engine, rows), lambda: _load(engine, rows[::-1]))) == 200
 
 
 def test_a_transaction_takes_several_loads_of_any_size_or_none_of_them(engine: Engine) -> None:
@@ -291,37 +295,20 @@ def test_text_and_names_that_postgres_cannot_store_or_does_not_have_never_reach_
             database.ensure_partition(connection, table, recipe)
 
 
-def at_once(*work: Callable[[], Any]) -> list[Any]:
-    """What each returns, all started together."""
-    start = threading.Barrier(len(work))
-    with ThreadPoolExecutor(len(work)) as threads:
-        return list(threads.map(lambda task: (start.wait(), task())[1], work))
-
-
-def test_two_loads_of_equal_keys_in_opposite_order_both_end(engine: Engine) -> None:
-    rows = [_document(number, "x") for number in range(200)]
-    assert sum(at_once(lambda: _load(engine, rows), lambda: _load(engine, rows[::-1]))) == 200
-
-
 # Partitions
 
 
-def test_many_threads_that_want_the_same_partition_make_it_once(engine: Engine) -> None:
+def test_many_threads_that_want_the_same_partition_make_it_once_while_another_stage_writes(engine: Engine) -> None:
     def ensure() -> None:
         with database.transaction(engine) as connection:
+            connection.execute(text("set local lock_timeout = '20s'"))
             database.ensure_partition(connection, "candidate_calls", RECIPE)
 
-    at_once(*[ensure] * 4)
-    assert _value(engine, "select count(*) from pg_inherits where inhparent = 'candidate_calls'::regclass") == 1
-
-
-def test_a_partition_is_made_while_another_stage_writes(engine: Engine) -> None:
     with database.transaction(engine) as writing:
         database.fetch_all(writing, queries.corpora.by_id, corpus_id=RECIPE)
         writing.execute(text("select count(*) from candidate_calls"))  # holds a lock on the parent until the end
-        with database.transaction(engine) as other:
-            other.execute(text("set local lock_timeout = '2s'"))
-            database.ensure_partition(other, "candidate_calls", RECIPE)
+        at_once(*[ensure] * 4)
+    assert _value(engine, "select count(*) from pg_inherits where inhparent = 'candidate_calls'::regclass") == 1
 
 
 # Finding work

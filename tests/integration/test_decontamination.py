@@ -80,7 +80,9 @@ def test_texts_that_hold_a_question_are_left_out_counted_and_named(deployment: S
         release(deployment, only.run_id)
 
 
-def test_a_report_names_the_same_texts_and_leaves_them_in(deployment: Settings, tmp_path: Path) -> None:
+def test_a_report_names_the_same_texts_and_leaves_them_in_and_its_check_finds_one_that_is_not_named_or_was_to_be_left_out(
+    deployment: Settings, tmp_path: Path
+) -> None:
     run = annotated(deployment, "report")
     release_id = release(deployment, run.run_id)
     texts, card = released(deployment, release_id, tmp_path / "release")
@@ -88,6 +90,15 @@ def test_a_report_names_the_same_texts_and_leaves_them_in(deployment: Settings, 
     assert [tuple(row) for row in run.rows(OVERLAPS)] == [(*row[:-1], False) for row in EXPECTED]
     assert "2 texts shared one; they are in here" in card
     check_release(deployment, run.run_id)
+    run.change("update run_overlaps set is_left_out = true where shared_ngrams = 2")
+    with pytest.raises(NoResultError, match=r"overlaps_are_those_stored: .* 1 of 2 rows: .*is_left_out_and_in_it True"):
+        check_release(deployment, run.run_id)
+    said: list[str] = []
+    audit(deployment, "release", release_id, say=said.append)
+    assert "no call in a text that the release left out" in "".join(said)
+    run.change("delete from run_overlaps where shared_ngrams = 2")
+    with pytest.raises(NoResultError, match=r"overlaps_are_those_stored: .*is_found True, is_stored False"):
+        check_release(deployment, run.run_id)
 
 
 def test_what_a_release_was_compared_with_is_in_its_id_and_off_is_what_it_was(deployment: Settings, data: Path) -> None:
@@ -121,20 +132,6 @@ def test_a_repair_with_other_evaluation_data_names_them_and_not_the_rows(
     file.write_text(first)
     assert audit(deployment, "release", release_id, repairs=True).wrong == 0
     assert card in store.list(release_prefix(release_id))
-
-
-def test_a_check_finds_a_text_that_is_not_named_and_one_that_was_to_be_left_out(deployment: Settings) -> None:
-    run = annotated(deployment, "report")
-    release_id = release(deployment, run.run_id)
-    run.change("update run_overlaps set is_left_out = true where shared_ngrams = 2")
-    with pytest.raises(NoResultError, match=r"overlaps_are_those_stored: .* 1 of 2 rows: .*is_left_out_and_in_it True"):
-        check_release(deployment, run.run_id)
-    said: list[str] = []
-    audit(deployment, "release", release_id, say=said.append)
-    assert "no call in a text that the release left out" in "".join(said)
-    run.change("delete from run_overlaps where shared_ngrams = 2")
-    with pytest.raises(NoResultError, match=r"overlaps_are_those_stored: .*is_found True, is_stored False"):
-        check_release(deployment, run.run_id)
 
 
 @pytest.mark.parametrize(

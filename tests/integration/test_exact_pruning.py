@@ -34,7 +34,6 @@ def model(use_model: UseModel) -> FakeLanguageModel:
 
 @pytest.fixture
 def corpus(settings: Settings, tmp_path: Path) -> Path:
-    """Five ingested sums."""
     texts = [SUM, *(f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(4))]
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

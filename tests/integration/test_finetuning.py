@@ -24,7 +24,7 @@ from toolformer_ops.storage.publication import ObjectStore
 @pytest.fixture
 def run(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
     """Five texts with a call each, released, with the tiny model as the run's model."""
-    run = _run(settings, tiny_model_dir)
+    run = annotated_run(settings, tiny_model_dir)
     release(settings, run.run_id)
     return run
 
@@ -41,10 +41,10 @@ def published(store: ObjectStore, model_id: str, name: str) -> str:
     return store.get(f"{manifest.folder}/{name}").decode()
 
 
-def _run(
+def annotated_run(
     settings: Settings, model: Path, run_id: str = "run-1", more_texts: tuple[str, ...] = (), **parameters: object
 ) -> AnnotatedRun:
-    """Calls, and rows of their stages, are those of the first run."""
+    """Five texts with a call each, and more without; calls, and rows of their stages, are those of the first run."""
     run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id, str(model), **(SMALL | parameters))
     for number in range(5):
         document = run.add_text(f"The shop had {number + 9} shirts and sold {number}, so it has 9 left.")
@@ -103,7 +103,7 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
 def test_second_finetune_of_one_release_finds_the_model_and_two_at_once_end_as_one(
     settings: Settings, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = _run(settings, tiny_model_dir, "run-2", finetune_device_batch=4)
+    other = annotated_run(settings, tiny_model_dir, "run-2", finetune_device_batch=4)
     release(settings, "run-2")
     # 1. Two machines train at once.
     elsewhere = settings.model_copy(update={"state_dir": tmp_path / "elsewhere"})
@@ -161,7 +161,7 @@ HELD_OUT = tuple(f"On day {number} it rained in the north, and {number + 2} boat
 def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_baseline_which_is_another_model(
     settings: Settings, store: ObjectStore, tiny_model_dir: Path
 ) -> None:
-    run = _run(settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT)
+    run = annotated_run(settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT)
     release(settings, run.run_id)
     baseline = finetune(settings, run.run_id, without_calls=True)
     models = [finetune(settings, run.run_id), baseline]
@@ -237,7 +237,7 @@ def test_a_release_or_model_that_is_lost_damaged_or_not_the_registered_one_is_re
 
 
 def test_nothing_to_train_on_publishes_no_model(settings: Settings, tiny_model_dir: Path) -> None:
-    unreleased = _run(settings, tiny_model_dir)
+    unreleased = annotated_run(settings, tiny_model_dir)
     for stage in (finetune, publish):
         with pytest.raises(NoResultError, match="expected a release with texts to train on, found none"):
             stage(settings, unreleased.run_id)

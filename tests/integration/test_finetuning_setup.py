@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.annotated_runs import AnnotatedRun
-from tests.finetuning_jobs import SMALL
+from tests.integration.test_finetuning import annotated_run
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
-from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_finetuning
@@ -23,15 +22,7 @@ def model(tiny_gpt2_dir: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def annotated(settings: Settings, model: Path) -> AnnotatedRun:
-    """A run whose three texts have a call each and one has none."""
-    run = AnnotatedRun(settings, {"Calculator": 0.5}, model=str(model), **SMALL)
-    for number in range(3):
-        document = run.add_text(f"The shop had {number + 9} shirts and sold {number}, so it has 9 left.")
-        run.add_call("Calculator", document, " 9 left", f"{number + 9} - {number}", "9", saves=2.0)
-    run.add_text("It rained all day.")
-    run.complete("Calculator")
-    run.change("update annotation_runs set model_identity = :identity", identity=model_identity(str(model)))
-    return run
+    return annotated_run(settings, model, more_texts=("It rained all day.",))
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ STAGES = {"filter": "", "sample": "filter", "execute": "sample", "score": "execu
 
 
 @pytest.fixture
-def nights(postgres_dsn: str) -> Nights:
-    nights = Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
+def nights(nights: Nights) -> Nights:
     nights.ingest(*(Record(f"text {number}", record_id=f"r{number}") for number in range(12)))
     return nights
 

@@ -121,9 +121,8 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
     assert corpus.tables_with("Secret", "Elm Street", OWN_INPUT, "elm.street", corpus.variant_id) == set()
     # What remains is the mark, and the record of the release that holds the text: hashes.
     assert corpus.tables_with(corpus.secret.document_id) == {"forgotten_documents", "release_calls"}
-    assert corpus.rows("select reason, removed_at >= forgotten_at from forgotten_documents") == [
-        ("asked by letter", True)
-    ]
+    [mark] = corpus.rows("select reason, removed_at >= forgotten_at from forgotten_documents")
+    assert tuple(mark) == ("asked by letter", True)
     assert found.texts == 1
     assert found.rows == {
         "documents": 2, "corpus_documents": 1, "filter_decisions": 1, "candidate_calls": 2, "pruned_positions": 1,
@@ -212,13 +211,8 @@ def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_if_it_uses_it(
     recipe = recipe_id("placebo", "Calculator")
     drawn = {"placebo_recipe_id": recipe, "source": 0, "call_id": corpus.own_call, "document_id": secret}
     corpus.write("placebo_pool_results", drawn | {"result": "1000"})
-    started = {
-        "run_id": "run-2",
-        "state": "running",
-        "finished_at": None,
-        "corpus_version": 2,
-        "placebo_recipe_id": None,
-    }
+    started = {"run_id": "run-2", "state": "running", "corpus_version": 2}
+    started |= dict.fromkeys(("finished_at", "placebo_recipe_id"))
     for table in ("annotation_runs", "run_tools"):
         insert = f"insert into {table} select (jsonb_populate_record(o, cast(:v as jsonb))).* from {table} o"
         corpus.change(insert, v=json.dumps(started))

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
+from tests.servers import settings_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
@@ -23,7 +24,7 @@ from toolformer_ops.storage.publication import ObjectStore
 
 @pytest.fixture
 def local_settings(postgres_dsn: str) -> Settings:
-    return Settings(_env_file=None, database_dsn=SecretStr(postgres_dsn), max_line_bytes=2000)  # type: ignore[call-arg]
+    return settings_of(postgres_dsn, max_line_bytes=2000)
 
 
 def _lines(*texts: str) -> bytes:

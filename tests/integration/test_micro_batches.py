@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun
+from tests.fake_language_model import StoppedError
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
@@ -24,10 +25,6 @@ from toolformer_ops.tools.base import ToolOutput
 
 DOCUMENTS = 7
 ASKED = ("1 + 1", "2 + 2")
-
-
-class StoppedError(Exception):
-    """Raised in place of a kill."""
 
 
 @dataclass

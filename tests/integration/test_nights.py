@@ -62,8 +62,6 @@ def noted(name: str, call: str = MONDAY) -> str:
 
 @dataclass
 class Nights:
-    """The nights so far."""
-
     settings: Settings
     monkeypatch: pytest.MonkeyPatch
     path: Path

@@ -36,11 +36,6 @@ COUNTED = {
 Numbers = dict[str, list[tuple[Any, ...]]]
 
 
-@pytest.fixture
-def nights(postgres_dsn: str) -> Nights:
-    return Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
-
-
 def shown(connection: Connection, run_id: str, relations: dict[str, str] = VIEWS) -> Numbers:
     asked = {name: text(f"select {columns} from {name} where run_id = :run") for name, columns in relations.items()}
     return {name: sorted(map(tuple, connection.execute(of, {"run": run_id}))) for name, of in asked.items()}

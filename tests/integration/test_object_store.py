@@ -180,7 +180,7 @@ def test_content_that_is_damaged_on_its_way_or_behind_the_stored_hash_is_refused
 # Publications
 
 
-def test_published_files_come_back_with_their_bytes_and_publishing_them_again_is_one_publication(
+def test_published_files_come_back_with_their_bytes_and_a_prefix_holds_one_publication_by_its_registered_hash(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # 1. Without a manifest, or with files of a killed writer, nothing is published.
@@ -214,24 +214,21 @@ def test_published_files_come_back_with_their_bytes_and_publishing_them_again_is
     assert (tmp_path / "out" / "two").stat().st_mtime_ns == before
     # 5. What is removed loses its manifest first, so that nobody begins to read the rest.
     deleted: list[str] = []
-    monkeypatch.setattr(store, "delete", deleted.append)
-    store.remove(store.list("p/"))
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "delete", deleted.append)
+        store.remove(store.list("p/"))
     assert deleted[0] == manifest.key
     assert sorted(deleted) == keys
-
-
-def test_other_content_under_a_published_prefix_is_an_error_and_a_replaced_publication_is_not_the_registered_one(
-    store: ObjectStore, tmp_path: Path
-) -> None:
-    first = store.publish("p", _files(tmp_path / "a", one=b"1"))
-    with pytest.raises(AlreadyPublishedError, match=f"found {first.content_sha256[:16]}"):
-        store.publish("p", _files(tmp_path / "b", one=b"other"))
-    assert store.fetch("p", tmp_path / "out", first.sha256) == first
-    assert (tmp_path / "out" / "one").read_bytes() == b"1"
-    store.delete(first.key)
-    store.publish("p", _files(tmp_path / "b", one=b"other"))
-    with pytest.raises(CorruptObjectError, match=rf"that Postgres registered \({first.sha256}\), found another one"):
-        store.fetch("p", tmp_path / "other", first.sha256)
+    # 6. Other content under the prefix is an error, and a replaced publication is not the registered one.
+    other = _files(tmp_path / "c", one=b"other")
+    with pytest.raises(AlreadyPublishedError, match=f"found {manifest.content_sha256[:16]}"):
+        store.publish("p", other)
+    assert store.fetch("p", tmp_path / "registered", manifest.sha256) == manifest
+    assert (tmp_path / "registered" / "one").read_bytes() == b"1"
+    store.delete(manifest.key)
+    store.publish("p", other)
+    with pytest.raises(CorruptObjectError, match=rf"that Postgres registered \({manifest.sha256}\), found another one"):
+        store.fetch("p", tmp_path / "other", manifest.sha256)
     assert not (tmp_path / "other").exists()
 
 

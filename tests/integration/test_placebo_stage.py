@@ -118,10 +118,8 @@ LARGE = dataclasses.replace(SMALL, loss_with_result=1.0, reduction_bound=1.0)
 
 
 def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_are_given_up() -> None:
-    document, home = (
-        Document.of("In 1990 it sold 2 pens. In 1991 it sold 4 pens."),
-        Document.of("It sold a lot, 2 or so."),
-    )
+    document = Document.of("In 1990 it sold 2 pens. In 1991 it sold 4 pens.")
+    home = Document.of("It sold a lot, 2 or so.")
     loads: list[str] = []
     model: Any = FakeLanguageModel()
     pool = Pool(placebos=1, sample_share=0.5, results=[PooledResult(7, uuid.uuid4(), home.document_id, "2")])

@@ -10,11 +10,11 @@ from toolformer_ops.stages.planning import filter_shard_count, tools_to_do
 TOOLS = {"Calculator": 0.5, "QA": 1.0}
 AGAIN = """
 insert into annotation_runs
-select (jsonb_populate_record(r, jsonb_build_object('run_id', %(run_id)s) || cast(%(changes)s as jsonb))).*
+select (jsonb_populate_record(r, jsonb_build_object('run_id', cast(:run_id as text)) || cast(:changes as jsonb))).*
 from annotation_runs r where run_id = 'run-1'
 """
 SAME_TOOLS = """
-insert into run_tools select (jsonb_populate_record(t, jsonb_build_object('run_id', %(run_id)s))).* from run_tools t
+insert into run_tools select (jsonb_populate_record(t, jsonb_build_object('run_id', cast(:run_id as text)))).* from run_tools t
 where run_id = 'run-1'
 """
 CHECKED = "insert into quality_results (run_id, subject, check_name, severity, success) values "
@@ -22,15 +22,15 @@ CHECKED = "insert into quality_results (run_id, subject, check_name, severity, s
 
 def run_again(run: AnnotatedRun, run_id: str, changes: str, statement: str) -> None:
     """A later run that asks for the same but for `changes` to its row, and what `statement` does."""
-    with run.engine.begin() as connection:
-        connection.exec_driver_sql(AGAIN, {"run_id": run_id, "changes": changes})
-        connection.exec_driver_sql(SAME_TOOLS, {"run_id": run_id})
-        if statement:
-            connection.exec_driver_sql(statement)
+    run.change(AGAIN, run_id=run_id, changes=changes)
+    run.change(SAME_TOOLS, run_id=run_id)
+    if statement:
+        run.change(statement)
 
 
 BOTH = ["Calculator", "QA"]
 BOUNDS = '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0, "placebos": 0}}'
+WITH_PLACEBOS = """update annotation_runs set parameters = parameters || '{"placebos": 3}' where run_id = 'later-6'"""
 LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
     ("{}", "", []),
     ('{"corpus_version": 2}', "", BOTH),
@@ -39,11 +39,7 @@ LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
     ("{}", "update run_tools set scoring_recipe_id = 'new' where run_id = 'later-4' and tool = 'QA'", ["QA"]),
     ("{}", "update run_tools set keep_threshold = 0.7 where run_id = 'later-5' and tool = 'QA'", ["QA"]),
     # No pool of placebos is drawn yet.
-    (
-        "{}",
-        """update annotation_runs set parameters = parameters || '{"placebos": 3}' where run_id = 'later-6'""",
-        BOTH,
-    ),
+    ("{}", WITH_PLACEBOS, BOTH),
     ("{}", CHECKED + "('run-1', 'QA', 'some_call_is_kept', 'fail', false)", ["QA"]),
     ("{}", f"delete from stage_ledger where recipe_id = '{recipe_id('score', 'QA')}'", ["QA"]),
 )
@@ -86,10 +82,9 @@ def test_filters_are_planned_by_what_a_document_and_the_newest_starts_took_latel
         run.add_text(f"Out of 1400 people, {number}00 passed.")
     lately = (
         "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, seconds, start_up_seconds) "
-        "values ('run-1', 'QA', 'filter', %s, 2, 2, 120, %s)"
+        "values ('run-1', 'QA', 'filter', :recipe, 2, 2, 120, :start_up)"
     )
     for start_up, shards in ((None, ["0/3", "1/3", "2/3"]), (2.5, ["0/1"])):
-        with run.engine.begin() as connection:
-            connection.exec_driver_sql(lately, (recipe_id("filter", "QA"), start_up))
+        run.change(lately, recipe=recipe_id("filter", "QA"), start_up=start_up)
         # 3 documents of 60 s; 5 % of them are 9 s, and a start of two filters takes 5 s.
         assert tools_to_do(settings, "run-1").filter_shards == shards

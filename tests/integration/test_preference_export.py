@@ -193,7 +193,7 @@ def test_refusals_are_texts_in_which_no_call_saves_anything_and_the_other_rows_s
         export_chat(settings, uri, str(tmp_path / "none"), seed=0, refusal_share=0.5)
 
 
-def test_the_command_writes_both_formats_and_refusals(settings: Settings, uri: str, tmp_path: Path) -> None:
+def test_the_command_writes_both_formats_and_refusals(uri: str, tmp_path: Path) -> None:
     for options, field in ((["--format", "preference"], "pairs"), (["--with-refusals", "0.5"], "refusals")):
         outcome = CliRunner().invoke(app, ["export", uri, str(tmp_path / options[-1]), *options])
         assert json.loads(outcome.stdout)[field]
@@ -206,7 +206,8 @@ def test_the_command_writes_both_formats_and_refusals(settings: Settings, uri: s
 def test_trl_trains_a_step_of_dpo_on_the_pairs(
     settings: Settings, uri: str, tmp_path: Path, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset, model = _trainable(settings, uri, tmp_path, monkeypatch, plain=plain)
+    address = export_preferences(settings, uri, str(tmp_path / "rows"), seed=0, plain=plain).address
+    dataset, model = _trainable(address, tmp_path, monkeypatch)
     from trl import DPOConfig, DPOTrainer
 
     arguments = DPOConfig(
@@ -232,7 +233,8 @@ def test_trl_trains_a_step_of_dpo_on_the_pairs(
 def test_trl_trains_a_step_on_conversations_with_refusals(
     settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset, model = _trainable(settings, uri, tmp_path, monkeypatch, refusal_share=0.5)
+    address = export_chat(settings, uri, str(tmp_path / "rows"), seed=0, refusal_share=0.5).address
+    dataset, model = _trainable(address, tmp_path, monkeypatch)
     from trl import SFTConfig, SFTTrainer
 
     arguments = SFTConfig(
@@ -248,23 +250,11 @@ def test_trl_trains_a_step_on_conversations_with_refusals(
     assert trainer.state.global_step == 1
 
 
-def _trainable(
-    settings: Settings,
-    uri: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    plain: bool = False,
-    refusal_share: float = 0.0,
-) -> Any:
+def _trainable(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The export as `datasets` loads it, and a tiny model with a chat template that renders tools."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     from datasets import load_dataset
 
-    if refusal_share:
-        address = export_chat(settings, uri, str(folder / "rows"), seed=0, refusal_share=refusal_share).address
-    else:
-        address = export_preferences(settings, uri, str(folder / "rows"), seed=0, plain=plain).address
     dataset = load_dataset("json", data_files=address, split="train", cache_dir=str(folder / "cache"))
     return dataset, with_template(save_tiny_llama(folder / "plain"), folder / "model", TEMPLATE)

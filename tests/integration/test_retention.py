@@ -97,7 +97,6 @@ def test_a_release_keeps_its_recipes_until_it_is_withdrawn(nights: Nights) -> No
 
 OLD = "update annotation_runs set {} where run_id = 'old'"
 
-
 OF_POSTS, A_DAY_AGO = OLD.format("schedule = 'posts'"), OLD.format("finished_at = now() - interval '36 hours'")
 
 

@@ -4,7 +4,6 @@ import itertools
 import math
 import uuid
 
-import pytest
 from sqlalchemy import Engine, text
 
 from tests.run_sql import run_sql
@@ -13,11 +12,6 @@ from toolformer_ops.records import CallLosses
 from toolformer_ops.storage import database
 
 RECIPE = "0123456789abcdef"
-
-
-@pytest.fixture
-def engine(postgres_dsn: str) -> Engine:
-    return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
 
 
 def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: Engine) -> None:

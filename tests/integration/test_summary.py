@@ -16,22 +16,21 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.records import SuiteScore
 from toolformer_ops.evaluation.store import write_scores
 from toolformer_ops.runs.summary import RunSummary, summarise
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database
 
 TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
-
-
-@pytest.fixture
-def nights(postgres_dsn: str) -> Nights:
-    return Nights(database.connect_dsn(postgres_dsn, database.DSN_SETTING))
 
 
 def night(nights: Nights, run_id: str, *tools: Tool, lacking: tuple[str, ...] = (), **start: Any) -> RunSummary:
     nights.start(run_id, *tools, **start)
     nights.work(run_id, *tools)
     nights.release(run_id, lacking=lacking)
+    nights.finish(run_id)
+    return summarise_one(nights, run_id)
+
+
+def summarise_one(nights: Nights, run_id: str) -> RunSummary:
     with database.transaction(nights.engine) as connection:
-        database.execute(connection, queries.runs.finish, run_id=run_id, state="success", problem="")
         return summarise(connection, run_id)
 
 
@@ -82,9 +81,7 @@ def test_what_a_night_that_failed_did_is_not_reused(nights: Nights) -> None:
     for number, share in enumerate((0.3, 0.6)):
         nights.start(f"failed-{number}", *TOOLS)
         nights.work(f"failed-{number}", *TOOLS, share=share)
-        failed = {"state": "failed", "problem": "failed: MT.annotate (2 shards). None."}
-        with database.transaction(nights.engine) as connection:
-            database.execute(connection, queries.runs.finish, run_id=f"failed-{number}", **failed)
+        nights.finish(f"failed-{number}", "failed", "failed: MT.annotate (2 shards). None.")
     second_failed = summarise_one(nights, "failed-1")
     assert second_failed.headline == "FAILED: MT.annotate (2 shards)"
     assert second_failed.as_text().startswith("failed: MT.annotate (2 shards). None.\n\n- Corpus: ")
@@ -126,11 +123,6 @@ def test_a_summary_shows_the_best_new_calls_the_model_and_its_scores(nights: Nig
     calls = sum(tool.calls_added for tool in second.tools)
     assert told.headline == f"20 new texts, {calls} new calls, model 5c08a1b2"
     assert "math svamp share correct 50.0% of 8 inputs, before finetuning 25.0%\n" in told.as_text()
-
-
-def summarise_one(nights: Nights, run_id: str) -> RunSummary:
-    with database.transaction(nights.engine) as connection:
-        return summarise(connection, run_id)
 
 
 def test_failed_checks_and_lacking_tools_are_warnings(nights: Nights) -> None:

@@ -121,23 +121,19 @@ def test_first_loss_is_the_mean_over_the_tokens_of_the_text_alone_and_the_baseli
     assert line["tokens"] == sum(map(len, rows))
 
 
-def test_diverged_training_is_an_error_and_not_a_model(
+def test_a_vocabulary_that_cannot_write_the_markers_is_refused_and_a_diverged_training_is_an_error_and_not_a_model(
     train: Train, base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Tokenization, "decode", lambda *_: " -<unk>")
+        with pytest.raises(ModelError, match="expected a vocabulary that can write"):
+            train()
+    assert not (tmp_path / "training").exists()
     base.network.lm_head.weight.data[0, 0] = math.nan
     monkeypatch.setattr(release_training, "load_base_model", lambda *_, **__: base)
     with pytest.raises(ModelError, match="expected a finite training loss"):
         train()
     assert not (tmp_path / "training" / "model").exists()
-
-
-def test_vocabulary_that_cannot_write_the_markers_is_refused_before_training(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Tokenization, "decode", lambda *_: " -<unk>")
-    with pytest.raises(ModelError, match="expected a vocabulary that can write"):
-        train()
-    assert not (tmp_path / "training").exists()
 
 
 # Kills

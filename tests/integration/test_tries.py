@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.annotated_runs import AnnotatedRun, unregistered
-from tests.fake_language_model import FakeLanguageModel
+from tests.fake_language_model import FakeLanguageModel, UseModel
 from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import REPOSITORY, Settings
@@ -44,12 +44,9 @@ DEATHS_BETWEEN_ROUNDS = 3 + 1
 
 
 @pytest.fixture(autouse=True)
-def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+def model(use_model: UseModel) -> FakeLanguageModel:
     """What the stages of this process load: a model that no text harms."""
-    model = FakeLanguageModel()
-    monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: model.identity)
-    monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
-    return model
+    return use_model(FakeLanguageModel())
 
 
 def start(settings: Settings, folder: Path, *texts: str) -> None:

@@ -146,7 +146,6 @@ class Work:
         self.pod["status"]["containerStatuses"] = [status]
 
     def tell(self, reason: str, message: str) -> None:
-        """Write an event."""
         metadata = self.pod["metadata"]
         involved = {"kind": "Pod", **{key: metadata[key] for key in ("name", "namespace", "uid")}}
         named = {"name": f"{metadata['name']}.{uuid.uuid4().hex[:16]}", "namespace": NAMESPACE}

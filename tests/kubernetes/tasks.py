@@ -112,7 +112,6 @@ class Task:
         return [pod for pod in self.cluster.pods() if pod["metadata"]["labels"].get("task_id") == self.name]
 
     def pod(self) -> str:
-        """The name of its only pod."""
         (pod,) = self.pods()
         return str(pod["metadata"]["name"])
 

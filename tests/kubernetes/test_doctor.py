@@ -178,10 +178,8 @@ def test_a_cluster_that_cannot_be_reached_is_one_line_and_templates_are_looked_a
     change(monkeypatch, kubernetes_config_file=tmp_path / "none")
     monkeypatch.setattr(airflow_session, "create_session", mock.Mock(side_effect=SQLAlchemyError("is away")))
     status, found = doctor("--no-pods")
-    assert found["Airflow"] == (
-        "unknown",
-        "its database cannot be read from here: is away. Run this where Airflow runs.",
-    )
+    said = "its database cannot be read from here: is away. Run this where Airflow runs."
+    assert found["Airflow"] == ("unknown", said)
     assert status == 1
     assert states(found, "missing") == ["cluster"]
     assert "TOOLFORMER_KUBERNETES_CONFIG_FILE" in found["cluster"][1]

@@ -111,10 +111,7 @@ def place(text: str, char: int) -> int:
 
 @settings(derandomize=True, deadline=None)
 @example(" 1", [(0, "QA", "x", "9"), (1, "QA", "y", "9"), (1, "QA", "z", "9")])
-@given(
-    texts,
-    st.lists(st.tuples(st.integers(0, 30), st.sampled_from(TOOLS), inputs, results), max_size=6),
-)
+@given(texts, st.lists(st.tuples(st.integers(0, 30), st.sampled_from(TOOLS), inputs, results), max_size=6))
 def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
     text: str, placed: list[tuple[int, str, str, str]]
 ) -> None:

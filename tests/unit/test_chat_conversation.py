@@ -1,28 +1,17 @@
 """A released text as chat messages: shapes, the opening, and that nothing of the text is lost."""
 
-import uuid
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.finetuning_jobs import released_call, released_text
 from toolformer_ops.release.chat_export import CONTINUE, WRITE, conversation, opening_end, plain_text
-from toolformer_ops.release.format import ReleasedCall, ReleasedText
 from toolformer_ops.tools.registry import tool_names
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 
 
-def _call(tool: str, position: int, call_input: str, result: str) -> ReleasedCall:
-    call_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{tool} {position} {call_input}"))
-    return ReleasedCall(call_id, tool, call_input, result, position, 0.5, 3.0, 3.0, 1.0, 2.0, "a", "b", "c")
-
-
-def _text(plain: str, *calls: ReleasedCall) -> ReleasedText:
-    return ReleasedText.of(uuid.uuid5(uuid.NAMESPACE_URL, plain), plain, calls, None)
-
-
 def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_continues() -> None:
-    text = _text(SUM, _call("QA", 11, "Who?", "people"), _call("Calculator", 39, "400 / 1400", "0.29"))
+    text = released_text(SUM, released_call(11, "Who?", "people", "QA"), released_call(39, "400 / 1400", "0.29"))
     seed = next(seed for seed in range(1000) if opening_end(text, seed) == 3)
     messages = conversation(text, seed)
     assert [(message["role"], message["content"]) for message in messages] == [
@@ -39,7 +28,7 @@ def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_cont
 
 
 def test_an_opening_ends_after_a_word_and_reaches_at_most_to_the_first_call() -> None:
-    text = _text(SUM, _call("Calculator", 19, "1400 - 1000", "400"))
+    text = released_text(SUM, released_call(19, "1400 - 1000", "400"))
     found = {opening_end(text, seed) for seed in range(200)}
     assert found == {0, 3, 6, 11, 19}  # "", "Out", "Out of", "Out of 1400", "Out of 1400 people,"
 
@@ -52,8 +41,10 @@ _CALLS = st.tuples(st.sampled_from(tool_names()), st.integers(0, 10**6), st.text
 def test_what_the_user_gives_and_the_assistant_writes_is_the_plain_text(
     plain: str, drawn: list[tuple[str, int, str, str]], seed: int
 ) -> None:
-    calls = [_call(tool, place % (len(plain) + 1), call_input, result) for tool, place, call_input, result in drawn]
-    text = _text(plain, *calls)
+    calls = [
+        released_call(place % (len(plain) + 1), call_input, result, tool) for tool, place, call_input, result in drawn
+    ]
+    text = released_text(plain, *calls)
     messages = conversation(text, seed)
     assert plain_text(messages) == plain
     assert (messages[0]["content"] == WRITE) == (opening_end(text, seed) == 0)

@@ -33,7 +33,6 @@ KEYS_OF_THE_CHART = {"connection", "fernet-key", "api-secret-key", "jwt-secret"}
 
 
 def documents(folder: Path) -> list[dict[str, Any]]:
-    """All manifests of a folder."""
     files = sorted(path for path in folder.glob("*.yaml") if path.name != OF_KUSTOMIZE)
     return [document for path in files for document in yaml.safe_load_all(path.read_text())]
 

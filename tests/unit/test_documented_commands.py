@@ -48,7 +48,7 @@ NOT_CHECKED = {
     "sudo": "needs root",
     "export": "a variable",
     "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='[": "a variable; tests/system starts Airflow with it",
-    "select": "SQL in a block of commands; tests/integration/test_documented_queries.py",
+    "select": "SQL in a block of commands; tests/integration/test_sql_examples.py",
 }
 """By the first word of a line, why nothing here checks more of it than its files."""
 

@@ -5,14 +5,16 @@ import logging
 import os
 import sys
 import time
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+from tests.unit.test_commands import Run, run
 from toolformer_ops import __main__ as command_line
 from toolformer_ops import errors, termination
 from toolformer_ops.config import load_settings
+
+__all__ = ["run"]  # a fixture
 
 
 def test_the_status_says_whether_a_retry_may_mend_it_and_whether_it_waits_for_something() -> None:
@@ -100,15 +102,9 @@ def test_what_an_address_holds_forges_no_line_of_a_log() -> None:
     ids=lambda words: " ".join(words)[:40],
 )
 def test_an_address_that_cannot_be_one_is_a_sentence_and_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, words: list[str]
+    run: Run, caplog: pytest.LogCaptureFixture, words: list[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "posts.jsonl").write_text('{"text": "One."}\n')
-    monkeypatch.setattr(termination, "install", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["toolformer-ops", *words])
-    with pytest.raises(SystemExit) as ended:
-        command_line.main()
-    assert ended.value.code == errors.EXIT_USAGE
+    assert run(*words)[0] == errors.EXIT_USAGE
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "expected" in record.message
     assert len(record.message) < 2500

@@ -29,7 +29,6 @@ PORTS = ports_of("postgres", 15432) | ports_of("airflow", 8080) | ports_of("s3",
 
 @pytest.fixture
 def paths(tmp_path: Path) -> StatePaths:
-    """An empty state folder."""
     made = StatePaths(tmp_path / "state")
     made.make()
     return made
@@ -41,7 +40,6 @@ def mode(path: Path) -> int:
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """A port that somebody listens on."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port()))
         server.listen()

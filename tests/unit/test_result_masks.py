@@ -10,29 +10,21 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from tests.finetuning_jobs import released_call
 from tests.tiny_models import TRAINING_TEXTS, train_tokenizer
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning.sequences import NOT_SCORED, TokenSequences
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
-from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.release.format import ReleasedText, ReleaseWriter
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import with_sample_end
 
-
-def _call(position: int, tool: str, call_input: str, result: str) -> ReleasedCall:
-    return ReleasedCall(
-        str(uuid.uuid5(uuid.NAMESPACE_URL, f"{position} {call_input}")), tool, call_input, result, position,
-        0.5, 3.0, 3.0, 1.0, 2.0, "a", "b", "c",
-    )  # fmt: skip
-
-
 PLAIN = "The shop had 520 shirts, so it has 333 left. We met in Z\u00fcrich at 21 \u00b0C.\nToday is Monday."
 CALLS = (
-    _call(PLAIN.index(" 333"), "Calculator", "520 - 187", "333"),
-    _call(PLAIN.index(" Z"), "QA", "Where did we meet?", "  in Z\u00fcrich,  at 21 \u00b0C \U0001f600 "),
-    _call(PLAIN.index("Today"), "Calendar", "", "Today is Monday, January 30, 2023"),
+    released_call(PLAIN.index(" 333"), "520 - 187", "333"),
+    released_call(PLAIN.index(" Z"), "Where did we meet?", "  in Z\u00fcrich,  at 21 \u00b0C \U0001f600 ", "QA"),
+    released_call(PLAIN.index("Today"), "", "Today is Monday, January 30, 2023", "Calendar"),
 )
 TEXT = ReleasedText.of(uuid.UUID(int=1), PLAIN, CALLS, None)
 
@@ -98,10 +90,8 @@ def test_every_token_with_a_character_of_a_result_is_masked_and_no_other(name: s
     found = {place - start for place, label in enumerate(masked[0]["labels"]) if label == NOT_SCORED}
     # The tokenizer's own alignment says which characters each token has: white space alone may be in none.
     results = [place for span in TEXT.call_spans() for place in range(span.result_start_char, span.result_end_char)]
-    assert (
-        "".join(TEXT.text[place] for place in results)
-        == " 333 in Z\u00fcrich,  at 21 \u00b0C \U0001f600 Today is Monday, January 30, 2023"
-    )
+    written = "".join(TEXT.text[place] for place in results)
+    assert written == " 333 in Z\u00fcrich,  at 21 \u00b0C \U0001f600 Today is Monday, January 30, 2023"
     encoded = tokenizer(TEXT.text, add_special_tokens=False)
     expected = {encoded.char_to_token(place) for place in results} - {None}
     assert expected <= found
@@ -126,7 +116,7 @@ def test_a_token_across_the_border_of_a_result_is_masked(straddling: str) -> Non
 
 def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked() -> None:
     result = "Spinning reel > They are used by people, " * 6
-    text = ReleasedText.of(uuid.UUID(int=2), "They fish.", [_call(4, "WikiSearch", "reel", result)], None)
+    text = ReleasedText.of(uuid.UUID(int=2), "They fish.", [released_call(4, "reel", result, "WikiSearch")], None)
     tokenization = Tokenization(TOKENIZERS["byte-level BPE"]())
     cut = TokenSequences.of([text], tokenization, 20, mask_results=True)
     assert len(cut) > 4
@@ -134,13 +124,6 @@ def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked() -> None:
     whole = TokenSequences.of([text], tokenization, 1000, mask_results=True)[0]["labels"]
     assert labels == whole[len(tokenization.start_ids) :]
     assert "Spinning" not in tokenization.decode([label for label in labels if label != NOT_SCORED])
-
-
-def test_a_tokenizer_without_offsets_trains_nothing() -> None:
-    from transformers import ByT5Tokenizer
-
-    with pytest.raises(ModelError, match=r"character offsets.*found ByT5Tokenizer"):
-        Tokenization(ByT5Tokenizer())
 
 
 @pytest.fixture

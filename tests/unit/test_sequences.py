@@ -1,29 +1,17 @@
 """Texts as training sequences: nothing is lost, no call is cut, passes follow from the seed, and what names a model."""
 
 import dataclasses
-import uuid
 from collections.abc import Iterable
 
 import pytest
 
+from tests.finetuning_jobs import released_call, released_text
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.errors import CallSyntaxError, ModelError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, window_bounds
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.release.format import ReleasedCall, ReleasedText
 from toolformer_ops.runs.choices import FinetuningChoices
-
-
-def _call(position: int, call_input: str, result: str) -> ReleasedCall:
-    return ReleasedCall(
-        str(uuid.uuid5(uuid.NAMESPACE_URL, f"{position} {call_input}")), "Calculator", call_input, result, position,
-        0.5, 3.0, 3.0, 1.0, 2.0, "a", "b", "c",
-    )  # fmt: skip
-
-
-def _text(plain: str, *calls: ReleasedCall) -> ReleasedText:
-    return ReleasedText.of(uuid.uuid4(), plain, calls, None)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +20,12 @@ def tokenization() -> Tokenization:
 
 
 def test_spans_are_where_the_calls_stand_with_the_one_added_space_and_a_damaged_text_is_named() -> None:
-    text = _text("One 2 three 4\nfive", _call(3, "1 + 1", "2"), _call(14, "2 + 3", "5"), _call(11, "2 * 2", "4"))
+    text = released_text(
+        "One 2 three 4\nfive",
+        released_call(3, "1 + 1", "2"),
+        released_call(14, "2 + 3", "5"),
+        released_call(11, "2 * 2", "4"),
+    )
     assert text.text == "One [Calculator(1 + 1) -> 2] 2 three [Calculator(2 * 2) -> 4] 4\n[Calculator(2 + 3) -> 5] five"
     spans = text.call_spans()
     calls = [" [Calculator(1 + 1) -> 2]", " [Calculator(2 * 2) -> 4]", "[Calculator(2 + 3) -> 5] "]
@@ -63,8 +56,11 @@ def test_windows_follow_each_other_lose_nothing_and_cut_no_call_that_fits() -> N
 
 def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(tokenization: Tokenization) -> None:
     texts = [
-        _text("The shop had 520 shirts and sold 187 of them, so it has 333 left. " * 3, _call(55, "520 - 187", "333")),
-        _text("Short 2 one.", _call(5, "1 + 1", "2")),
+        released_text(
+            "The shop had 520 shirts and sold 187 of them, so it has 333 left. " * 3,
+            released_call(55, "520 - 187", "333"),
+        ),
+        released_text("Short 2 one.", released_call(5, "1 + 1", "2")),
     ]
     sequences = TokenSequences.of(texts, tokenization, 20)
     [start] = tokenization.start_ids

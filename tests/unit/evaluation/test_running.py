@@ -39,7 +39,6 @@ def number_of(prompt: Prompt) -> int:
 
 
 def says(text: str, *calls: MadeCall, **more: Any) -> FakeWritingModel:
-    """A model that always writes the same."""
     return FakeWritingModel(lambda *_: (text, calls), **more)
 
 

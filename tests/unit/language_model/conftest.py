@@ -65,13 +65,11 @@ def find_all(engine: LanguageModel, *texts: str, at_most: int = 10_000) -> list[
 
 
 def score_calls(engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any) -> list[CallLosses]:
-    """The losses of one text's calls."""
     [found] = engine.score_texts([(text, calls)], **settings)
     return found
 
 
 def losses_with_result(engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any) -> list[float]:
-    """The loss with result alone of one text's calls."""
     [found] = engine.losses_with_result([(text, calls)], **settings)
     return found
 
@@ -128,7 +126,6 @@ def subject_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Subjec
 
 @pytest.fixture(params=["gpt2", "llama"])
 def subject(request: pytest.FixtureRequest, subject_of: Callable[..., Subject]) -> Subject:
-    """A GPT-2-shaped and a Llama-shaped model."""
     return subject_of(request.param)
 
 
@@ -153,13 +150,11 @@ def long_subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
 
 @pytest.fixture(scope="session")
 def tiny_engine(tiny_model_dir: Path) -> LanguageModel:
-    """A Llama-shaped engine."""
     return LanguageModel.load(str(tiny_model_dir))
 
 
 @pytest.fixture(scope="session")
 def tiny_engine_bfloat16(tiny_model_dir: Path) -> LanguageModel:
-    """The same in bfloat16."""
     return LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
 
 

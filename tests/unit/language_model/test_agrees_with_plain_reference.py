@@ -1,10 +1,13 @@
-"""The engine's shared cache, batches and saved rows change no probability, no sampled call and no loss."""
+"""The engine's shared cache, batches and saved rows change no probability, sampled call, loss, greedy text or perplexity."""
 
+import math
 from pathlib import Path
 
 import pytest
+from transformers import GPT2Config
 
 from benchmarks.reference import PlainReference
+from tests.tiny_models import save_tiny_model, token_ids, train_tokenizer
 from tests.unit.language_model.conftest import (
     PROMPT,
     TEXT,
@@ -15,7 +18,9 @@ from tests.unit.language_model.conftest import (
     score_calls,
 )
 from toolformer_ops.call_syntax import Call
+from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.perplexity import TextLoss, _call_could_start
 from toolformer_ops.records import CallPosition, PlacedCall
 
 FIRST_WORD_OF_OTHER_TOKENS = "participants passed the test, so 29 % did."
@@ -77,3 +82,118 @@ def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject,
         screened += sum(item.number_format == "bfloat16" for item in half)
     assert pruned > 0
     assert screened > 0
+
+
+PROMPTS = ("The shop sold", "The shop had 520 shirts and", "Today is the first")
+
+
+def greedy(subject: Subject, prompt: str, tokens: int) -> str:
+    ids = [*subject.reference.start, *subject.reference.encode(prompt)]
+    new: list[int] = []
+    for _ in range(tokens):
+        new.append(int(subject.reference.logits([*ids, *new])[-1].argmax()))
+        if new[-1] == subject.reference.tokenizer.eos_token_id:
+            return str(subject.reference.tokenizer.decode(new[:-1]))
+    return str(subject.reference.tokenizer.decode(new))
+
+
+def test_prompts_together_are_continued_as_each_alone(any_subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [greedy(any_subject, prompt, 8) for prompt in PROMPTS]
+    for together in (8, 2):  # more are done in groups
+        monkeypatch.setattr("toolformer_ops.language_model.decode_loop.MAX_PROMPTS_TOGETHER", together)
+        assert any_subject.engine.generate_texts(PROMPTS, 8) == expected
+    assert any_subject.engine.generate_texts([], 8) == []
+
+
+def test_text_ends_before_what_stops_it(subject: Subject) -> None:
+    whole = subject.engine.generate_texts(PROMPTS[:1], 8)[0]
+    stop = whole[3]
+    assert subject.engine.generate_texts(PROMPTS[:1], 8, stop) == [whole.partition(stop)[0]]
+
+
+def test_given_continuations_have_the_probabilities_of_plain_passes(any_subject: Subject) -> None:
+    reference, prompt, continuations = any_subject.reference, PROMPTS[1], [" 333 left", " sold", " 12"]
+    start = [*reference.start, *reference.encode(prompt)]
+    expected = []
+    for ids in map(reference.encode, continuations):
+        log_ps = reference.logits([*start, *ids]).log_softmax(dim=-1)
+        expected.append(sum(float(log_ps[len(start) - 1 + step, token]) for step, token in enumerate(ids)))
+    found = any_subject.engine.continuation_log_probabilities(prompt, continuations)
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert any_subject.engine.continuation_log_probabilities(prompt, []) == []
+
+
+def test_what_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
+    with pytest.raises(ModelError, match="prompt 1: expected 1 to 248 tokens"):
+        long_subject.engine.generate_texts(["short", "shirts " * 400], 8)
+    for continuations in (["shirts " * 400], ["short", ""]):
+        with pytest.raises(ModelError, match="at most 256"):
+            long_subject.engine.continuation_log_probabilities("short", continuations)
+
+
+WITH_MARKERS = "The name of the film [or book] is [unknown], so it has 333 left."
+
+
+def plain_nats(subject: Subject, text: str, *, room: int, stride: int) -> list[float]:
+    """Nats of each token, one forward pass a token, by the description: the window that first reaches it."""
+    reference = subject.reference
+    ids = reference.encode(text)
+    (marker,) = reference.encode(" [")
+    nats = []
+    end = min(room, len(ids))
+    for token in range(len(ids)):
+        while token >= end:
+            end = min(end + stride, len(ids))
+        start = max(0, end - room)
+        logits = reference.logits([*reference.start, *ids[start:token]])[-1].double()
+        probabilities = logits.softmax(-1)
+        p = float(probabilities[ids[token]])
+        if ids[token] != marker:
+            p /= float(probabilities.sum() - probabilities[marker])
+        nats.append(-math.log(p))
+    return nats
+
+
+def test_every_shape_agrees_with_one_pass_a_token(any_subject: Subject) -> None:
+    texts = [TEXT, WITH_MARKERS, "The"]
+    found = any_subject.engine.text_losses(texts)
+    for text, loss in zip(texts, found, strict=True):
+        nats = plain_nats(any_subject, text, room=1023, stride=511)
+        assert loss.tokens == len(nats)
+        assert loss.nats == pytest.approx(sum(nats), rel=2e-4)
+        assert loss.utf8_bytes == len(text.encode())
+
+
+@pytest.mark.parametrize("stride", [1, 127, 255])
+def test_a_text_longer_than_the_window_is_scored_once_a_token(long_subject: Subject, stride: int) -> None:
+    text = " ".join([TEXT] * 9)
+    ids = long_subject.reference.encode(text)
+    assert len(ids) > 255
+    some = text if stride > 1 else long_subject.reference.tokenizer.decode(ids[:259])
+    (loss,) = long_subject.engine.text_losses([some], stride=None if stride == 127 else stride)  # half a window
+    for beyond in (0, 10_000):
+        with pytest.raises(ValueError, match="stride of 1 to 255 tokens"):
+            long_subject.engine.text_losses([some], stride=beyond)
+    nats = plain_nats(long_subject, some, room=255, stride=stride)
+    assert loss.tokens == len(nats)
+    assert loss.nats == pytest.approx(sum(nats), rel=2e-4)
+
+
+def test_a_model_that_finds_every_token_equally_likely_has_losses_that_are_worked_on_paper(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer()
+    config = GPT2Config(n_embd=8, n_layer=1, n_head=2, n_positions=64, **token_ids(tokenizer))
+    model = LanguageModel.load(str(save_tiny_model(tmp_path / "gpt2", config, tokenizer, scale=0.0)))
+    tokens, size = len(tokenizer(WITH_MARKERS)["input_ids"]), len(tokenizer)
+    # " [" stands twice in this text: there its own probability counts, 1 in `size`; elsewhere 1 in size - 1.
+    nats = (tokens - 2) * math.log(size - 1) + 2 * math.log(size)
+    [loss, empty, euro] = model.text_losses([WITH_MARKERS, "", "é€"])
+    assert loss == TextLoss(pytest.approx(nats, rel=1e-6), tokens, len(WITH_MARKERS.encode()))
+    assert empty == TextLoss(0.0, 0, 0)
+    assert euro.utf8_bytes == 5  # 2 and 3
+
+
+def test_a_marker_of_several_tokens_is_disabled_only_behind_its_first_ones() -> None:
+    assert _call_could_start((5, 9), (1, 5, 9), 2)
+    assert not _call_could_start((5, 9), (1, 6, 9), 2)
+    assert not _call_could_start((5, 9), (9,), 0)
+    assert _call_could_start((9,), (1,), 0)

@@ -103,11 +103,7 @@ def test_texts_that_step_are_cut_and_take_in_a_result_equal_the_plain_pass(eithe
 def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way: Subject) -> None:
     """Texts join while others grow; rows branch, move to other places, and leave until a text has none."""
     model = either_way.model
-    texts = [
-        ids_of(either_way, PROMPT),
-        ids_of(either_way, OTHER),
-        ids_of(either_way, "Of 1400 participants 400 passed."),
-    ]
+    texts = [ids_of(either_way, text) for text in (PROMPT, OTHER, "Of 1400 participants 400 passed.")]
     head = read_prompt(model, texts[0][:1])
     reading = KVCache(model)
     reading.join([CachedText(head)] * 3)

@@ -155,7 +155,6 @@ def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(monkeypa
 
 
 def _change(name: str, **changes: Any) -> Callable[[Path], object]:
-    """Change fields of a JSON file."""
     return lambda folder: (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))
 
 

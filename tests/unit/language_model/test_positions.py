@@ -5,14 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.unit.language_model.conftest import (
-    FORMATS,
-    LONG_TEXT,
-    PROMPT,
-    TEXT,
-    Subject,
-    find_all,
-)
+from tests.unit.language_model.conftest import FORMATS, LONG_TEXT, PROMPT, TEXT, Subject, find_all
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.context import ContextBuilder, best_positions
 from toolformer_ops.language_model.pulse import Pulse

@@ -1,4 +1,4 @@
-"""One encoding of a text, its word starts, and the start token of each kind of tokenizer."""
+"""One encoding of a text, its word starts, its windows, and the start token of each kind of tokenizer."""
 
 import itertools
 import re
@@ -8,12 +8,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.errors import ModelError, UsageError
 from toolformer_ops.language_model import AnnotationPrompt
-from toolformer_ops.language_model.tokenization import Tokenization, start_token_ids, word_start_tokens
+from toolformer_ops.language_model.tokenization import (
+    MIN_WINDOW,
+    Tokenization,
+    owner,
+    plan_windows,
+    start_token_ids,
+    word_start_tokens,
+)
 
 TOKENIZATION = Tokenization(train_tokenizer())
 
@@ -115,8 +122,9 @@ def test_a_document_starts_and_ends_with_the_tokens_that_the_model_was_trained_w
 
 
 def test_a_tokenizer_without_offsets_or_that_cannot_write_the_marker_is_refused() -> None:
-    with pytest.raises(ModelError, match="character offsets"):
-        Tokenization(object())
+    for without in (object(), ByT5Tokenizer()):
+        with pytest.raises(ModelError, match=f"character offsets.*found {type(without).__name__}"):
+            Tokenization(without)
     backend = Tokenizer(models.WordLevel({"<unk>": 0, "word": 1}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     with pytest.raises(ModelError, match="vocabulary"):
@@ -129,3 +137,22 @@ def test_a_prompt_has_one_slot_with_words_behind_it() -> None:
     for template in ("Input: x\nOutput:", "Input: {text}\nOutput: {text}", "Input: {text}\n"):
         with pytest.raises(UsageError, match="expected"):
             AnnotationPrompt("QA", template)
+
+
+@given(tokens=st.integers(1, 3000), size=st.integers(MIN_WINDOW, 600))
+def test_each_position_has_one_owner_with_context_before_and_scored_tokens_after(tokens: int, size: int) -> None:
+    windows = plan_windows(tokens, size)
+    assert [window.owned_start for window in windows] == [0] + [window.owned_end for window in windows[:-1]]
+    assert windows[-1].owned_end == tokens
+    for window in windows:
+        assert 0 <= window.start < window.end <= tokens
+        assert window.end - window.start <= size
+        for token in {window.owned_start, window.owned_end - 1}:
+            assert token - window.start >= min(token, size // 2)
+            assert window.end - token >= min(5, tokens - token)
+            assert owner(windows, token) == window
+
+
+def test_a_window_too_small_for_its_overlap_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 20 tokens, found 19"):
+        plan_windows(100, 19)

@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.runs.choices import (
-    DECIDE_NOTHING,
-    FinetuningChoices,
-    PlaceboChoices,
-    ReleaseChoices,
-    RunChoices,
-)
+from toolformer_ops.runs.choices import DECIDE_NOTHING, FinetuningChoices, PlaceboChoices, ReleaseChoices, RunChoices
 from toolformer_ops.runs.recipes import ToolRecipes, placebo_recipe, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.tools.base import ToolSpec

@@ -19,7 +19,6 @@ CHINESE = "南京高淳县住房和城乡建设局城市新区设计"
 ENGLISH_END = "Then he went home again and spoke to nobody about it for a year."
 KEPT = "foreign_between_english"
 
-
 NOT_BETWEEN, NO_FOREIGN = "foreign_not_between_english", "no_foreign_chunk"
 NUMBERS = "12 34 % 56 * 78 / 90 = 1 2 3 4 5 6"
 PARAGRAPHS = {
