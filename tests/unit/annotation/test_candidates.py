@@ -170,6 +170,23 @@ def test_what_a_run_chooses_is_what_the_model_is_asked_for() -> None:
     wrapped.find_positions.assert_called_once_with(PROMPT, ["one two"], at_most=3, threshold=0.05, allowed=None)
 
 
+def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
+    """The KV caches of a group's positions are used before others come."""
+    half, long = "word " * (CHARACTERS_TOGETHER // 10), "w " * CHARACTERS_TOGETHER
+    groups = [[half, half], ["three more words"], [long], ["the end"]]
+    model = FakeLanguageModel()
+    wrapped: Any = mock.Mock(wraps=model)
+    read: list[tuple[list[str], list[str]]] = []
+
+    def watched(prompt: object, texts: list[str], **_: object) -> Any:
+        read.append((list(texts), list(model.added)))
+        return mock.DEFAULT
+
+    wrapped.find_positions.side_effect = watched
+    sampled(wrapped, list(itertools.chain(*groups)))
+    assert read == [(group, list(itertools.chain(*groups[:number]))) for number, group in enumerate(groups)]
+
+
 def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled() -> None:
     """Also where the texts are too long to be read together."""
     texts = [f"{number} two three {'x' * CHARACTERS_TOGETHER}" for number in range(3)]
