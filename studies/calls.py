@@ -102,12 +102,7 @@ def inform(settings: Settings, choices: RunChoices, annotated: Sequence[Record],
             {
                 **record,
                 "calls": [
-                    {
-                        **call,
-                        "information": known.get(call["call_id"]),
-                        "log_p": next(log_p),
-                        "in_place": next(in_place),
-                    }
+                    call | {"information": known.get(call["call_id"]), "log_p": next(log_p), "in_place": next(in_place)}
                     for call in record["calls"]
                 ],
             }

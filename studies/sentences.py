@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.numbers import first_number_is_right
@@ -93,19 +93,9 @@ class Sentence:
         return found is not None and found.group() == self.answer
 
 
-class SentenceSource(Protocol):
-    """Where the sentences of a tool come from. Same seed, same sentences; more of them only add."""
-
-    def training(self, count: int, seed: int) -> list[Sentence]:
-        """`count` sentences that are not held out, each with a fact that no other has."""
-
-    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
-        """`count` sentences whose facts are not among those of `known`."""
-
-
 @dataclass(frozen=True)
 class Templates:
-    """A source of filled templates."""
+    """A source of filled templates. Same seed, same sentences; more of them only add."""
 
     templates_file: str
     fill: Callable[[dict[str, Any], random.Random], Sentence]
@@ -292,3 +282,5 @@ class WordProblems:
 SUMS = Templates("sum_templates.jsonl", _sum)
 DATES = Templates("date_templates.jsonl", _dated)
 FACTS = Templates("fact_templates.jsonl", _stated)
+SentenceSource = Templates | WordProblems
+"""Where the sentences of a tool come from."""
