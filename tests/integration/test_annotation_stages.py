@@ -482,6 +482,21 @@ def test_a_second_run_loads_no_model_and_finds_nothing_to_do_and_nats_for_each_s
 LONG = " ".join(f"Crate {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(20))
 
 
+def test_the_log_says_how_many_tokens_are_done(
+    settings: Settings, corpus: Path, use_model: UseModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    two = corpus.with_name("two.jsonl")
+    two.write_text(json.dumps({"text": LONG}) + "\n" + json.dumps({"text": SUM}) + "\n")
+    start(settings, two, use_model)
+    filter_stage(settings, "r", "Calculator")
+    with caplog.at_level("INFO"):
+        sample_stage(settings.model_copy(update={"micro_batch_tokens": 100}), "r", "Calculator", "0/1")
+    short, both = (-(-len(SUM) // 4), -(-len(SUM) // 4) + -(-len(LONG) // 4))
+    said = [message.rpartition(",")[0] for message in caplog.messages if message.startswith("sample: ")]
+    for number, tokens in ((1, short), (2, both)):
+        assert f"sample: {number} of 2 documents, {tokens} of {both} tokens" in said
+
+
 def test_all_other_texts_are_scored_before_a_long_one_is_sampled_and_the_first_micro_batch_has_the_start(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
