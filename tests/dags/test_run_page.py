@@ -79,6 +79,7 @@ ANSWERS = [
     (ALL, "/run?dag_id=nightly_posts&run_id=r1", 404, "nightly_posts has no run r1 in the database"),
     (ALL, "/run?dag_id=annotate_corpus&run_id=nightly_posts.n1", 404, "annotate_corpus has no run nightly_posts.n1"),
     (ALL, "/run?dag_id=annotate_corpus&run_id=waits", 404, "<h1>This run has not started</h1>"),
+    (ALL, "/run?dag_id=annotate_corpus&run_id=r1%00", 404, NO_PAGE),
     (OURS, "/run?dag_id=annotate_corpus&run_id=r9", 404, "The run r9 never started; failed: ingest."),
     # Two values of a parameter: the one that is asked about is the one that is shown.
     (FOREIGN, "/run?dag_id=annotate_corpus&dag_id=somebody_elses&run_id=r1", 404, "The DAG somebody_elses annotates"),
