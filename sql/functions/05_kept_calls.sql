@@ -37,17 +37,17 @@ as $$
 $$;
 comment on function result_follows is 'Whether a text goes on with a result within its next five words. equal: with this number, or this word or name. nearly: with the number but for its sign, or rounded. no: it does not. Null for a result of more than five words that is no number, which cannot stand there. A percentage is its number and a hundredth of that.';
 
-create or replace function contradicts(text_after text, result text)
+create or replace function lacks_result(result text, text_after text)
     returns boolean
     language sql immutable parallel safe
     return coalesce(result_follows(result, text_after) <> 'equal', false);
-comment on function contradicts is 'Whether a text goes on with something else than a result that could stand there: what require_following leaves out of a release.';
+comment on function lacks_result is 'Whether a text does not go on with a result that could stand there, or does so but for its sign or rounded: what require_following leaves out of a release.';
 
 create or replace function requires_following(parameters jsonb)
     returns boolean
     language sql immutable parallel safe
     return coalesce(cast(parameters ->> 'require_following' as boolean), false);
-comment on function requires_following is 'Whether the release of a run with these parameters does without calls whose result the text contradicts.';
+comment on function requires_following is 'Whether the release of a run with these parameters does without calls whose text lacks the result (lacks_result).';
 
 -- Postgres inlines it, and plans its `with` separately, so that only the partitions of the tools' recipes are read.
 create or replace function better_kept_calls(
@@ -78,12 +78,12 @@ as $$
         where other.position_char = place and not other.input_only_after
           and (not requires_following(asking.parameters) or not exists (
               select from documents held
-              where held.document_id = document and contradicts(substr(held.text, place + 1, 120), scored.result)))
+              where held.document_id = document and lacks_result(scored.result, substr(held.text, place + 1, 120))))
           and (of_recipes is null or other.sampling_recipe_id = any (of_recipes))
     ) better
     where rival.run_id = run and not rival.tool = any (coalesce(lacking_tools, '{}'))
 $$;
-comment on function better_kept_calls is 'The calls that a run keeps and would rather release at a place of a text (document, and its variant for tools that read url and date) than this one: they save more, or as much and have a smaller id, and the text does not contradict them if the run requires that. Of all tools but those that the release lacks. choose_calls in sql/queries/choosing.sql takes the best in the same order. of_recipes: those of the run, if they are constants; then no other partition is locked.';
+comment on function better_kept_calls is 'The calls that a run keeps and would rather release at a place of a text (document, and its variant for tools that read url and date) than this one: they save more, or as much and have a smaller id, and the text goes on with their results if the run requires that. Of all tools but those that the release lacks. choose_calls in sql/queries/choosing.sql takes the best in the same order. of_recipes: those of the run, if they are constants; then no other partition is locked.';
 
 create or replace function undecided_at(run text, tool_name text, threshold double precision)
     returns table (calls bigint, positions bigint)

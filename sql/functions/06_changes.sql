@@ -16,7 +16,7 @@ begin
             from kept_calls kept
             join annotation_runs asking on asking.run_id = kept.run_id
             where kept.run_id = run and kept.releasable
-              and not (requires_following(asking.parameters) and contradicts(kept.text_after, kept.result))
+              and not (requires_following(asking.parameters) and lacks_result(kept.result, kept.text_after))
             order by kept.document_id, kept.position_char, kept.loss_reduction desc, kept.call_id;
     end if;
 end
@@ -199,7 +199,7 @@ begin
                            when judged.requires_following and exists (
                                select from documents held
                                where held.document_id = judged.document_id
-                                 and contradicts(substr(held.text, judged.position_char + 1, 120), judged.result)
+                                 and lacks_result(judged.result, substr(held.text, judged.position_char + 1, 120))
                            ) then 'result_does_not_follow'
                            when rival.call_id is not null then 'better_call_at_place'
                            when exists (

@@ -54,8 +54,8 @@ insert into choosable_calls
 select
     chosen.document_id, call.position_char, call.call_id, loss.document_id, :tool, call.sampling_recipe_id,
     :execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction,
-    not (:require_following and contradicts(
-        (select substr(held.text, call.position_char + 1, 120) from documents held where held.document_id = chosen.document_id), loss.result))
+    not (:require_following and lacks_result(
+        loss.result, (select substr(held.text, call.position_char + 1, 120) from documents held where held.document_id = chosen.document_id)))
 from texts_to_choose_from chosen
 join call_losses loss on loss.document_id = case when :reads_record then chosen.variant_id else chosen.document_id end
 join candidate_calls call on call.document_id = loss.document_id and call.call_id = loss.call_id
@@ -68,7 +68,7 @@ where loss.scoring_recipe_id = :scoring_recipe_id
 -- name: choose_calls
 -- The calls that a release may hold, in the temporary table releasable_calls. Column left_out is null for the calls of the release. The
 -- others leave for one of three reasons:
---   result_does_not_follow    the text contradicts its result, and the release requires that none does
+--   result_does_not_follow    the text does not go on with its result, and the release requires that each does
 --   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
 --   above_max_examples        its tool has max_examples texts already, taken in the order of the hashes of what it reads (null: no limit)
 create temporary table releasable_calls on commit drop as

@@ -90,8 +90,8 @@ def choose_calls(
 ) -> dict[str, dict[str, int]]:
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool; returns what is left out.
 
-    `require_following` does without calls whose result the text contradicts (`contradicts` in SQL): one that saves less may have
-    their place.
+    `require_following` does without calls whose text does not go on with the result (`lacks_result` in SQL): one that saves less
+    may have their place.
     Only the first texts of each tool are read, in the order of their ids, until there are enough. The result is the number of calls
     by tool and reason, as in `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
     """
@@ -110,8 +110,8 @@ def choose_calls(
         database.execute(connection, queries.choosing.texts_to_choose_from, members=of_any)
         for tool in tools:
             of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
-            following = {"require_following": require_following}
-            database.execute(connection, queries.choosing.kept_calls, **of_tool, **following)
+            of_tool["require_following"] = require_following
+            database.execute(connection, queries.choosing.kept_calls, **of_tool)
         # 2. The best at each place, and the first texts of each tool.
         database.execute(connection, queries.choosing.choose_calls, max_examples=max_examples)
         counts = {row.tool: row for row in database.fetch_all(connection, queries.choosing.left_out)}
