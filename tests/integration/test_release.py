@@ -11,7 +11,7 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.servers import flip_a_byte
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectStoreError, UsageError
+from toolformer_ops.errors import CorruptObjectError, NoKeptCallError, NoResultError, ObjectStoreError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
@@ -250,14 +250,16 @@ def test_a_release_of_results_that_follow_has_the_next_best_call_and_counts_the_
         strict.add_text(text)
         run.add_call("Calculator", document, " so", "193 - 520", "-327", saves=2.0)
         run.add_call("Calculator", document, " are", "1 + 1", "2", saves=2.0)
-    run.add_call("Calculator", document, " so", "520 - 193", "327", saves=1.0)
     run.complete("Calculator")
+    with pytest.raises(NoKeptCallError, match="4 calls are left out, since require_following is set"):
+        release(settings, strict.run_id)
+    run.add_call("Calculator", document, " so", "520 - 193", "327", saves=1.0)
     release(settings, run.run_id)
     [held] = _released(settings, release(settings, strict.run_id), tmp_path)
     assert held.text == f"{texts[1][:13]} [Calculator(520 - 193) -> 327] so 327 are left."
     assert [call.result_follows for call in held.calls] == ["equal"]
     card = (tmp_path / "README.md").read_text()
-    assert "such calls are left out" in card
+    assert "calls that are not equal are left out" in card
     assert "| Calculator | 1 | 0 | 0 | 0 |" in card
     counted = "select reason, count from yield_by_stage where run_id = 'strict' and step = 7 and count > 0 order by 1"
     outcomes = "select release_outcome, count(*) from candidates where run_id = 'strict' group by 1 order by 1"

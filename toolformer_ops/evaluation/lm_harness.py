@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 MAX_GEN_TOKENS = 256
 """Most tokens of text, calls not counted, where a task says nothing: what the harness' own models write."""
 GREEDY = {"until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k"}
-"""What a task may say of a generation; the last three say nothing of a greedy one."""
+"""What a task may say of a generation; temperature, top_p and top_k change nothing of a greedy one."""
 
 
 def run_command_line(arguments: Sequence[str]) -> None:

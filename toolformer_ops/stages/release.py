@@ -424,11 +424,13 @@ def write_release(
             writer.write(text)
     if not counts.texts:
         thresholds = ", ".join(f"{tool.tool} {tool.keep_threshold}" for tool in tools.present)
+        not_following = sum(reasons.get("result_does_not_follow", 0) for reasons in left_out.values())
         raise NoKeptCallError(
             f"run {run_id}: expected at least one kept call that may be released (its input not only after it), found none at "
             f"the thresholds {thresholds} (nats). No release and no model is published. The view threshold_counts shows what "
             "lower thresholds would keep (releasable_calls), down to the run's prune_below; start a run with those."
             + (f" {counts.overlapping_texts} texts are left out for the evaluation data in them." if overlaps else "")
+            + (f" {not_following} calls are left out, since require_following is set." if not_following else "")
         )
     release_id = digest.hexdigest()[:16]
     registered = database.fetch_all(connection, queries.releases.rates, release_id=release_id)
