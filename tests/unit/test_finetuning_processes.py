@@ -15,13 +15,13 @@ from toolformer_ops.errors import DeviceMemoryError, ModelError, ToolformerError
 from toolformer_ops.finetuning import processes, release_training, training
 from toolformer_ops.finetuning.processes import (
     FAILURE,
+    JOB_JSON,
+    RESULT_JSON,
     ZERO3,
     TrainingJob,
     devices_of,
     launch_command,
-    read_trained,
     write_failure,
-    write_trained,
 )
 from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
 from toolformer_ops.finetuning.training_log import DevelopmentScore
@@ -64,12 +64,10 @@ def test_job_and_result_come_back_as_they_were_written(job: TrainingJob, tmp_pat
     command = launch_command(job, 8)
     assert command[command.index("--num_processes") + 1] == "8"
     assert command[-3:] == ["--module", "toolformer_ops.finetuning", str(job.folder / "job.json")]
-    job.write(tmp_path / "job.json")
-    assert TrainingJob.read(tmp_path / "job.json") == job
+    assert JOB_JSON.validate_json(JOB_JSON.dump_json(job)) == job
     for best in (None, DevelopmentScore(500, 8.5)):
         trained = TrainedModel(tmp_path / "model", 1.5, 2.0, "bfloat16", best)
-        write_trained(trained, tmp_path / "result.json")
-        assert read_trained(tmp_path / "result.json") == trained
+        assert RESULT_JSON.validate_json(RESULT_JSON.dump_json(trained)) == trained
 
 
 def test_first_failure_of_a_process_is_that_of_the_training(job: TrainingJob) -> None:

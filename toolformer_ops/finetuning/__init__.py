@@ -8,8 +8,7 @@
     checkpoints.py       checkpoints that are whole or none, the weights of the best step, and snapshots of both on S3
     training_log.py      progress lines, losses and perplexities by step
     curves.py            the same as a picture and for TensorBoard
-    model_card.py        the description that is published with the weights
-    release_training.py  a release in a local folder to the folder that is published
+    release_training.py  a release in a local folder to the folder that is published, with its card
     processes.py         several GPUs: one process each, with the job that they are told; `zero3.json` is how they share
 
 `stages/finetuning.py` reads the release from S3, writes the ledger and publishes.

@@ -8,7 +8,7 @@ from pathlib import Path
 from toolformer_ops import termination
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import TerminationRequest, ToolformerError, exit_code
-from toolformer_ops.finetuning.processes import RESULT, TrainingJob, write_failure, write_trained
+from toolformer_ops.finetuning.processes import JOB_JSON, RESULT, RESULT_JSON, write_failure
 from toolformer_ops.finetuning.release_training import train_job
 
 
@@ -18,7 +18,7 @@ def main(job_path: Path) -> int:
     termination.install()
     first = os.environ.get("RANK", "0") == "0"
     logging.basicConfig(level=logging.INFO if first else logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    job = TrainingJob.read(job_path)
+    job = JOB_JSON.validate_json(job_path.read_bytes())
     try:
         trained = train_job(load_settings(), job)
     except TerminationRequest:
@@ -28,7 +28,7 @@ def main(job_path: Path) -> int:
         logging.getLogger(__name__).error("%s", error)  # noqa: TRY400 - the message is meant to be read
         return exit_code(error)
     if trained is not None:
-        write_trained(trained, job.folder / RESULT)
+        (job.folder / RESULT).write_bytes(RESULT_JSON.dump_json(trained))
     return 0
 
 

@@ -53,17 +53,25 @@ def fill_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
 
 
 def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int, row_tokens: int) -> Batch:
-    """Sequences in rows of at most `row_tokens` tokens, with position ids that restart at each sequence; no attention mask.
+    """Sequences in rows of at most `row_tokens` tokens, with position ids that restart at each sequence; no attention mask."""
+    batch = _in_rows(examples, fill_rows([len(example["input_ids"]) for example in examples], row_tokens), padding_id)
+    del batch["attention_mask"]
+    return batch
 
-    Padding is at the end of a row, each token of it a separate sequence.
-    """
-    return _in_rows(examples, fill_rows([len(example["input_ids"]) for example in examples], row_tokens), padding_id)
+
+def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int) -> Batch:
+    """One sequence a row, padded at the right; padding is neither attended to nor scored."""
+    batch = _in_rows(examples, [[index] for index in range(len(examples))], padding_id)
+    del batch["position_ids"]
+    return batch
 
 
 def _in_rows(examples: Sequence[Mapping[str, Sequence[int]]], rows: list[list[int]], padding_id: int) -> Batch:
+    """Padding is at the end of a row, each token of it a separate sequence."""
     width = max(sum(len(examples[index]["input_ids"]) for index in row) for row in rows)
     input_ids = torch.full((len(rows), width), padding_id, dtype=torch.long)  # (row, position)
     position_ids = torch.zeros_like(input_ids)
+    attention_mask = torch.zeros_like(input_ids)
     labels = torch.full_like(input_ids, NOT_SCORED)
     for number, row in enumerate(rows):
         start = 0
@@ -72,23 +80,15 @@ def _in_rows(examples: Sequence[Mapping[str, Sequence[int]]], rows: list[list[in
             end = start + len(ids)
             input_ids[number, start:end] = ids
             position_ids[number, start:end] = torch.arange(len(ids))
+            attention_mask[number, start:end] = 1
             labels[number, start + 1 : end] = torch.tensor(examples[index]["labels"][1:])
             start = end
-    return {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
-
-
-def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int) -> Batch:
-    """One sequence a row, padded at the right; padding is neither attended to nor scored."""
-    width = max(len(example["input_ids"]) for example in examples)
-    input_ids = torch.full((len(examples), width), padding_id, dtype=torch.long)  # (row, position)
-    labels = torch.full_like(input_ids, NOT_SCORED)
-    attention_mask = torch.zeros_like(input_ids)
-    for row, example in enumerate(examples):
-        ids = torch.tensor(example["input_ids"], dtype=torch.long)
-        input_ids[row, : len(ids)] = ids
-        labels[row, 1 : len(ids)] = torch.tensor(example["labels"][1:])
-        attention_mask[row, : len(ids)] = 1
-    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+    return {
+        "input_ids": input_ids,
+        "position_ids": position_ids,
+        "attention_mask": attention_mask,
+        "labels": labels,
+    }
 
 
 def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
@@ -108,21 +108,21 @@ def packs_exactly(network: Any) -> bool:
     vocabulary = network.get_input_embeddings().num_embeddings
     sequences = [[(7 * token) % vocabulary for token in range(length, 2 * length)] for length in PROBE_LENGTHS]
     examples = [{"input_ids": ids, "labels": ids} for ids in sequences]
+
+    def logits(row: list[int]) -> Tensor:
+        batch = _in_rows(examples, [row], 0)
+        inputs = {name: batch[name].to(network.device) for name in ("input_ids", "position_ids")}
+        with torch.no_grad():
+            found: Tensor = network(**inputs).logits  # (1, position, vocabulary)
+        return found[0].float()
+
     training = network.training
     network.eval()
     try:
-        together = _logits(network, _in_rows(examples, [[0, 1, 2]], 0))[0]
-        alone = torch.cat([_logits(network, _in_rows([example], [[0]], 0))[0] for example in examples])
-        return bool((together - alone).abs().max() <= PROBE_TOLERANCE * alone.abs().max())  # not where either is NaN
+        together, alone = logits([0, 1, 2]), torch.cat([logits([0]), logits([1]), logits([2])])
+        return bool((together - alone).abs().max() <= PROBE_TOLERANCE * alone.abs().max())  # False if either is NaN
     finally:
         network.train(training)
-
-
-def _logits(network: Any, batch: Batch) -> Tensor:
-    inputs = {name: tensor.to(network.device) for name, tensor in batch.items() if name != "labels"}
-    with torch.no_grad():
-        logits: Tensor = network(**inputs).logits  # (row, position, vocabulary)
-    return logits.float()
 
 
 def text_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -13,16 +13,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from toolformer_ops import errors, termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
-from toolformer_ops.finetuning.training_log import DevelopmentScore
 from toolformer_ops.storage.shared_files import replace_file
 
 logger = logging.getLogger(__name__)
@@ -49,39 +49,9 @@ class TrainingJob:
     """Everything that the training writes."""
     plan: TrainingPlan
 
-    def write(self, path: Path) -> None:
-        """Write as JSON."""
-        value = asdict(self) | {
-            "recipe": self.recipe.model_dump(mode="json"),
-            "release_dir": str(self.release_dir),
-            "folder": str(self.folder),
-        }
-        path.write_text(json.dumps(value), encoding="utf-8")
 
-    @classmethod
-    def read(cls, path: Path) -> "TrainingJob":
-        """Read what `write` wrote."""
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return cls(
-            recipe=FinetuningRecipe.model_validate(value["recipe"]),
-            model=value["model"],
-            release_dir=Path(value["release_dir"]),
-            dev_texts=tuple(value["dev_texts"]),
-            folder=Path(value["folder"]),
-            plan=TrainingPlan(**value["plan"]),
-        )
-
-
-def write_trained(trained: TrainedModel, path: Path) -> None:
-    """Write a training's result as JSON."""
-    path.write_text(json.dumps(asdict(trained) | {"directory": str(trained.directory)}), encoding="utf-8")
-
-
-def read_trained(path: Path) -> TrainedModel:
-    """Read what `write_trained` wrote."""
-    value = json.loads(path.read_text(encoding="utf-8"))
-    best = DevelopmentScore(**value["best"]) if value["best"] else None
-    return TrainedModel(**(value | {"directory": Path(value["directory"]), "best": best}))
+JOB_JSON = TypeAdapter(TrainingJob)
+RESULT_JSON = TypeAdapter(TrainedModel)
 
 
 def devices_of(settings: Settings, recipe: FinetuningRecipe, processes: int | None) -> list[str] | None:
@@ -123,7 +93,7 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
         (job.folder / name).unlink(missing_ok=True)
     shared = has_deepspeed(settings) and len(devices) > 1
     plan = dataclasses.replace(job.plan, deepspeed=str(ZERO3) if shared else None)
-    dataclasses.replace(job, plan=plan).write(job.folder / JOB)
+    (job.folder / JOB).write_bytes(JOB_JSON.dump_json(dataclasses.replace(job, plan=plan)))
     logger.info("training in %d processes%s", len(devices), " with DeepSpeed ZeRO-3" if shared else "")
     on_cpu = settings.device == "cpu"
     environment = dict(os.environ) | {
@@ -140,21 +110,18 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
         preexec_fn=termination.end_with_parent,  # noqa: PLW1509 - one prctl, no lock is taken
     )
     # SIGTERM is handed on, and the processes write a checkpoint; in a container this process alone gets it.
+    status, told = None, False
     with termination.deferred():
-        status = _wait(process)
-    if status == 0 and (job.folder / RESULT).is_file():
-        return read_trained(job.folder / RESULT)
+        while status is None:
+            if termination.requested() and not told:
+                process.terminate()
+                told = True
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout=0.5)
+    result = job.folder / RESULT
+    if status == 0 and result.is_file():
+        return RESULT_JSON.validate_json(result.read_bytes())
     raise failure_of(job, status)
-
-
-def _wait(process: "subprocess.Popen[bytes]") -> int:
-    told = False
-    while True:
-        if termination.requested() and not told:
-            process.terminate()
-            told = True
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=0.5)
 
 
 def launch_command(job: TrainingJob, processes: int) -> list[str]:

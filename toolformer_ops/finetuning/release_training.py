@@ -7,6 +7,7 @@ from its last checkpoint.
 
 import dataclasses
 import gc
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.finetuning.checkpoints import Snapshots
 from toolformer_ops.finetuning.curves import write_curves
-from toolformer_ops.finetuning.model_card import write_model_card
 from toolformer_ops.finetuning.processes import TrainingJob, devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
@@ -27,14 +27,17 @@ from toolformer_ops.finetuning.training import (
     TrainingPlan,
     all_cores,
     load_base_model,
-    passes,
     train,
     training_arguments,
 )
 from toolformer_ops.language_model.models.identity import split_revision
+from toolformer_ops.release.card import markdown
 from toolformer_ops.release.format import read_release
+from toolformer_ops.runs.models import FINETUNING
 
 logger = logging.getLogger(__name__)
+
+CARD = "README.md"
 
 
 def train_on_release(
@@ -97,7 +100,9 @@ def train_on_release(
         "best_step": best.step if best else None,
         "development_perplexity": best.perplexity if best else None,
     }
-    write_model_card(record, trained.directory)
+    (trained.directory / FINETUNING).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    card = markdown(Path(__file__).with_name("model_card.md.jinja"), **record)
+    (trained.directory / CARD).write_text(card, encoding="utf-8")
     write_curves(trained.directory, f"Model {recipe.model_id}", recipe.loss_counts)
     return trained
 
@@ -109,6 +114,7 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     arguments = training_arguments(settings, recipe, job.folder, job.plan)  # first: they say how the model is loaded
     base = load_base_model(settings, name, revision, sharded=job.plan.deepspeed is not None)
     length = min(recipe.choices.finetune_length, base.window)
+    steps, batch = recipe.choices.finetune_steps, recipe.choices.finetune_batch
     sequences = TokenSequences.of(
         read_release(job.release_dir),
         base.tokenization,
@@ -121,8 +127,7 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
         "training %s on release %s%s: %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences see each "
         "%.1f times; the loss counts %s (%d tokens are masked); %d development documents",
         recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "", len(sequences),
-        length, sequences.tokens, recipe.choices.finetune_steps,
-        recipe.choices.finetune_batch, passes(recipe, sequences),
+        length, sequences.tokens, steps, batch, steps * batch / max(1, len(sequences)),
         recipe.loss_counts, sequences.masked_tokens, len(development),
     )  # fmt: skip
     if not len(development):

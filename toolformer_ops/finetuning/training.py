@@ -9,7 +9,6 @@ process.
 
 import contextlib
 import copy
-import functools
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer, TrainingArguments
+import torch
+from transformers import TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from toolformer_ops import termination
@@ -119,8 +119,6 @@ def all_cores(settings: Settings) -> Iterator[None]:
     Stages run side by side with `settings.threads` each, but a training has its machine to itself. A pod does not: its node has
     others, so it trains with `settings.threads`.
     """
-    import torch
-
     before = torch.get_num_threads()
     if settings.device == "cpu" and settings.runner == "local":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -150,9 +148,22 @@ def train(
         InfrastructureError: nor could it, since other processes hold much of the GPU.
         TerminationRequest: SIGTERM came; the checkpoint of the last step is written.
     """
-    checkpoints, log = training_state(recipe, development, folder, sharded=arguments.deepspeed_plugin is not None)
+    from accelerate.utils.memory import should_reduce_batch_size
+    from torch.serialization import safe_globals
+
+    # 1. The state; the first process removes what a kill left half done. Checkpoints whose weights are spread over processes fit
+    #    only as many processes again.
+    processes = os.environ.get(PROCESSES_VARIABLE, "1") if arguments.deepspeed_plugin is not None else "1"
+    checkpoints = Checkpoints(folder / "checkpoints", f"{recipe.model_id} {development.sha256} {processes}")
+    log = TrainingLog(folder)
+    if os.environ.get("RANK", "0") == "0":
+        checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        checkpoints.forget_broken()
+        log.forget_after(checkpoints.last_step() or 0)
     last = checkpoints.last_step()
     snapshots = Snapshots(settings, recipe.model_id) if settings.sends_checkpoints and arguments.should_save else None
+
+    # 2. The training.
     used_cache = getattr(base.network.config, "use_cache", None)
     base.network.config.use_cache = False  # a training pass reads no cache, and packing needs that there is none
     examples = ShuffledPasses(
@@ -174,12 +185,30 @@ def train(
         snapshots=snapshots,
     )
     trainer.remove_callback(PrinterCallback)
+    classes: list[Any] = []
+    if trainer.is_deepspeed_enabled:
+        # Its checkpoints hold these besides tensors and plain values; nothing else is unpickled.
+        from deepspeed.runtime.fp16.loss_scaler import LossScaler
+        from deepspeed.runtime.zero.config import ZeroStageEnum
+
+        classes = [ZeroStageEnum, LossScaler]
+    reason = ""
     try:
-        _run(trainer, None if last is None else checkpoints.path(last))
+        with safe_globals(classes), termination.deferred():
+            trainer.train(resume_from_checkpoint=None if last is None else str(checkpoints.path(last)))
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        if not should_reduce_batch_size(error):
+            raise
+        reason = str(error).splitlines()[0]
     finally:
         if snapshots:
             snapshots.wait()  # also after SIGTERM: `termination` ends a wait that is too long
+    if reason:  # not within the handler, whose traceback holds what fills the memory
+        require_own_memory("one forward and backward pass")
+        raise DeviceMemoryError(f"expected memory for one forward and backward pass, found too little: {reason}")
     base.network.config.use_cache = used_cache
+
+    # 3. The folder that is published.
     if not arguments.should_save:
         return None
     directory = folder / "model"
@@ -193,48 +222,6 @@ def train(
     for path in (log.training, log.development):
         shutil.copyfile(path, directory / path.name)
     return TrainedModel(directory, loss, log.seconds(), "bfloat16" if arguments.bf16 else "float32", best)
-
-
-def training_state(
-    recipe: FinetuningRecipe, development: TokenSequences, folder: Path, *, sharded: bool
-) -> tuple[Checkpoints, TrainingLog]:
-    """Where a training keeps its state; the first process removes what a kill left half done.
-
-    Checkpoints whose weights are spread over processes fit only as many processes again.
-    """
-    processes = os.environ.get(PROCESSES_VARIABLE, "1") if sharded else "1"
-    checkpoints = Checkpoints(folder / "checkpoints", f"{recipe.model_id} {development.sha256} {processes}")
-    log = TrainingLog(folder)
-    if os.environ.get("RANK", "0") == "0":
-        checkpoints.folder.mkdir(parents=True, exist_ok=True)
-        checkpoints.forget_broken()
-        log.forget_after(checkpoints.last_step() or 0)
-    return checkpoints, log
-
-
-def _run(trainer: Trainer, checkpoint: Path | None) -> None:
-    from accelerate.utils.memory import should_reduce_batch_size
-    from torch.serialization import safe_globals
-
-    classes: list[Any] = []
-    if (
-        trainer.is_deepspeed_enabled
-    ):  # its checkpoints hold these besides tensors and plain values; nothing else is unpickled
-        from deepspeed.runtime.fp16.loss_scaler import LossScaler
-        from deepspeed.runtime.zero.config import ZeroStageEnum
-
-        classes = [ZeroStageEnum, LossScaler]
-    reason = ""
-    try:
-        with safe_globals(classes), termination.deferred():
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    except RuntimeError as error:  # torch.OutOfMemoryError is one
-        if not should_reduce_batch_size(error):
-            raise
-        reason = str(error).splitlines()[0]
-    if reason:  # not within the handler, whose traceback holds what fills the memory
-        require_own_memory("one forward and backward pass")
-        raise DeviceMemoryError(f"expected memory for one forward and backward pass, found too little: {reason}")
 
 
 def training_arguments(
@@ -256,7 +243,8 @@ def training_arguments(
         train_sampling_strategy="sequential",  # `ShuffledPasses` shuffles
         seed=recipe.choices.seed,
         use_cpu=settings.device == "cpu",
-        bf16=number_format(settings.device) == "bfloat16",
+        # Of the forward passes; the weights that the optimiser changes are float32.
+        bf16=settings.device != "cpu" and torch.cuda.is_bf16_supported(),
         activation_checkpointing=plan.activation_checkpointing,
         logging_steps=max(1, recipe.choices.finetune_steps // LOGGED_STEPS),
         logging_first_step=True,
@@ -269,16 +257,3 @@ def training_arguments(
         ddp_find_unused_parameters=False,
         remove_unused_columns=False,
     )
-
-
-@functools.cache
-def number_format(device: str) -> str:
-    """What forward passes compute in on this device; the weights that the optimiser changes are float32."""
-    import torch
-
-    return "bfloat16" if device != "cpu" and torch.cuda.is_bf16_supported() else "float32"
-
-
-def passes(recipe: FinetuningRecipe, sequences: TokenSequences) -> float:
-    """How often the training sees each sequence, on average."""
-    return recipe.choices.finetune_steps * recipe.choices.finetune_batch / max(1, len(sequences))
