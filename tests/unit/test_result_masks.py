@@ -141,7 +141,9 @@ def test_labels_that_the_card_makes_are_those_of_the_package_and_what_trl_trains
     from trl import SFTConfig, SFTTrainer
 
     definition = {"model": "m", "tools": [], "lacking_tools": [], "max_examples_per_tool": 1}
-    card = dataset_card("0" * 16, definition, ReleaseCounts.of([TEXT]), {})
+    counts = ReleaseCounts()
+    counts.add(TEXT)
+    card = dataset_card("0" * 16, definition, counts, {})
     code = next(block for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "def labelled" in block)
     rows = datasets.load_dataset(
         "parquet", data_files=str(release / "part-*.parquet"), split="train", cache_dir=str(release / "cache")

@@ -5,7 +5,7 @@ leaves its card as it is.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,14 +31,6 @@ class ReleaseCounts:
     """Texts that share words with evaluation data, in the release or left out of it."""
     first_text: str = ""
     """With its calls."""
-
-    @classmethod
-    def of(cls, texts: Iterable[ReleasedText]) -> "ReleaseCounts":
-        """Count texts."""
-        counts = cls()
-        for text in texts:
-            counts.add(text)
-        return counts
 
     def add(self, text: ReleasedText) -> None:
         """Count one more text."""

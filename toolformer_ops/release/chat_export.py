@@ -294,7 +294,17 @@ def export_chat(
             connection = stack.enter_context(database.transaction(database.connect(settings)))
             release_id, run_id = run_of_release(connection, release)
             wanted = max(1, round(texts * refusal_share / (1 - refusal_share)))
-            chosen, tried = _texts_without_help(connection, run_id, wanted, seed)
+            database.execute(connection, queries.exports.tried_texts, run_id=run_id)
+            [counts] = database.fetch_all(connection, queries.exports.tried_counts)
+            tried = counts._asdict()
+            if not tried["without_help"]:
+                raise NoResultError(
+                    f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves anything, "
+                    f"found none: {tried['tried']} texts have scored calls, {tried['with_kept_call']} of them a kept one, "
+                    f"{tried['may_help']} others one that may save something. Nothing was written; more or other texts may have "
+                    "some."
+                )
+            chosen = database.fetch_all(connection, queries.exports.texts_without_help, seed=seed, texts=wanted)
             refusals = len(chosen)
             messages = heapq.merge(messages, _refusals(connection, chosen, seed), key=lambda row: row[0])
             card = markdown(
@@ -312,26 +322,6 @@ def export_chat(
         address=address, conversations=texts + refusals, refusals=refusals, calls=calls, sha256=sha256, written=written,
         warnings=warnings,
     )  # fmt: skip
-
-
-def _texts_without_help(
-    connection: Connection, run_id: str, at_most: int, seed: int
-) -> tuple[list[Row[Any]], dict[str, int]]:
-    """Texts of a run in which no call saves anything, each with the place of its first call; and how many were tried.
-
-    Raises:
-        NoResultError: there is none.
-    """
-    database.execute(connection, queries.exports.tried_texts, run_id=run_id)
-    [counts] = database.fetch_all(connection, queries.exports.tried_counts)
-    tried = counts._asdict()
-    if not tried["without_help"]:
-        raise NoResultError(
-            f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves anything, found none: "
-            f"{tried['tried']} texts have scored calls, {tried['with_kept_call']} of them a kept one, {tried['may_help']} others "
-            "one that may save something. Nothing was written; more or other texts may have some."
-        )
-    return database.fetch_all(connection, queries.exports.texts_without_help, seed=seed, texts=at_most), tried
 
 
 def _refusals(

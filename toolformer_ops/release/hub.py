@@ -7,12 +7,12 @@ README.md, whose header and last section say what only the publisher knows, and 
 The token is huggingface_hub's matter (`HF_TOKEN`, `hf auth login`): it is never an argument, and in no message.
 """
 
+import itertools
 import json
 import logging
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import BusyError, ConfigurationError, InfrastructureError, ToolformerError, UsageError
 from toolformer_ops.language_model.models.identity import hub_failed
+from toolformer_ops.release.format import read_release
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import (
     Manifest,
@@ -214,7 +215,15 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
             repo_type=repo_type,
             parent_commit=before.sha,
         )
-        _require_there(api, repo, repo_type, commit.oid, files)
+        # A hub may leave out what a .gitignore of the repository names.
+        after: Any = api.repo_info(repo, repo_type=repo_type, revision=commit.oid, files_metadata=True)
+        sizes = {sibling.rfilename: sibling.size for sibling in after.siblings or ()}
+        lacking = [name for name, path in sorted(files.items()) if sizes.get(name) != path.stat().st_size]
+        if lacking:
+            raise InfrastructureError(
+                f"{repo}: expected all {len(files)} files in the commit {commit.oid}, found none or another "
+                f"{', '.join(lacking[:5])}. Remove .gitignore from the repository, if it has one, and push again."
+            )
     except (HfHubHTTPError, httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
         raise _translated(error, api, page) from error
     shutil.rmtree(place)
@@ -233,7 +242,7 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
     if REPO_TYPES[manifest.prefix.partition("/")[0]] == "dataset":
         parts = sorted(folder.glob("part-*.parquet"))
         texts = sum(pq.read_metadata(part).num_rows for part in parts)
-        languages = languages or languages_of(parts)
+        languages = languages or languages_of(folder)
         card.data["size_categories"] = [next((name for most, name in SIZES if texts < most), LARGEST_SIZE)]
         card.data["task_categories"] = ["text-generation"]
     else:
@@ -261,25 +270,11 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
     return f"{str(card).rstrip()}\n" + "\n".join(lines)
 
 
-def languages_of(parts: Sequence[Path]) -> tuple[str, ...]:
+def languages_of(folder: Path) -> tuple[str, ...]:
     """The languages of the first texts of a release, the most frequent first, by fastText's identification."""
-    found: Counter[str] = Counter()
-    for text in _plain_texts(parts):
-        language = identify(text)
-        if language is not None:
-            found[language.label] += 1
-    return tuple(label for label, count in found.most_common() if count >= max(1, LANGUAGE_SHARE * sum(found.values())))
-
-
-def _plain_texts(parts: Sequence[Path]) -> Iterable[str]:
-    left = LANGUAGE_TEXTS
-    for part in parts:
-        with pq.ParquetFile(part) as file:
-            for batch in file.iter_batches(LANGUAGE_TEXTS, columns=["plain_text"]):
-                yield from batch.column(0).to_pylist()[:left]
-                left -= batch.num_rows
-                if left <= 0:
-                    return
+    identified = (identify(text.plain_text) for text in itertools.islice(read_release(folder), LANGUAGE_TEXTS))
+    found = Counter(language.label for language in identified if language is not None)
+    return tuple(label for label, count in found.most_common() if count >= max(1, LANGUAGE_SHARE * found.total()))
 
 
 def _origin(settings: Settings, manifest: Manifest) -> tuple[list[str], str]:
@@ -295,18 +290,6 @@ def _origin(settings: Settings, manifest: Manifest) -> tuple[list[str], str]:
         for run in runs
     ]
     return corpora, f" on {min(run.published_at for run in runs):%Y-%m-%d}" if runs else ""
-
-
-def _require_there(api: "HfApi", repo: str, repo_type: RepoType, revision: str, files: dict[str, Path]) -> None:
-    """Fail unless the commit has each file in its size: a hub may leave out what a .gitignore of the repository names."""
-    info: Any = api.repo_info(repo, repo_type=repo_type, revision=revision, files_metadata=True)
-    sizes = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
-    lacking = [name for name, path in sorted(files.items()) if sizes.get(name) != path.stat().st_size]
-    if lacking:
-        raise InfrastructureError(
-            f"{repo}: expected all {len(files)} files in the commit {revision}, found none or another {', '.join(lacking[:5])}. "
-            "Remove .gitignore from the repository, if it has one, and push again."
-        )
 
 
 def _translated(error: Exception, api: "HfApi", page: str) -> ToolformerError:

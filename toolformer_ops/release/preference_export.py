@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Row
 
 from toolformer_ops.call_syntax import ARROW, Call
 from toolformer_ops.config import Settings
@@ -149,6 +149,30 @@ def export_preferences(
     ):
         release_id, run_id = run_of_release(connection, release)
 
+        def rows() -> Iterator[dict[str, Any]]:
+            texts = read_release(opened.folder)
+            while page := list(itertools.islice(texts, PAGE_TEXTS)):
+                calls: dict[tuple[uuid.UUID, bool], list[Row[Any]]] = defaultdict(list)
+                for call in database.fetch_all(
+                    connection,
+                    queries.exports.calls_of_texts,
+                    run_id=run_id,
+                    document_ids=[text.document_id for text in page],
+                    released=[call.call_id for text in page for call in text.calls],
+                ):
+                    calls[call.document_id, call.is_released].append(call)
+                for text in page:
+                    rejected = calls[text.document_id, False]
+                    pairs = pairs_of_text(calls[text.document_id, True], rejected, seed)
+                    found.update(texts=1, released=len(text.calls), rejected=len(rejected))
+                    found["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
+                    for pair in pairs:
+                        row = row_of_pair(text, pair, seed, None if plain else opened.tools)
+                        # A trainer needs a token before the continuations.
+                        found[pair.compared if row["prompt"] else "at_the_start"] += 1
+                        if row["prompt"]:
+                            yield row
+
         def card() -> str:
             pairs = sum(found[compared] for compared in COMPARED)
             if not pairs:
@@ -163,43 +187,7 @@ def export_preferences(
                 template, release_id=release_id, run_id=run_id, seed=seed, plain=plain, pairs=pairs, found=found
             )
 
-        tools = None if plain else opened.tools
-        rows = _rows(connection, run_id, opened.folder, seed, tools, found)
-        address, sha256, written = write_rows(settings, out, rows, card)
+        address, sha256, written = write_rows(settings, out, rows(), card)
     pairs = {compared: found[compared] for compared in COMPARED}
     logger.info("%s pairs %s: %s", "wrote" if written else "found the same", pairs, address)
     return PreferenceExport(address=address, pairs=pairs, sha256=sha256, written=written, warnings=opened.warnings)
-
-
-def _rows(
-    connection: Connection,
-    run_id: str,
-    folder: Path,
-    seed: int,
-    tools: Sequence[dict[str, Any]] | None,
-    found: "Counter[str]",
-) -> Iterator[dict[str, Any]]:
-    """The rows of all texts, in their order; counts into `found` what there is and what gives no row."""
-    texts = read_release(folder)
-    while page := list(itertools.islice(texts, PAGE_TEXTS)):
-        released: dict[uuid.UUID, list[Row[Any]]] = defaultdict(list)
-        rejected: dict[uuid.UUID, list[Row[Any]]] = defaultdict(list)
-        for call in database.fetch_all(
-            connection,
-            queries.exports.calls_of_texts,
-            run_id=run_id,
-            document_ids=[text.document_id for text in page],
-            released=[call.call_id for text in page for call in text.calls],
-        ):
-            (released if call.is_released else rejected)[call.document_id].append(call)
-        for text in page:
-            pairs = pairs_of_text(released[text.document_id], rejected[text.document_id], seed)
-            found.update(texts=1, released=len(text.calls), rejected=len(rejected[text.document_id]))
-            found["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
-            for pair in pairs:
-                row = row_of_pair(text, pair, seed, tools)
-                if row["prompt"]:
-                    found[pair.compared] += 1
-                    yield row
-                else:  # a trainer needs a token before the continuations
-                    found["at_the_start"] += 1
