@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from toolformer_ops.errors import UsageError
-from toolformer_ops.evaluation.numbers import first_number_is_right
+from toolformer_ops.evaluation.answers import first_number_is_right
 from toolformer_ops.local.demo.corpus import write_kilt_records
 from toolformer_ops.records import Document
 from toolformer_ops.tools.calendar import DAYS, MONTHS

@@ -4,7 +4,7 @@ import random
 import re
 import uuid
 
-from toolformer_ops.release.overlap import EvaluationNgrams, Overlap, QuestionSet, ngram_length, words_of
+from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap, QuestionSet, ngram_length, words_of
 
 Found = dict[tuple[int, str, int], int]
 """By text, data set and question, the number of shared n-grams."""

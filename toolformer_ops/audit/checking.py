@@ -38,11 +38,11 @@ from toolformer_ops.errors import (
     ObjectStoreError,
     UsageError,
 )
+from toolformer_ops.evaluation.overlap import EvaluationNgrams
 from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.language_model.models.late_imports import imported_when_used
 from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
 from toolformer_ops.release.format import read_release
-from toolformer_ops.release.overlap import EvaluationNgrams
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.stages.release import evaluation_ngrams, find_overlaps

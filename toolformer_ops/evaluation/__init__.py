@@ -3,11 +3,10 @@
     records.py          what is asked, what was written, what a score is
     data_files.py       the files of a data set: found, hashed, read
     suites/             one module a suite: published format to questions, prompt, barred tools, metric
-    words.py            what a word is; the right answer among the first words
-    numbers.py          the first number predicted
+    answers.py          the metrics: the right answer among the first words, the first number predicted
     dateset.py          the generator of DATESET
     running.py          a data set by a model in a variant: questions, or texts for their perplexity
-    question_sets.py    what releases are compared with
+    overlap.py          which texts share words with evaluation data, so that no release holds it
     session.py          suites and models, one after another; what fails, fails by name
     statistics.py       Wilson, Newcombe, McNemar, bootstrap
     comparing.py        variants on the same inputs
@@ -16,5 +15,5 @@
     store.py            `evaluation_scores`, and what is on S3
     report/             the page of a run
 
-Models come in through `running.WritesWithTools`; nothing here but `lm_harness.py` loads torch on import.
+Models are loaded by who asks for an evaluation; nothing here but `lm_harness.py` loads torch on import.
 """

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, EvaluationDataError, WrongFormatError
@@ -193,18 +193,16 @@ class DataFolder:
             EvaluationDataError: it cannot be read, or is packed and damaged.
             ObjectStoreError: S3 fails.
         """
+        on_s3 = uri.startswith("s3://")
+        if not on_s3 and (outside := refusal_in_folder(self._settings, self._local_folder, Path(uri))):
+            raise EvaluationDataError(f"expected to read {uri}, found: it {outside}")
         try:
-            with self._store.open_uri(uri) if uri.startswith("s3://") else self._open(Path(uri)) as stored:
+            with self._store.open_uri(uri) if on_s3 else open_local(Path(uri).resolve()) as stored:
                 packed = stored.read()
             content = unpacked(io.BytesIO(packed), uri, UnpackingLimits.of(self._settings)).read()
         except (OSError, CorpusError) as error:
             raise EvaluationDataError(f"expected to read {uri}, found: {error}") from error
         return DataFile(name, uri, content, hashlib.sha256(packed).hexdigest())
-
-    def _open(self, path: Path) -> IO[bytes]:
-        if outside := refusal_in_folder(self._settings, self._local_folder, path):
-            raise OSError(f"it {outside}")
-        return open_local(path.resolve())
 
     @functools.cached_property
     def _store(self) -> "ObjectStore":

@@ -28,7 +28,7 @@ Everything drawn comes from SHA-256 of the seed and of what is drawn, so that th
 import datetime
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -81,20 +81,65 @@ def generate_dateset(seed: int = 0) -> list[DateQuestion]:
     dates = _drawn(_days(FIRST_DAY, LAST_DAY), CURRENT_DATES, seed, "current date")
     past = [(today, _other_date(today, -1, seed)) for today in dates[:200]]
     future = [(today, _other_date(today, 1, seed)) for today in dates[200:400]]
-    makers = {
-        "days_between": (_days_between(*pair) for pair in past + future),
-        "was_ago": (question for pair in past for question in _was_ago(*pair, seed)),
-        "will_be_in": (question for pair in future for question in _will_be_in(*pair)),
-        "day_of_date": (_day_of_date(*pair) for pair in past + future),
-        "around_today": (question for today in dates[300:] for question in _around_today(today)),
-        "holiday_date": (question for today in dates[400:] for question in _holiday_dates(today, seed)),
-        "holiday_from": (question for today in dates[400:] for question in _holidays_from(today, seed)),
-    }
-    return [
-        DateQuestion(template, today, question, answers)
-        for template, made in makers.items()
-        for today, question, answers in made
-    ]
+    questions: list[DateQuestion] = []
+
+    def ask(template: str, today: datetime.date, question: str, answers: tuple[str, ...]) -> None:
+        questions.append(DateQuestion(template, today, question, answers))
+
+    # Questions about a past or a future date.
+    for today, other in past + future:
+        days = whole_units(today, other, "days")
+        ask("days_between", today, f"How many days {_distance(other, today)} {write_date(other)}?", _count(days))
+    for today, other in past:
+        for what in WHAT:
+            possible = [unit for unit in UNITS if whole_units(today, other, unit) > 0]
+            unit = _one_of(possible, seed, f"unit {today} {what}")
+            count = whole_units(today, other, unit)
+            answers = _named(units_before(today, count, unit), what)
+            ask("was_ago", today, f"What {what} was it {_quantity(count, unit)} ago?", answers)
+    for today, other in future:
+        until = _quantity(whole_units(today, other, "days"), "days")
+        for what in WHAT:
+            ask("will_be_in", today, f"What {what} will it be in {until}?", _named(other, what))
+    for today, other in past + future:
+        question = f"What day of the week {_verb(other, today)} it on {write_date(other)}?"
+        ask("day_of_date", today, question, _named(other, WHAT[0]))
+    return questions + _around_today(dates[300:]) + _on_holidays(dates[400:], seed)
+
+
+def _around_today(dates: Sequence[datetime.date]) -> list[DateQuestion]:
+    """Questions about the days around the current date."""
+    questions = []
+    for today in dates:
+        for what in WHAT:
+            for day, shift in DAYS_AROUND.items():
+                date = today + datetime.timedelta(days=shift)
+                question = f"What {what} {_verb(date, today)} it {day}?"
+                questions.append(DateQuestion("around_today", today, question, _named(date, what)))
+    return questions
+
+
+def _on_holidays(dates: Sequence[datetime.date], seed: int) -> list[DateQuestion]:
+    """Questions about six of the federal holidays of the year, in the order in which they were drawn; three of them are also counted to."""
+    when, how_far = [], []
+    for today in dates:
+        others = [(date, name) for date, name in federal_holidays(today.year) if date != today]
+        for number, (date, name) in enumerate(_drawn(others, 6, seed, f"holidays {today}")):
+            for what in WHAT[:3]:
+                question = f"What {what} {_verb(date, today)} {name} this year?"
+                when.append(DateQuestion("holiday_date", today, question, _named(date, what)))
+            for unit in UNITS if number < 3 else ():
+                question = f"How many {unit} {_distance(date, today)} {name} this year?"
+                how_far.append(DateQuestion("holiday_from", today, question, _count(whole_units(today, date, unit))))
+    return when + how_far
+
+
+def _verb(date: datetime.date, today: datetime.date) -> str:
+    return "was" if date < today else "is"
+
+
+def _distance(date: datetime.date, today: datetime.date) -> str:
+    return "ago was" if date < today else "are there until"
 
 
 def dateset_lines(seed: int = 0) -> bytes:
@@ -132,65 +177,6 @@ def units_before(date: datetime.date, count: int, unit: str) -> datetime.date:
         return date - datetime.timedelta(days=count * (7 if unit == "weeks" else 1))
     months_before: datetime.date = date - relativedelta(months=count * (12 if unit == "years" else 1))
     return months_before
-
-
-_Question = tuple[datetime.date, str, tuple[str, ...]]
-"""Current date, question, answers."""
-
-
-def _days_between(today: datetime.date, other: datetime.date) -> _Question:
-    asked = "ago was" if other < today else "are there until"
-    return today, f"How many days {asked} {write_date(other)}?", _count(whole_units(today, other, "days"))
-
-
-def _was_ago(today: datetime.date, past: datetime.date, seed: int) -> Iterator[_Question]:
-    for what in WHAT:
-        possible = [unit for unit in UNITS if whole_units(today, past, unit) > 0]
-        unit = _one_of(possible, seed, f"unit {today} {what}")
-        count = whole_units(today, past, unit)
-        yield (
-            today,
-            f"What {what} was it {_quantity(count, unit)} ago?",
-            _named(units_before(today, count, unit), what),
-        )
-
-
-def _will_be_in(today: datetime.date, future: datetime.date) -> Iterator[_Question]:
-    days = _quantity(whole_units(today, future, "days"), "days")
-    for what in WHAT:
-        yield today, f"What {what} will it be in {days}?", _named(future, what)
-
-
-def _day_of_date(today: datetime.date, other: datetime.date) -> _Question:
-    verb = "was" if other < today else "is"
-    return today, f"What day of the week {verb} it on {write_date(other)}?", _named(other, "day of the week")
-
-
-def _around_today(today: datetime.date) -> Iterator[_Question]:
-    for what in WHAT:
-        for day, shift in DAYS_AROUND.items():
-            verb = "was" if shift < 0 else "is"
-            yield today, f"What {what} {verb} it {day}?", _named(today + datetime.timedelta(days=shift), what)
-
-
-def _holiday_dates(today: datetime.date, seed: int) -> Iterator[_Question]:
-    for date, name in _some_holidays(today, seed):
-        verb = "was" if date < today else "is"
-        for what in WHAT[:3]:
-            yield today, f"What {what} {verb} {name} this year?", _named(date, what)
-
-
-def _holidays_from(today: datetime.date, seed: int) -> Iterator[_Question]:
-    for date, name in _some_holidays(today, seed)[:3]:
-        asked = "ago was" if date < today else "are there until"
-        for unit in UNITS:
-            yield today, f"How many {unit} {asked} {name} this year?", _count(whole_units(today, date, unit))
-
-
-def _some_holidays(today: datetime.date, seed: int) -> list[tuple[datetime.date, str]]:
-    """Six of the federal holidays of the year, in the order in which they were drawn."""
-    others = [(date, name) for date, name in federal_holidays(today.year) if date != today]
-    return _drawn(others, 6, seed, f"holidays {today}")
 
 
 def federal_holidays(year: int) -> list[tuple[datetime.date, str]]:
@@ -231,10 +217,8 @@ def _days(first: datetime.date, last: datetime.date) -> list[datetime.date]:
 def _other_date(today: datetime.date, direction: int, seed: int) -> datetime.date:
     """A date at least a day and at most `YEARS_APART` years before (-1) or after (1) another."""
     farthest = today + relativedelta(years=direction * YEARS_APART)
-    one_day = datetime.timedelta(days=direction)
-    possible = (
-        _days(farthest, today - datetime.timedelta(days=1)) if direction < 0 else _days(today + one_day, farthest)
-    )
+    nearest = today + datetime.timedelta(days=direction)
+    possible = _days(*sorted((nearest, farthest)))
     return _one_of(possible, seed, f"other date {today} {direction}")
 
 

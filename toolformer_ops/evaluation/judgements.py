@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,24 +105,29 @@ def judgements_of(connection: Connection, release_id: str) -> list[Judgement]:
 
 def results(judgements: Sequence[Judgement]) -> list[ReviewResult]:
     """By tool and reviewer, everybody first."""
-    groups: dict[tuple[str, str], list[Judgement]] = defaultdict(list)
-    for judged in [*judgements, *_together(judgements)]:
-        groups[judged.tool, judged.reviewer].append(judged)
+    counts: dict[tuple[str, str], Counter[tuple[bool, str]]] = defaultdict(Counter)
+    by_call: dict[tuple[str, Any, bool], Counter[str]] = defaultdict(Counter)
+    for judged in judgements:
+        counts[judged.tool, judged.reviewer][judged.is_placebo, judged.verdict] += 1
+        by_call[judged.tool, judged.call_id, judged.is_placebo][judged.verdict] += 1
+    # For everybody a call counts once: by most of its reviewers; of those that disagree otherwise, by the worse.
+    for (tool, _, is_placebo), said in by_call.items():
+        del said[SKIP]
+        if not said:
+            verdict = SKIP
+        elif 2 * said[USEFUL] > said.total():
+            verdict = USEFUL
+        else:
+            verdict = WRONG if said[WRONG] >= max(said[USELESS], 1) else USELESS
+        counts[tool, EVERYBODY][is_placebo, verdict] += 1
     return [
         ReviewResult(
             reviewer,
             tool,
-            *(
-                Rate(
-                    *(
-                        sum(judged.verdict == verdict for judged in group if judged.is_placebo == placebo)
-                        for verdict in VERDICTS
-                    )
-                )
-                for placebo in (False, True)
-            ),
+            calls=Rate(*(found[False, verdict] for verdict in VERDICTS)),
+            placebos=Rate(*(found[True, verdict] for verdict in VERDICTS)),
         )
-        for (tool, reviewer), group in sorted(groups.items())
+        for (tool, reviewer), found in sorted(counts.items())
     ]
 
 
@@ -167,33 +172,9 @@ def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
         raise UsageError(
             f"release {release_id}: expected judgements to export, found none. The page Review in Airflow takes them."
         )
-    lines = [
-        {name: value.isoformat() if name == "judged_at" else _plain(value) for name, value in row._asdict().items()}
-        for row in rows
-    ]
-    content = "".join(json.dumps(line, ensure_ascii=False, sort_keys=True) + "\n" for line in lines).encode()
+    lines = [row._asdict() | {"judged_at": row.judged_at.isoformat()} for row in rows]
+    texts = (json.dumps(line, default=str, ensure_ascii=False, sort_keys=True) for line in lines)
+    content = "".join(f"{text}\n" for text in texts).encode()
     newest = max(row.judged_at for row in rows).astimezone(datetime.UTC)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return f"{release_id}/judgements-{newest:%Y%m%dT%H%M%SZ}-{digest}.jsonl", content
-
-
-def _together(judgements: Iterable[Judgement]) -> list[Judgement]:
-    """One judgement for each call, by most of its reviewers; of those that disagree otherwise, the worse."""
-    by_call: dict[tuple[str, Any, bool], Counter[str]] = defaultdict(Counter)
-    for judged in judgements:
-        by_call[judged.tool, judged.call_id, judged.is_placebo][judged.verdict] += 1
-    found = []
-    for (tool, call_id, is_placebo), said in by_call.items():
-        said.pop(SKIP, None)
-        if not said:
-            verdict = SKIP
-        elif 2 * said[USEFUL] > said.total():
-            verdict = USEFUL
-        else:
-            verdict = WRONG if said[WRONG] >= max(said[USELESS], 1) else USELESS
-        found.append(Judgement(EVERYBODY, tool, call_id, is_placebo, verdict))
-    return found
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -125,7 +125,15 @@ class ToolformerLM(TemplateLM):
         """
         alike: dict[DecodingSettings, list[int]] = {}
         for number, request in enumerate(requests):
-            alike.setdefault(self._settings_of(request.args[1]), []).append(number)
+            asked = normalize_gen_kwargs(request.args[1], MAX_GEN_TOKENS)
+            if asked["do_sample"] or not asked.keys() <= GREEDY:
+                raise UsageError(
+                    f"generation_kwargs: expected {', '.join(sorted(GREEDY))}, and greedy decoding, found {request.args[1]}. "
+                    "Change them with --gen_kwargs, such as do_sample=False."
+                )
+            stops = tuple(stop for stop in asked["until"] if stop)
+            as_asked = dataclasses.replace(self._decoding, max_new_tokens=asked["max_gen_toks"], stops=stops)
+            alike.setdefault(as_asked, []).append(number)
         texts = [""] * len(requests)
         calls: list[MadeCall] = []
         for decoding, numbers in alike.items():
@@ -146,17 +154,6 @@ class ToolformerLM(TemplateLM):
                 for number in some:
                     self.cache_hook.add_partial("generate_until", requests[number].args, texts[number])
         return texts
-
-    def _settings_of(self, generation: dict[str, Any]) -> DecodingSettings:
-        """How a task's texts are written, given its `generation_kwargs`."""
-        asked = normalize_gen_kwargs(generation, MAX_GEN_TOKENS)
-        if asked["do_sample"] or not asked.keys() <= GREEDY:
-            raise UsageError(
-                f"generation_kwargs: expected {', '.join(sorted(GREEDY))}, and greedy decoding, found {generation}. "
-                "Change them with --gen_kwargs, such as do_sample=False."
-            )
-        stops = tuple(stop for stop in asked["until"] if stop)
-        return dataclasses.replace(self._decoding, max_new_tokens=asked["max_gen_toks"], stops=stops)
 
     def loglikelihood_rolling(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[float]:
         """The natural log probability of each request's text, read in windows as the harness cuts them: each token once."""

@@ -21,9 +21,9 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
+from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt
 from toolformer_ops.errors import InfrastructureError, ToolError, ToolformerError
 from toolformer_ops.evaluation.records import (
     CALENDAR_DATE,
@@ -39,7 +39,7 @@ from toolformer_ops.evaluation.suites.base import LoadedDataSet, Suite
 from toolformer_ops.tools.base import TIMED_OUT, TOOL_ERROR
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.decoding.model import WritingModel
 
 logger = logging.getLogger(__name__)
 
@@ -53,23 +53,11 @@ TEXTS_AT_ONCE = 16
 PROGRESS_SECONDS = 15.0
 
 
-class WritesWithTools(Protocol):
-    """What an evaluation needs of `decoding.model.WritingModel`."""
-
-    identity: str
-    language_model: "LanguageModel"
-
-    @property
-    def window(self) -> int: ...  # noqa: D102
-    def write(self, prompts: Sequence[Prompt], decoding: DecodingSettings) -> list[WrittenText]: ...  # noqa: D102
-    def require_tools(self, barred: Sequence[str] = ()) -> None: ...  # noqa: D102
-
-
 @dataclass(frozen=True)
 class ModelVariant:
     """A model in a variant."""
 
-    model: WritesWithTools
+    model: "WritingModel"
     name: str
     """What the scores call it: its identity, or the id of a finetuned model."""
     variant: Variant
@@ -194,7 +182,7 @@ def _write_and_judge(
     return judged
 
 
-def fits(model: WritesWithTools, prompt: str) -> bool:
+def fits(model: "WritingModel", prompt: str) -> bool:
     """Whether the model's window has room for a prompt with a start token, and for one token to write."""
     room = model.window - 2
     # A token has at least one byte, so most prompts need not be tokenized to see that they fit.

@@ -11,6 +11,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, ToolError, UsageError
 from toolformer_ops.evaluation.data_files import DataFolder
@@ -18,13 +19,15 @@ from toolformer_ops.evaluation.records import SuiteScore, Variant
 from toolformer_ops.evaluation.running import (
     Evaluation,
     ModelVariant,
-    WritesWithTools,
     evaluate_data_set,
     evaluate_texts,
 )
 from toolformer_ops.evaluation.suites import PERPLEXITY, SUITE_NAMES, SUITES
 from toolformer_ops.evaluation.suites.base import DataSet, LoadedDataSet, load_data_set
 from toolformer_ops.evaluation.suites.texts import TEXTS
+
+if TYPE_CHECKING:
+    from toolformer_ops.decoding.model import WritingModel
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +40,7 @@ LoadedSuites = Mapping[str, Sequence[LoadedDataSet]]
 class Entrant:
     """A model that is still to be loaded, with the variants that it is evaluated in."""
 
-    load: Callable[[], WritesWithTools]
+    load: Callable[[], "WritingModel"]
     variants: tuple[tuple[Variant, int], ...]
     """Each with its k."""
     name: str = ""

@@ -53,21 +53,8 @@ def report_key(run_id: str) -> str:
 
 
 def page_key(run_id: str, subject: str) -> str:
-    """Key of the page of the checks of a tool, or of the release.
-
-    Raises:
-        UsageError: as `report_prefix`.
-    """
+    """Key of the page of the checks of a tool, or of the release."""
     return f"{report_prefix(run_id)}/checks/{subject}.html"
-
-
-def inputs_prefix(run_id: str) -> str:
-    """Prefix of the keys of a run's evaluated inputs.
-
-    Raises:
-        UsageError: as `report_prefix`.
-    """
-    return f"{report_prefix(run_id)}/inputs"
 
 
 def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedInput]) -> InputsFile:
@@ -77,7 +64,7 @@ def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedIn
         ObjectStoreError: S3 refuses.
     """
     first = inputs[0]
-    key = f"{inputs_prefix(run_id)}/{first.suite}/{first.variant}-k{first.call_start_rank}.jsonl"
+    key = f"{report_prefix(run_id)}/inputs/{first.suite}/{first.variant}-k{first.call_start_rank}.jsonl"
     content = input_lines(inputs)
     store.put(key, content, CONTENT_TYPE)
     return InputsFile(store.uri(key), hashlib.sha256(content).hexdigest())
@@ -95,7 +82,7 @@ def read_inputs(store: "ObjectStore", run_id: str) -> Iterator[EvaluatedInput]:
     Raises:
         ObjectStoreError: S3 fails.
     """
-    for key in store.list(f"{inputs_prefix(run_id)}/"):
+    for key in store.list(f"{report_prefix(run_id)}/inputs/"):
         for line in store.get(key).splitlines():  # of bytes: a text may hold other line ends than "\n"
             values = json.loads(line)
             values["answers"] = tuple(values["answers"])

@@ -105,43 +105,36 @@ def suite_tables(scores: Sequence[SuiteScore]) -> list[SuiteTable]:
 
     Rows are in the paper's order; k and the model are named only if they tell rows apart.
     """
-    return [
-        _table([score for score in scores if score.suite == suite])
-        for suite in dict.fromkeys(score.suite for score in scores)
-    ]
-
-
-def _table(scores: Sequence[SuiteScore]) -> SuiteTable:
-    def row_of(score: SuiteScore) -> tuple[int, str, int]:
-        return VARIANTS.index(score.variant), score.model, score.call_start_rank
-
-    # 1. Columns, in the order of the scores.
-    by_column: dict[tuple[str, str], dict[tuple[int, str, int], SuiteScore]] = {}
+    by_suite: dict[str, dict[tuple[str, str], dict[tuple[int, str, int], SuiteScore]]] = {}
     for score in scores:
-        by_column.setdefault((score.subset, score.metric), {})[row_of(score)] = score
-    columns, best = [], []
-    for (subset, metric), found in by_column.items():
-        sizes = sorted({score.inputs for score in found.values()})
-        inputs = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,}{NOTHING}{sizes[-1]:,}"
-        columns.append(Column(subset, METRIC_NAMES.get(metric, metric), inputs))
-        best.append((min if is_perplexity(metric) else max)(score.score for score in found.values()))
-    # 2. Rows.
-    rows = []
-    keys = sorted(set(map(row_of, scores)))
-    for series, model, k in keys:
-        alike = [key for key in keys if key[0] == series]
-        name = VARIANT_NAMES[VARIANTS[series]]
-        name += f", k = {k}" if len({key[2] for key in alike}) > 1 else ""
-        name += f" ({model})" if len({key[1] for key in alike}) > 1 else ""
-        of_row = [found.get((series, model, k)) for found in by_column.values()]
-        cells = [Cell(score, score.score == most) if score else None for score, most in zip(of_row, best, strict=True)]
-        rows.append(ModelRow(name, series, k, tuple(cells)))
-    return SuiteTable(
-        suite=scores[0].suite,
-        lower_is_better=all(is_perplexity(metric) for _, metric in by_column),
-        columns=tuple(columns),
-        rows=tuple(rows),
-    )
+        by_column = by_suite.setdefault(score.suite, {})
+        row_key = (VARIANTS.index(score.variant), score.model, score.call_start_rank)
+        by_column.setdefault((score.subset, score.metric), {})[row_key] = score
+    tables = []
+    for suite, by_column in by_suite.items():
+        # 1. Columns, in the order of the scores.
+        columns, best = [], []
+        for (subset, metric), found in by_column.items():
+            sizes = sorted({score.inputs for score in found.values()})
+            inputs = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,}{NOTHING}{sizes[-1]:,}"
+            columns.append(Column(subset, METRIC_NAMES.get(metric, metric), inputs))
+            best.append((min if is_perplexity(metric) else max)(score.score for score in found.values()))
+        # 2. Rows.
+        rows = []
+        keys = sorted({key for found in by_column.values() for key in found})
+        for series, model, k in keys:
+            alike = [key for key in keys if key[0] == series]
+            name = VARIANT_NAMES[VARIANTS[series]]
+            name += f", k = {k}" if len({key[2] for key in alike}) > 1 else ""
+            name += f" ({model})" if len({key[1] for key in alike}) > 1 else ""
+            cells = []
+            for found, most in zip(by_column.values(), best, strict=True):
+                cell = found.get((series, model, k))
+                cells.append(Cell(cell, cell.score == most) if cell else None)
+            rows.append(ModelRow(name, series, k, tuple(cells)))
+        lower_is_better = all(is_perplexity(metric) for _, metric in by_column)
+        tables.append(SuiteTable(suite, lower_is_better, tuple(columns), tuple(rows)))
+    return tables
 
 
 def called_tools(scores: Sequence[SuiteScore]) -> list[str]:

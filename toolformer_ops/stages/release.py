@@ -7,7 +7,7 @@ run's.
 
 The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools in one document
 belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the calls, and
-`release/overlap.py` finds the texts that hold evaluation data; one that is left out for it is not replaced by another. Does not
+`evaluation/overlap.py` finds the texts that hold evaluation data; one that is left out for it is not replaced by another. Does not
 decide thresholds, and does not judge the release: `audit/checking.py` does.
 """
 
@@ -32,11 +32,10 @@ from toolformer_ops.errors import (
     NoResultError,
     ObjectNotFoundError,
 )
-from toolformer_ops.evaluation.question_sets import question_sets
+from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap, question_sets
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts, leave_out, own_texts
 from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
-from toolformer_ops.release.overlap import EvaluationNgrams, Overlap
 from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates

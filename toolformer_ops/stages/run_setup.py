@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, UsageError
-from toolformer_ops.evaluation.question_sets import question_sets
+from toolformer_ops.evaluation.overlap import question_sets
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs

@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, UsageError, WrongFormatError
+from toolformer_ops.evaluation.answers import Metric
 from toolformer_ops.evaluation.data_files import DataFile, DataFolder
-from toolformer_ops.evaluation.numbers import first_number, first_number_is_right
 from toolformer_ops.evaluation.records import Question
-from toolformer_ops.evaluation.words import first_words, stands_among_first_words
 
 logger = logging.getLogger(__name__)
 
@@ -136,26 +135,6 @@ class DataSet:
 
 
 @dataclass(frozen=True)
-class Metric:
-    """How a continuation is judged."""
-
-    name: str
-    """What it asks, in words."""
-    words: int
-    """How many words of the continuation are read."""
-    number: bool = False
-    """The first number counts; otherwise the answer must be among the words."""
-
-    def judge(self, text: str, answers: Sequence[str]) -> tuple[str, bool]:
-        """What the text predicts, and whether that is right. `text` is a continuation without calls."""
-        read = first_words(text, self.words)
-        if not self.number:
-            return read, stands_among_first_words(text, answers, self.words)
-        predicted = first_number(read)
-        return "" if predicted is None else str(predicted), first_number_is_right(read, answers)
-
-
-@dataclass(frozen=True)
 class Suite:
     """Data sets that are asked and judged in one way."""
 
@@ -189,8 +168,7 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
         EvaluationDataError: its files are not there, or hold something else, or no question.
     """
     # 1. The items that its files hold, or a sample of them.
-    files = read_files(folder, data_set)
-    items, left_out = _read_items(folder, data_set, files)
+    items, left_out, sha256 = _read_items(folder, data_set)
     places = range(len(items)) if limit is None else sample_places([item.part for item in items], limit, data_set.name)
     if left_out:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
@@ -214,7 +192,7 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
         )
         for (number, item), head in zip(asked, heads, strict=True)
     )
-    return LoadedDataSet(data_set, questions, _sha256(files), dict(sorted(left_out.items())))
+    return LoadedDataSet(data_set, questions, sha256, dict(sorted(left_out.items())))
 
 
 def load_texts(folder: DataFolder, data_set: DataSet) -> tuple[list[str], str]:
@@ -223,18 +201,13 @@ def load_texts(folder: DataFolder, data_set: DataSet) -> tuple[list[str], str]:
     Raises:
         EvaluationDataError: as `load_data_set`.
     """
-    files = read_files(folder, data_set)
-    items, _ = _read_items(folder, data_set, files)
-    return [" ".join(item.slots.values()) for item in items], _sha256(files)
+    items, _, sha256 = _read_items(folder, data_set)
+    return [" ".join(item.slots.values()) for item in items], sha256
 
 
-def _sha256(files: Sequence[DataFile]) -> str:
-    lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
-    return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _read_items(folder: DataFolder, data_set: DataSet, files: Sequence[DataFile]) -> tuple[list[Item], "Counter[str]"]:
-    """The items that the files hold, at least one, and how many records cannot be asked, by reason."""
+def _read_items(folder: DataFolder, data_set: DataSet) -> tuple[list[Item], "Counter[str]", str]:
+    """The items of a data set, at least one, how many records cannot be asked, by reason, and the hash of the files."""
+    files = _read_files(folder, data_set)
     names = ", ".join(file.uri for file in files[:3]) + (", ..." if len(files) > 3 else "")
     items: list[Item] = []
     left_out: Counter[str] = Counter()
@@ -248,7 +221,8 @@ def _read_items(folder: DataFolder, data_set: DataSet, files: Sequence[DataFile]
         raise EvaluationDataError(_expectation(folder, data_set, f"{error}, in {names}")) from error
     if not items:
         raise EvaluationDataError(_expectation(folder, data_set, f"no input that can be asked, in {names}"))
-    return items, left_out
+    lines = "".join(f"{file.sha256}  {file.name}\n" for file in files)
+    return items, left_out, hashlib.sha256(lines.encode()).hexdigest()
 
 
 def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:
@@ -268,12 +242,7 @@ def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:
     return sorted(order[(2 * number + 1) * len(order) // (2 * size)] for number in range(size))
 
 
-def read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
-    """The files of a data set.
-
-    Raises:
-        MissingDataSetError: there is none.
-    """
+def _read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
     groups = [(pattern,) for pattern in data_set.files] if data_set.first_only else [data_set.files]
     for patterns in groups:
         found = folder.find(data_set.folders, patterns)

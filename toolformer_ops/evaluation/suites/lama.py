@@ -9,8 +9,9 @@ since the model writes from left to right; the statement up to it is the prompt.
 from collections.abc import Iterable, Iterator, Sequence
 
 from toolformer_ops.errors import WrongFormatError
+from toolformer_ops.evaluation.answers import Metric
 from toolformer_ops.evaluation.data_files import DataFile, Record, json_lines
-from toolformer_ops.evaluation.suites.base import DataSet, Item, LeftOut, Metric, Suite
+from toolformer_ops.evaluation.suites.base import DataSet, Item, LeftOut, Suite
 
 MASK = "[MASK]"
 SUBJECT, OBJECT = "[X]", "[Y]"

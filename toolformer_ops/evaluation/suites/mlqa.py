@@ -5,8 +5,9 @@ The test files are of SQuAD's format. One subset for each language of the paper'
 
 from collections.abc import Iterator, Sequence
 
+from toolformer_ops.evaluation.answers import Metric
 from toolformer_ops.evaluation.data_files import DataFile, listed
-from toolformer_ops.evaluation.suites.base import DataSet, Item, LeftOut, Metric, Suite
+from toolformer_ops.evaluation.suites.base import DataSet, Item, LeftOut, Suite
 
 LANGUAGES = ("es", "de", "hi", "vi", "zh", "ar")
 

@@ -6,8 +6,9 @@ WebQuestions and Natural Questions are read in the JSON Lines form with `questio
 from collections.abc import Iterator, Sequence
 
 from toolformer_ops.errors import WrongFormatError
+from toolformer_ops.evaluation.answers import Metric
 from toolformer_ops.evaluation.data_files import DataFile, Record, json_lines, listed
-from toolformer_ops.evaluation.suites.base import DataSet, Item, Metric, Suite, with_question_mark
+from toolformer_ops.evaluation.suites.base import DataSet, Item, Suite, with_question_mark
 
 
 def read_question_lines(files: Sequence[DataFile]) -> Iterator[Item]:

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from toolformer_ops.errors import WrongFormatError
+from toolformer_ops.evaluation.answers import Metric
 from toolformer_ops.evaluation.data_files import DataFile, Record, json_document, json_lines, records
-from toolformer_ops.evaluation.suites.base import MATH_WORDS, DataSet, Item, LeftOut, Metric, Suite
+from toolformer_ops.evaluation.suites.base import MATH_WORDS, DataSet, Item, LeftOut, Suite
 
 _ONE_NUMBER = re.compile(r"\s*(-?\$?[\d,]*\.?\d+(?:/\d+)?)\s*%?\s*(?:\([^()]*\))?\s*")
 _GSM8K_ANSWER = re.compile(r"####\s*(\S.*?)\s*\Z")

@@ -7,10 +7,12 @@ no n-gram and is not compared; it is counted (`too_short`). In scripts without s
 An n-gram in more than 10 of the compared texts says nothing (a proverb, a legal phrase) and is ignored. So what is said of a text
 depends on the texts beside it, and not on their order. An n-gram of several questions is the first one's, as is a shared paragraph.
 
-Pure functions on texts; `evaluation/question_sets.py` reads the data, `stages/release.py` decides what follows. The texts are read
-once. What is held is the n-grams of the evaluation data, and at most 11 texts of each.
+The texts are read once. What is held is the n-grams of the evaluation data, and at most 11 texts of each. Does not decide what
+follows for a release; `stages/release.py` does.
 """
 
+import dataclasses
+import logging
 import math
 import unicodedata
 import uuid
@@ -19,6 +21,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+
+from toolformer_ops.config import ENV_PREFIX, Settings
+from toolformer_ops.errors import EvaluationDataError, MissingDataSetError
+from toolformer_ops.evaluation.data_files import DataFolder
+from toolformer_ops.evaluation.session import data_sets_of
+from toolformer_ops.evaluation.suites import SUITE_NAMES
+from toolformer_ops.evaluation.suites.base import load_texts
+
+logger = logging.getLogger(__name__)
 
 LEAST_WORDS = 8
 MOST_WORDS = 13
@@ -51,6 +62,35 @@ class Overlap:
     """The shared n-gram that comes first in the text."""
     shared_ngrams: int
     """How many different n-grams of the question the text holds, at least 1."""
+
+
+def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
+    """All data sets of all suites in the folder or at the s3:// address, in the order of the suites, as an evaluation reads them.
+
+    Of a data set with several splits the first one is read. Records that cannot be asked are not compared. DATESET counts only
+    as a file, since it can be made anew.
+
+    Raises:
+        UsageError: this deployment lets nobody read there.
+        EvaluationDataError: nothing is there, no data set is, or a file is of another format than its reader expects.
+        ObjectStoreError: S3 fails.
+    """
+    folder = DataFolder(settings, address)
+    found = []
+    for suite in SUITE_NAMES:
+        for data_set in data_sets_of(suite):
+            try:
+                texts, sha256 = load_texts(folder, dataclasses.replace(data_set, generate=None))
+            except MissingDataSetError:
+                continue
+            found.append(QuestionSet(suite, data_set.name, sha256, texts))
+    if not found:
+        raise EvaluationDataError(
+            f"decontaminate: expected at least one data set of a suite in {address}, found none. docs/evaluation.md says which "
+            f"files belong there; {ENV_PREFIX}EVALUATION_DATA, or evaluation_data of the run, names the folder."
+        )
+    logger.info("evaluation data in %s: %s", address, ", ".join(f"{item.suite}:{item.data_set}" for item in found))
+    return found
 
 
 class _Marks(dict[int, int | None]):
@@ -115,7 +155,15 @@ class EvaluationNgrams:
         # 1. The texts of each n-gram, as far as it takes to know whether it is ignored, with the n-gram's place in the text.
         texts_of: dict[str, list[tuple[uuid.UUID, int]]] = {}
         for document_id, text in texts:
-            for ngram, place in self._in_text(text).items():
+            words = words_of(text)
+            places: dict[str, int] = {}  # by n-gram, the number of the word that it first begins with
+            for place in range(len(words) - LEAST_WORDS + 1):
+                if " ".join(words[place : place + LEAST_WORDS]) in self._heads:
+                    for length in self._lengths:
+                        ngram = " ".join(words[place : place + length])
+                        if ngram in self._question_of:
+                            places.setdefault(ngram, place)
+            for ngram, place in places.items():
                 found = texts_of.setdefault(ngram, [])
                 if len(found) <= MOST_TEXTS:
                     found.append((document_id, place))
@@ -125,27 +173,18 @@ class EvaluationNgrams:
             if len(found) <= MOST_TEXTS:
                 for document_id, place in found:
                     shared.setdefault((document_id, self._question_of[ngram]), []).append((place, ngram))
-        return [self._overlap(*key, ngrams) for key, ngrams in sorted(shared.items())]
-
-    def _in_text(self, text: str) -> dict[str, int]:
-        """The n-grams of the evaluation data in a text, each with the number of the word that it first begins with there."""
-        words = words_of(text)
-        found: dict[str, int] = {}
-        for place in range(len(words) - LEAST_WORDS + 1):
-            if " ".join(words[place : place + LEAST_WORDS]) in self._heads:
-                for length in self._lengths:
-                    ngram = " ".join(words[place : place + length])
-                    if ngram in self._question_of:
-                        found.setdefault(ngram, place)
-        return found
-
-    def _overlap(self, document_id: uuid.UUID, number: int, ngrams: Sequence[tuple[int, str]]) -> Overlap:
-        place = bisect_right(self._first, number) - 1
-        return Overlap(
-            document_id=document_id,
-            suite=self._sets[place].suite,
-            data_set=self._sets[place].data_set,
-            question=number - self._first[place] + 1,
-            words=min(ngrams)[1],
-            shared_ngrams=len(ngrams),
-        )
+        # 3. Each with its data set.
+        overlaps = []
+        for (document_id, number), ngrams in sorted(shared.items()):
+            of_set = bisect_right(self._first, number) - 1
+            overlaps.append(
+                Overlap(
+                    document_id=document_id,
+                    suite=self._sets[of_set].suite,
+                    data_set=self._sets[of_set].data_set,
+                    question=number - self._first[of_set] + 1,
+                    words=min(ngrams)[1],
+                    shared_ngrams=len(ngrams),
+                )
+            )
+        return overlaps
