@@ -11,10 +11,9 @@ from tests.integration.test_evaluation import RUN, FakeModels, data, models, sta
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ObjectNotFoundError, UsageError, exit_code
-from toolformer_ops.evaluation.report.contents import gather
 from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.stages.evaluation import evaluate_stage
-from toolformer_ops.stages.evaluation_report import fetch_report, report_evaluation
+from toolformer_ops.stages.evaluation_report import fetch_report, gather, report_evaluation
 from toolformer_ops.storage import database
 from toolformer_ops.storage.publication import ObjectStore
 

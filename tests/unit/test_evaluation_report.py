@@ -18,6 +18,7 @@ from toolformer_ops.evaluation.report.contents import ReportContents, RunFacts, 
 from toolformer_ops.evaluation.report.page import choose_examples, render, segments
 from toolformer_ops.evaluation.statistics import Interval, PairedDifference
 from toolformer_ops.evaluation.tables import called_tools, scores_with_tools, suite_tables, visible
+from toolformer_ops.runs.placebo_rates import Rate
 
 SVG = "{http://www.w3.org/2000/svg}"
 FACTS = RunFacts(
@@ -54,7 +55,10 @@ CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 7 + len(WRITTEN), 0.
 
 
 def test_the_page_says_how_many_calls_are_kept_by_chance_and_what_was_not_evaluated() -> None:
-    rates = (ToolRate("Calendar", 1.0, 16, 0.6875, 0.4, 1.0, 57), ToolRate("Calculator", 0.5, 4, 0.25, 0.0, 1.0, 28))
+    rates = (
+        ToolRate("Calendar", 1.0, 16, str(Rate(16, 11.0, 57, 0.6875, 0.4, 1.0))),
+        ToolRate("Calculator", 0.5, 4, str(Rate(4, 1.0, 28, 0.25, 0.0, 1.0))),
+    )
     facts = replace(FACTS, rates=rates, asked_suites=("math", "lama"))
     page = render(ReportContents(facts, (score("base", 0.2),)))
     assert "Calendar 68.8 % (40 to 100 %), 57 placebos, of 16 calls" in page

@@ -120,7 +120,7 @@ def _around_today(dates: Sequence[datetime.date]) -> list[DateQuestion]:
 
 
 def _on_holidays(dates: Sequence[datetime.date], seed: int) -> list[DateQuestion]:
-    """Questions about six of the federal holidays of the year, in the order in which they were drawn; three of them are also counted to."""
+    """Questions about six drawn federal holidays of the year, and how far the first three of them are."""
     when, how_far = [], []
     for today in dates:
         others = [(date, name) for date, name in federal_holidays(today.year) if date != today]

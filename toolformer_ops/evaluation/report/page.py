@@ -27,7 +27,6 @@ from toolformer_ops.evaluation.tables import (
     suite_tables,
     visible,
 )
-from toolformer_ops.runs.placebo_rates import kept_by_chance
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUITE_NAMES = {
@@ -65,7 +64,6 @@ def render(contents: ReportContents) -> str:
     environment.filters["visible"] = visible
     environment.filters["percent"] = percent
     environment.filters["segments"] = lambda found: segments(found.written, found.calls)
-    environment.filters["by_chance"] = kept_by_chance
     environment.filters["signed"] = lambda share: f"{100 * share:+.1f}".replace("-", "\u2212")
     facts, tables = contents.facts, suite_tables(contents.scores)
     series = sorted({row.series for table in tables for row in table.rows})
