@@ -1,10 +1,12 @@
 """Released texts, and small releases and recipes for the tests of finetuning."""
 
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.records import content_uuid
+from toolformer_ops.release.chat_export import CONTINUE, WRITE, Message
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
 from toolformer_ops.runs.choices import FinetuningChoices
 
@@ -39,6 +41,16 @@ def released_call(position: int, call_input: str, result: str, tool: str = "Calc
 
 def released_text(plain: str, *calls: ReleasedCall) -> ReleasedText:
     return ReleasedText.of(content_uuid(plain), plain, calls, None)
+
+
+def opening(messages: Sequence[Message]) -> str:
+    """What the user gives of the text."""
+    return messages[0]["content"].removeprefix(CONTINUE) if messages[0]["content"] != WRITE else ""
+
+
+def plain_text(messages: Sequence[Message]) -> str:
+    """The text of a conversation without calls."""
+    return opening(messages) + "".join(turn["content"] for turn in messages[1:] if turn["role"] == "assistant")
 
 
 def write_release(folder: Path, texts: int = 6) -> Path:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fake_language_model import FakeLanguageModel, UseModel, with_terms
+from tests.finetuning_jobs import plain_text
 from tests.run_sql import run_sql
 from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
 from toolformer_ops.audit.checking import check_release, check_tool
@@ -16,7 +17,7 @@ from toolformer_ops.call_syntax import take_out
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.records import CallLosses, PlacedCall, document_id_of
-from toolformer_ops.release.chat_export import conversation, plain_text
+from toolformer_ops.release.chat_export import conversation
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage

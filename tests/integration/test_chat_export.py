@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.finetuning_jobs import released_call, released_text
+from tests.finetuning_jobs import plain_text, released_call, released_text
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
-from toolformer_ops.release.chat_export import export_chat, plain_text
+from toolformer_ops.release.chat_export import export_chat
 from toolformer_ops.release.format import ReleaseWriter
 from toolformer_ops.storage.publication import ObjectStore
 

@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun
+from tests.finetuning_jobs import plain_text
 from tests.integration.test_chat_export import TEMPLATE, with_template
 from tests.tiny_models import save_tiny_llama
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, NoResultError, UsageError, exit_code
-from toolformer_ops.release.chat_export import CONTINUE, WRITE, export_chat, plain_text
+from toolformer_ops.release.chat_export import CONTINUE, WRITE, export_chat
 from toolformer_ops.release.preference_export import export_preferences
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage.publication import ObjectStore

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.finetuning_jobs import released_call, released_text
-from toolformer_ops.release.chat_export import CONTINUE, WRITE, conversation, opening_end, plain_text
+from tests.finetuning_jobs import opening, plain_text, released_call, released_text
+from toolformer_ops.release.chat_export import CONTINUE, WRITE, conversation
 from toolformer_ops.tools.registry import tool_names
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
@@ -12,7 +12,7 @@ SUM = "Out of 1400 people, 400 passed, that is 29 %."
 
 def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_continues() -> None:
     text = released_text(SUM, released_call(11, "Who?", "people", "QA"), released_call(39, "400 / 1400", "0.29"))
-    seed = next(seed for seed in range(1000) if opening_end(text, seed) == 3)
+    seed = next(seed for seed in range(1000) if opening(conversation(text, seed)) == "Out")
     messages = conversation(text, seed)
     assert [(message["role"], message["content"]) for message in messages] == [
         ("user", f"{CONTINUE}Out"),
@@ -29,8 +29,8 @@ def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_cont
 
 def test_an_opening_ends_after_a_word_and_reaches_at_most_to_the_first_call() -> None:
     text = released_text(SUM, released_call(19, "1400 - 1000", "400"))
-    found = {opening_end(text, seed) for seed in range(200)}
-    assert found == {0, 3, 6, 11, 19}  # "", "Out", "Out of", "Out of 1400", "Out of 1400 people,"
+    found = {opening(conversation(text, seed)) for seed in range(200)}
+    assert found == {"", "Out", "Out of", "Out of 1400", "Out of 1400 people,"}
 
 
 _CALLS = st.tuples(st.sampled_from(tool_names()), st.integers(0, 10**6), st.text(max_size=8), st.text(max_size=8))
@@ -47,9 +47,7 @@ def test_what_the_user_gives_and_the_assistant_writes_is_the_plain_text(
     text = released_text(plain, *calls)
     messages = conversation(text, seed)
     assert plain_text(messages) == plain
-    assert (messages[0]["content"] == WRITE) == (opening_end(text, seed) == 0)
-    written = "".join(message["content"] for message in messages if message["role"] == "assistant")
-    assert plain == plain[: opening_end(text, seed)] + written
+    assert (messages[0]["content"] == WRITE) == (opening(messages) == "")
     assert [message["content"] for message in messages if message["role"] == "tool"] == [
         call.result for call in text.calls
     ]

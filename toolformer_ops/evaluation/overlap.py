@@ -25,8 +25,7 @@ from typing import Any
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import EvaluationDataError, MissingDataSetError
 from toolformer_ops.evaluation.data_files import DataFolder
-from toolformer_ops.evaluation.session import data_sets_of
-from toolformer_ops.evaluation.suites import SUITE_NAMES
+from toolformer_ops.evaluation.suites import DATA_SETS
 from toolformer_ops.evaluation.suites.base import load_texts
 
 logger = logging.getLogger(__name__)
@@ -77,8 +76,8 @@ def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
     """
     folder = DataFolder(settings, address)
     found = []
-    for suite in SUITE_NAMES:
-        for data_set in data_sets_of(suite):
+    for suite, data_sets in DATA_SETS.items():
+        for data_set in data_sets:
             try:
                 texts, sha256 = load_texts(folder, dataclasses.replace(data_set, generate=None))
             except MissingDataSetError:

@@ -22,9 +22,8 @@ from toolformer_ops.evaluation.running import (
     evaluate_data_set,
     evaluate_texts,
 )
-from toolformer_ops.evaluation.suites import PERPLEXITY, SUITE_NAMES, SUITES
+from toolformer_ops.evaluation.suites import DATA_SETS, PERPLEXITY, SUITES
 from toolformer_ops.evaluation.suites.base import DataSet, LoadedDataSet, load_data_set
-from toolformer_ops.evaluation.suites.texts import TEXTS
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.model import WritingModel
@@ -78,58 +77,40 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
     chosen: dict[str, tuple[DataSet, ...] | None] = {}
     for name in names:
         suite, _, subset = name.strip().partition(":")
-        if suite not in SUITE_NAMES:
-            raise UsageError(f"--suite: expected names of {', '.join(SUITE_NAMES)}, found {name!r}.")
+        if suite not in DATA_SETS:
+            raise UsageError(f"--suite: expected names of {', '.join(DATA_SETS)}, found {name!r}.")
         if not subset:
             chosen[suite] = None
             continue
-        known = {data_set.name: data_set for data_set in data_sets_of(suite)}
+        known = {data_set.name: data_set for data_set in DATA_SETS[suite]}
         if subset not in known:
             raise UsageError(f"--suite: expected {suite}: with one of {', '.join(known)}, found {name!r}.")
         before = chosen.get(suite, ())
         chosen[suite] = None if before is None else (*before, known[subset])
 
-    # 2. Their files.
+    # 2. Their files: of the named data sets, or of those of the suite that are there.
     folder.require()
-    loaded = {}
+    loaded: dict[str, list[LoadedDataSet]] = {}
     for suite, named in chosen.items():
+        there: list[LoadedDataSet] = []
+        missing: list[str] = []
         try:
-            loaded[suite] = load_suite(folder, suite, named, limit)
+            for data_set in named or DATA_SETS[suite]:
+                try:
+                    there.append(load_data_set(folder, data_set, limit))
+                except MissingDataSetError as error:
+                    if named:
+                        raise
+                    missing.append(str(error))
         except EvaluationDataError as error:
-            outcome.fail(suite, str(error))
+            there, missing = [], [str(error)]
+        if not there:
+            outcome.fail(suite, " ".join(missing))
             continue
-        outcome.left_out[suite] = {
-            found.data_set.name: dict(found.left_out) for found in loaded[suite] if found.left_out
-        }
-    return loaded
-
-
-def data_sets_of(suite: str) -> tuple[DataSet, ...]:
-    """All data sets of a suite."""
-    return TEXTS if suite == PERPLEXITY else SUITES[suite].data_sets
-
-
-def load_suite(
-    folder: DataFolder, name: str, named: tuple[DataSet, ...] | None, limit: int | None
-) -> list[LoadedDataSet]:
-    """The named data sets of a suite, or those that are there.
-
-    Raises:
-        EvaluationDataError: a named data set, or every one of the suite, is not there, or is of another format.
-    """
-    loaded: list[LoadedDataSet] = []
-    missing: list[str] = []
-    for data_set in named or data_sets_of(name):
-        try:
-            loaded.append(load_data_set(folder, data_set, limit))
-        except MissingDataSetError as error:
-            if named:
-                raise
-            missing.append(str(error))
-    if not loaded:
-        raise EvaluationDataError(" ".join(missing))
-    for reason in missing:
-        logger.warning("suite %s is evaluated without a data set. %s", name, reason)
+        for reason in missing:
+            logger.warning("suite %s is evaluated without a data set. %s", suite, reason)
+        loaded[suite] = there
+        outcome.left_out[suite] = {found.data_set.name: dict(found.left_out) for found in there if found.left_out}
     return loaded
 
 

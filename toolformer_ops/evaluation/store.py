@@ -1,7 +1,8 @@
 """Scores in Postgres (`evaluation_scores`); on S3 in `reports/RUN/` the run's page and every evaluated input as JSON Lines.
 
 The inputs are `inputs/SUITE/VARIANT-kK.jsonl` there, a file for each suite and variant; a new evaluation replaces it.
-Each row of a score names its file with its hash. Files are written before rows, so that no row names what is not there.
+Each row of a score names its file with its hash. Files are written before rows, so that no row names what is not there. What writes
+or reads raises ObjectStoreError or DatabaseError if S3 or Postgres refuse.
 """
 
 import dataclasses
@@ -58,11 +59,7 @@ def page_key(run_id: str, subject: str) -> str:
 
 
 def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedInput]) -> InputsFile:
-    """Write the evaluated inputs of one suite and variant, at least one, over those of an earlier evaluation.
-
-    Raises:
-        ObjectStoreError: S3 refuses.
-    """
+    """Write the evaluated inputs of one suite and variant, at least one, over those of an earlier evaluation."""
     first = inputs[0]
     key = f"{report_prefix(run_id)}/inputs/{first.suite}/{first.variant}-k{first.call_start_rank}.jsonl"
     content = input_lines(inputs)
@@ -77,11 +74,7 @@ def input_lines(inputs: Iterable[EvaluatedInput]) -> bytes:
 
 
 def read_inputs(store: "ObjectStore", run_id: str) -> Iterator[EvaluatedInput]:
-    """All evaluated inputs of a run, file by file.
-
-    Raises:
-        ObjectStoreError: S3 fails.
-    """
+    """All evaluated inputs of a run, file by file."""
     for key in store.list(f"{report_prefix(run_id)}/inputs/"):
         for line in store.get(key).splitlines():  # of bytes: a text may hold other line ends than "\n"
             values = json.loads(line)
@@ -101,9 +94,6 @@ def write_scores(
     """Write scores that are not there yet; how many were written.
 
     `model_ids` has the id of the finetuned model, or None, by the model of a score; `files` the inputs by suite, variant and k.
-
-    Raises:
-        DatabaseError: Postgres refuses.
     """
     written = 0
     for score in scores:
@@ -121,10 +111,6 @@ def write_scores(
 
 
 def scores_of_run(connection: Connection, run_id: str) -> list[SuiteScore]:
-    """The scores of a run by suite, variant and k; of what was evaluated on other inputs again, the newest.
-
-    Raises:
-        DatabaseError: Postgres refuses.
-    """
+    """The scores of a run by suite, variant and k; of what was evaluated on other inputs again, the newest."""
     rows = database.fetch_all(connection, queries.evaluation.scores_of_run, run_id=run_id)
     return [SuiteScore(**row._mapping) for row in rows]

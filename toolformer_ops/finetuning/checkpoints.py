@@ -25,7 +25,7 @@ import posixpath
 import shutil
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from toolformer_ops.config import Settings
@@ -184,8 +184,7 @@ class Snapshots:
             manifest = SnapshotManifest.of(f"{self._root}/{step:08d}-{uuid.uuid4().hex[:8]}", files, KIND, key)
             self._store.upload(manifest, files)
             self._store.conclude(manifest, uploaded=True)
-            kept = {manifest.key, *(manifest.key_of(file) for file in manifest.files)}
-            self._remove(besides=kept)
+            self.forget({manifest.key, *(manifest.key_of(file) for file in manifest.files)})
             logger.info("the checkpoint of step %d is on S3: %s", step, self._store.uri(manifest.prefix))
         except (ToolformerError, OSError) as error:
             logger.warning("the checkpoint of step %d could not be sent to S3, the training continues: %s", step, error)
@@ -225,9 +224,6 @@ class Snapshots:
             logger.info("the training continues from step %d: fetched %s", step, self._store.uri(prefix))
             return
 
-    def forget(self) -> None:
-        """Remove all snapshots: the training is done."""
-        self._remove(besides=set())
-
-    def _remove(self, besides: set[str]) -> None:
+    def forget(self, besides: Collection[str] = ()) -> None:
+        """Remove the objects of all snapshots, such as when the training is done, except for these keys."""
         self._store.remove(key for key in self._store.list(f"{self._root}/") if key not in besides)

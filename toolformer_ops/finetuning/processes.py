@@ -64,8 +64,8 @@ def devices_of(settings: Settings, recipe: FinetuningRecipe, processes: int | No
     if settings.device == "cpu" or not torch.cuda.is_available():
         count = recipe.processes(processes or 1)
         return [str(number) for number in range(count)] if count > 1 else None
-    visible = os.environ.get(VISIBLE, "").split(",") if os.environ.get(VISIBLE) else []
-    gpus = visible or [str(number) for number in range(torch.cuda.device_count())]
+    visible = os.environ.get(VISIBLE)
+    gpus = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
     if len(gpus) == 1:
         return None
     index = torch.device(settings.device).index

@@ -60,8 +60,8 @@ Message = dict[str, Any]
 
 def conversation(text: ReleasedText, seed: int) -> list[Message]:
     """The messages: user, then assistant, tool, assistant, and so on; the last is the assistant's, which may be empty."""
-    cut = opening_end(text, seed)
     plain, calls = text.all_calls()
+    cut = drawn_end(plain[: calls[0].position_char] if calls else "", text.document_id, seed)
     messages = [user_turn(plain[:cut])]
     for number, woven in enumerate(calls, start=1):
         call, written = woven.call, plain[cut : woven.position_char]
@@ -73,18 +73,12 @@ def conversation(text: ReleasedText, seed: int) -> list[Message]:
     return messages
 
 
-def opening_end(text: ReleasedText, seed: int) -> int:
-    """Where the opening ends: after a word before the first call, each such place and the start of the text being as likely.
+def drawn_end(before: str, document_id: uuid.UUID, seed: int) -> int:
+    """Where the opening of a text ends, of which `before` precedes the first call: after a word, or at the start, as likely each.
 
     Not always right before the call, or the model would learn to open every answer with a call. The draw follows from the seed
     and the text's id alone.
     """
-    plain, calls = text.all_calls()
-    return drawn_end(plain[: calls[0].position_char] if calls else "", text.document_id, seed)
-
-
-def drawn_end(before: str, document_id: uuid.UUID, seed: int) -> int:
-    """The start or the end of a word of `before`, the beginning of a text: `opening_end` says which."""
     ends = [0, *(match.end() for match in _WORD_END.finditer(f"{before} "))]
     digest = hashlib.sha256(f"{seed} {document_id}".encode("ascii")).digest()
     return ends[int.from_bytes(digest[:8]) % len(ends)]
@@ -101,13 +95,6 @@ def call_turn(written: str, call: Call, call_id: str) -> Message:
     return {
         "role": "assistant", "content": written, "tool_calls": [{"id": call_id, "type": "function", "function": function}],
     }  # fmt: skip
-
-
-def plain_text(messages: Iterable[Message]) -> str:
-    """The text of a conversation without calls: `conversation` read backwards."""
-    first, *rest = messages
-    opening = first["content"].removeprefix(CONTINUE) if first["content"] != WRITE else ""
-    return opening + "".join(message["content"] for message in rest if message["role"] == "assistant")
 
 
 def tool_schemas(names: Iterable[str]) -> list[dict[str, Any]]:
@@ -315,9 +302,7 @@ def export_chat(
         address, sha256, written = write_rows(settings, out, rows, lambda: card)
         warnings = opened.warnings
     outcome = "wrote" if written else "found the same"
-    logger.info(
-        "%s %d conversations with %d calls, and %d with none: %s", outcome, texts, calls, refusals, address,
-    )  # fmt: skip
+    logger.info("%s %d conversations with %d calls, and %d with none: %s", outcome, texts, calls, refusals, address)
     return ChatExport(
         address=address, conversations=texts + refusals, refusals=refusals, calls=calls, sha256=sha256, written=written,
         warnings=warnings,

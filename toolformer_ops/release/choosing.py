@@ -96,21 +96,23 @@ def choose_calls(
     by tool and reason, as in `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
     """
     runs = {tool.tool: load_run_tool(connection, run_id, tool.tool) for tool in tools}
+    of_tools = [
+        {**vars(tool), "reads_record": runs[tool.tool].reads_record, "require_following": require_following}
+        for tool in tools
+    ]
     texts = dict.fromkeys(runs, more_than(max_examples))
     while True:
         # 1. Each tool's first texts with calls, and the calls of all tools in all of these: they compete for the places.
         database.execute(connection, queries.choosing.choice_table)
-        found: dict[str, int] = {}
-        for tool in tools:
-            of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
-            found[tool.tool] = database.execute(
-                connection, queries.choosing.first_texts, **of_tool, texts=texts[tool.tool]
+        found = {
+            of_tool["tool"]: database.execute(
+                connection, queries.choosing.first_texts, **of_tool, texts=texts[of_tool["tool"]]
             )
+            for of_tool in of_tools
+        }
         of_any = members_of_run(next(iter(runs.values())))
         database.execute(connection, queries.choosing.texts_to_choose_from, members=of_any)
-        for tool in tools:
-            of_tool = {**vars(tool), "reads_record": runs[tool.tool].reads_record}
-            of_tool["require_following"] = require_following
+        for of_tool in of_tools:
             database.execute(connection, queries.choosing.kept_calls, **of_tool)
         # 2. The best at each place, and the first texts of each tool.
         database.execute(connection, queries.choosing.choose_calls, max_examples=max_examples)
@@ -168,11 +170,5 @@ def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterat
             columns = row._asdict()
             calls[columns.pop("document_id")].append(ReleasedCall(**columns))
         for row in page:
-            yield ChosenText(
-                document_id=row.document_id,
-                variant_id=row.variant_id,
-                text=row.text,
-                url=row.url,
-                calls=calls[row.document_id],
-            )
+            yield ChosenText(**row._asdict(), calls=calls[row.document_id])
         after = until
