@@ -31,7 +31,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.errors import UsageError
 from toolformer_ops.local.demo.corpus import WIKIPEDIA_DOCUMENTS, wikipedia_documents, write_kilt_records
-from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.release.format import ReleasedCall, ReleasedText, write_texts
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.tools.registry import get_tool
 
@@ -177,9 +177,7 @@ def train(
     release = folder / f"release-{arm}"
     release.mkdir(exist_ok=True)
     released = [released_text(plan.tool, record, call) for record, call in texts]
-    with ReleaseWriter(release) as writer:
-        for text in released:
-            writer.write(text)
+    write_texts(release, released)
     choices = plan.choices(model).part(FinetuningChoices)
     if ARMS[arm].masked:
         choices = choices.model_copy(update={"finetune_results": "mask"})

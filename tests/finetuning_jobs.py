@@ -7,7 +7,7 @@ from pathlib import Path
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.records import content_uuid
 from toolformer_ops.release.chat_export import CONTINUE, WRITE, Message
-from toolformer_ops.release.format import ReleasedCall, ReleasedText, ReleaseWriter
+from toolformer_ops.release.format import ReleasedCall, ReleasedText, write_texts
 from toolformer_ops.runs.choices import FinetuningChoices
 
 SMALL = {
@@ -56,9 +56,10 @@ def plain_text(messages: Sequence[Message]) -> str:
 def write_release(folder: Path, texts: int = 6) -> Path:
     """Texts of different lengths, with one call each."""
     folder.mkdir(parents=True)
-    with ReleaseWriter(folder) as writer:
-        for number in range(texts):
-            plain = f"The shop had {number + 9} shirts and sold {number}, so it has 9 left." + " It is shut." * number
-            call = released_call(plain.index(" 9 left"), f"{number + 9} - {number}", "9")
-            writer.write(ReleasedText.of(uuid.UUID(int=number), plain, [call], None))
+    released = []
+    for number in range(texts):
+        plain = f"The shop had {number + 9} shirts and sold {number}, so it has 9 left." + " It is shut." * number
+        call = released_call(plain.index(" 9 left"), f"{number + 9} - {number}", "9")
+        released.append(ReleasedText.of(uuid.UUID(int=number), plain, [call], None))
+    write_texts(folder, released)
     return folder

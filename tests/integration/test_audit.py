@@ -31,7 +31,7 @@ from toolformer_ops.cli import housekeeping, stages
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, DatabaseUnreachableError, NoResultError, UsageError, exit_code
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.release.format import ReleaseWriter, read_release
+from toolformer_ops.release.format import read_release, write_texts
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
@@ -268,11 +268,13 @@ def publish_other_urls(state: State) -> None:
     with tempfile.TemporaryDirectory() as folder:
         state.store.fetch(prefix, Path(folder) / "in")
         (Path(folder) / "out").mkdir()
-        with ReleaseWriter(Path(folder) / "out") as writer:
-            for released in read_release(Path(folder) / "in"):
-                writer.write(dataclasses.replace(released, url="https://example.org/other"))
+        others = (
+            dataclasses.replace(released, url="https://example.org/other")
+            for released in read_release(Path(folder) / "in")
+        )
+        files = write_texts(Path(folder) / "out", others)
         state.store.remove(state.store.list(prefix))
-        manifest = state.store.publish(prefix, {**writer.files, "README.md": Path(folder) / "in" / "README.md"})
+        manifest = state.store.publish(prefix, {**files, "README.md": Path(folder) / "in" / "README.md"})
     state.change("update dataset_releases set manifest_sha256 = :sha256", sha256=manifest.sha256)
 
 

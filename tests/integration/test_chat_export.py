@@ -13,7 +13,7 @@ from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.release.chat_export import export_chat
-from toolformer_ops.release.format import ReleaseWriter
+from toolformer_ops.release.format import write_texts
 from toolformer_ops.storage.publication import ObjectStore
 
 # A template of the kind that tools-capable models bring: tools in the system turn, calls as JSON, results in a turn of their own.
@@ -45,12 +45,11 @@ def release(tmp_path: Path) -> Path:
     """A folder with a release of three texts with five calls of four tools."""
     folder = tmp_path / "release"
     folder.mkdir()
-    with ReleaseWriter(folder) as writer:
-        for plain, calls in zip(TEXTS, CALLS, strict=True):
-            released = [
-                released_call(plain.index(before), asked, result, tool) for tool, before, asked, result in calls
-            ]
-            writer.write(released_text(plain, *released))
+    texts = []
+    for plain, calls in zip(TEXTS, CALLS, strict=True):
+        released = [released_call(plain.index(before), asked, result, tool) for tool, before, asked, result in calls]
+        texts.append(released_text(plain, *released))
+    write_texts(folder, texts)
     return folder
 
 

@@ -26,7 +26,7 @@ from toolformer_ops.errors import (
     UsageError,
 )
 from toolformer_ops.evaluation.store import page_key
-from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_release
+from toolformer_ops.release.format import ReleasedText, read_release, write_texts
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database
 from toolformer_ops.storage.claims import all_claims, claims_of
@@ -221,11 +221,9 @@ def test_release_check_fails_on_a_damaged_release(
     # No writer of ours says where a result is in a text that does not hold it.
     monkeypatch.setattr(ReleasedText, "call_spans", lambda _: [])
     (tmp_path / "damaged").mkdir()
-    with ReleaseWriter(tmp_path / "damaged") as writer:
-        for text in (first, first, replace(second, calls=()), damaged):
-            writer.write(text)
+    files = write_texts(tmp_path / "damaged", (first, first, replace(second, calls=()), damaged))
     store.remove(store.list(prefix))
-    store.publish(prefix, writer.files)
+    store.publish(prefix, files)
     with pytest.raises(NoResultError) as failed:
         check_release(settings, run.run_id)
     failing = {claim.name for claim in claims_of("files")} - {"overlaps_are_those_stored", "every_tool_is_present"}

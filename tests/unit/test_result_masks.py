@@ -16,7 +16,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.finetuning.sequences import NOT_SCORED, TokenSequences
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
-from toolformer_ops.release.format import ReleasedText, ReleaseWriter
+from toolformer_ops.release.format import ReleasedText, write_texts
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import with_sample_end
 
@@ -128,8 +128,7 @@ def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked() -> None:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    with ReleaseWriter(tmp_path) as writer:
-        writer.write(TEXT)
+    write_texts(tmp_path, [TEXT])
     return tmp_path
 
 

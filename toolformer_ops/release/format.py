@@ -7,10 +7,9 @@ Does not decide which calls are released.
 
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -184,66 +183,36 @@ class ReleasedText:
         return woven == self.text and take_out(self.text, tools) == without_calls
 
 
-class ReleaseWriter:
-    """Writes texts into `part-00000.parquet` and so on in a folder; a context manager."""
+def write_texts(directory: Path, texts: Iterable[ReleasedText]) -> dict[str, Path]:
+    """Write texts into `part-00000.parquet` and so on in a folder; returns the files by name.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._files: dict[str, Path] = {}
-        self._buffer: list[ReleasedText] = []
-        self._writer: pq.ParquetWriter | None = None
-        self._texts_in_file = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._flush()
-        self._close_file()
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """The files by name; complete after the context has ended."""
-        return dict(self._files)
-
-    def write(self, text: ReleasedText) -> None:
-        """Append one text."""
-        self._buffer.append(text)
-        if len(self._buffer) == ROW_GROUP_TEXTS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._buffer:
-            return
-        if self._writer is None:
-            name = f"part-{len(self._files):05d}.parquet"
-            self._files[name] = self._directory / name
-            self._writer = pq.ParquetWriter(self._files[name], SCHEMA, compression="zstd")
-        rows = [
-            {
-                "document_id": str(text.document_id),
-                "text": text.text,
-                "plain_text": text.plain_text,
-                "calls": [vars(call) for call in text.calls],  # asdict copies each value: six times as dear
-                "call_spans": [vars(span) for span in text.call_spans()],
-                "tools": list(text.tools),
-                "url": text.url,
-            }
-            for text in self._buffer
-        ]
-        self._writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
-        self._texts_in_file += len(self._buffer)
-        self._buffer = []
-        if self._texts_in_file >= FILE_TEXTS:
-            self._close_file()
-
-    def _close_file(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._writer, self._texts_in_file = None, 0
+    At most `ROW_GROUP_TEXTS` are in memory.
+    """
+    files: dict[str, Path] = {}
+    remaining = iter(texts)
+    group = list(itertools.islice(remaining, ROW_GROUP_TEXTS))
+    while group:
+        name = f"part-{len(files):05d}.parquet"
+        files[name] = directory / name
+        with pq.ParquetWriter(files[name], SCHEMA, compression="zstd") as writer:
+            texts_in_file = 0
+            while group and texts_in_file < FILE_TEXTS:
+                rows = [
+                    {
+                        "document_id": str(text.document_id),
+                        "text": text.text,
+                        "plain_text": text.plain_text,
+                        "calls": [vars(call) for call in text.calls],  # asdict copies each value: six times as dear
+                        "call_spans": [vars(span) for span in text.call_spans()],
+                        "tools": list(text.tools),
+                        "url": text.url,
+                    }
+                    for text in group
+                ]
+                writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
+                texts_in_file += len(group)
+                group = list(itertools.islice(remaining, ROW_GROUP_TEXTS))
+    return files
 
 
 def read_release(directory: Path) -> Iterator[ReleasedText]:

@@ -35,7 +35,7 @@ from toolformer_ops.errors import (
 from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap, question_sets
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts, leave_out, own_texts
-from toolformer_ops.release.format import ReleasedText, ReleaseWriter, read_released_calls
+from toolformer_ops.release.format import ReleasedText, read_released_calls, write_texts
 from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates
@@ -406,7 +406,8 @@ def write_release(
             for tool, calls in leave_out(connection, holding, HOLDS_EVALUATION_DATA).items():
                 left_out.setdefault(tool, {})[HOLDS_EVALUATION_DATA] = calls
         logger.info("%d texts share word n-grams with evaluation data: %s", len(holding), choices.decontaminate)
-    with ReleaseWriter(folder) as writer:
+
+    def texts() -> Iterable[ReleasedText]:
         for chosen in chosen_texts(connection, tools.present):
             text = ReleasedText.of(chosen.document_id, chosen.text, chosen.calls, chosen.url)
             names = [tool.tool for tool in tools.present]
@@ -420,7 +421,9 @@ def write_release(
                 digest.update(chosen.variant_id.bytes)
             digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
             counts.add(text)
-            writer.write(text)
+            yield text
+
+    parts = write_texts(folder, texts())
     if not counts.texts:
         thresholds = ", ".join(f"{tool.tool} {tool.keep_threshold}" for tool in tools.present)
         not_following = sum(reasons.get("result_does_not_follow", 0) for reasons in left_out.values())
@@ -443,7 +446,7 @@ def write_release(
         counts=counts,
         left_out=left_out,
         overlaps=overlaps,
-        parts=writer.files,
+        parts=parts,
         card=card,
     )
 
