@@ -68,7 +68,7 @@ def evaluate(
     from toolformer_ops.evaluation.session import Outcome, load_suites
     from toolformer_ops.evaluation.session import evaluate as run
     from toolformer_ops.evaluation.store import input_lines
-    from toolformer_ops.evaluation.tables import print_call_table, print_comparisons, print_scores, wide_console
+    from toolformer_ops.evaluation.tables import print_tables
 
     settings = load_settings()
     ranks = _ranks(k)
@@ -99,10 +99,7 @@ def evaluate(
         }
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=datetime.date.isoformat))
     else:
-        console = wide_console()
-        print_scores(console, outcome.scores)
-        print_call_table(console, outcome.scores)
-        print_comparisons(console, comparisons)
+        print_tables(outcome.scores, comparisons)
     if outcome.failures:
         raise typer.Exit(EXIT_FAILED)
 

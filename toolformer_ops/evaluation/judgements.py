@@ -2,7 +2,7 @@
 
 Precision is the share of `useful` among `useful`, `useless` and `wrong`; skipped calls do not count. The same share among placebos,
 which were shown in between and look the same, says what a reviewer calls useful anyway. For all reviewers together a call counts
-once: as useful where more than half of its judgements say so. Agreement is the share of calls on which two reviewers say the same,
+once: as useful if more than half of its judgements say so. Agreement is the share of calls on which two reviewers say the same,
 and Cohen's kappa, the agreement beyond chance (J. Cohen, A coefficient of agreement for nominal scales, Educational and
 Psychological Measurement 20, 1960, 37-46): (o - e) / (1 - e), with e the agreement of two who say each as often as these do,
 independently.

@@ -5,7 +5,7 @@ The harness finds a model by its registry, into which the import of this module 
 
 Texts (`generate_until`) are written as for `evaluation/running.py`: greedily, a call starts where " [" is among the k most likely
 tokens, and the harness judges the continuation without its calls; without tools, calls are disabled. A prompt that is longer than
-the window is not asked and its text is empty, where the harness' own models cut its beginning off. There is no score if a tool is
+the window is not asked and its text is empty; the harness' own models cut its beginning off. There is no score if a tool is
 down. Likelihoods (`loglikelihood`, multiple choice, perplexity) are the model's plain ones: no call is made.
 
 Needs the extra `evaluators`.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_GEN_TOKENS = 256
-"""Most tokens of text, calls not counted, where a task says nothing: what the harness' own models write."""
+"""Most tokens of text, calls not counted, if a task says nothing: what the harness' own models write."""
 GREEDY = {"until", "max_gen_toks", "do_sample", "temperature", "top_p", "top_k"}
 """What a task may say of a generation; temperature, top_p and top_k change nothing of a greedy one."""
 
@@ -93,7 +93,7 @@ class ToolformerLM(TemplateLM):
             others: none; the harness adds what its options set, such as trust_remote_code.
 
         Raises:
-            UsageError: an argument is unknown, or the date is none.
+            UsageError: an argument is unknown, or the date is not one.
             ModelError: there is no such model.
             ToolError: there is no such tool, or it cannot be opened.
         """

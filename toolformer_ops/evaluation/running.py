@@ -19,7 +19,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ from toolformer_ops.errors import InfrastructureError, ToolError, ToolformerErro
 from toolformer_ops.evaluation.records import (
     CALENDAR_DATE,
     EvaluatedInput,
-    Question,
     SuiteScore,
     Variant,
     variant_title,
@@ -94,29 +93,9 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
         except ToolformerError as error:
             raise ToolError(f"suite {suite.name} is not evaluated, since a tool is down: {error}") from error
 
-    # 2. Write, in batches of questions with alike prompts; no variant may have more room for its text than another.
+    # 2. Write, and score unless a tool was down.
     started = time.monotonic()
-    decoding = DecodingSettings(
-        max_new_tokens=suite.answer_tokens,
-        call_start_rank=asked.call_start_rank,
-        calls_per_input=1,
-        max_call_tokens=suite.call_tokens,
-        barred_tools=suite.barred_tools,
-    )
-    alike = sorted(loaded.questions, key=lambda question: (question.shared_head, question.prompt, question.number))
-    judged: dict[int, EvaluatedInput] = {}
-    for first in range(0, len(alike), QUESTIONS_AT_ONCE):
-        for found in _write_and_judge(asked, suite, alike[first : first + QUESTIONS_AT_ONCE], decoding):
-            judged[found.number] = found
-        right = sum(found.correct for found in judged.values())
-        logger.info(
-            "%s %s, %s: %d of %d asked, %.1f %% right, %.0f s",
-            suite.name, loaded.data_set.name, asked.title, len(judged), len(alike), 100 * right / len(judged),
-            time.monotonic() - started,
-        )  # fmt: skip
-
-    # 3. Score, unless a tool was down.
-    inputs = tuple(judged[question.number] for question in loaded.questions)
+    inputs = _judged_inputs(asked, suite, loaded)
     require_working_tools(f"suite {suite.name}", [call for found in inputs for call in found.calls])
     right = sum(found.correct for found in inputs)
     interval = wilson_interval(right, len(inputs))
@@ -146,24 +125,35 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
     return Evaluation(score, inputs)
 
 
-def _write_and_judge(
-    asked: ModelVariant, suite: Suite, questions: Sequence[Question], decoding: DecodingSettings
-) -> list[EvaluatedInput]:
-    fitting = [question for question in questions if fits(asked.model, question.prompt)]
-    if len(fitting) < len(questions):
-        logger.warning(
-            "%s: %d prompts are longer than the model's window of %d tokens and count as wrong",
-            suite.name, len(questions) - len(fitting), asked.model.window,
-        )  # fmt: skip
-    prompts = [Prompt(question.prompt, question.date or CALENDAR_DATE, question.shared_head) for question in fitting]
-    texts = asked.model.write(prompts, decoding)
-    written = {question.number: text for question, text in zip(fitting, texts, strict=True)}
-    judged = []
-    for question in questions:
-        text = written.get(question.number)
-        predicted, correct = suite.metric.judge(text.without_calls, question.answers) if text else ("", False)
-        judged.append(
-            EvaluatedInput(
+def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> tuple[EvaluatedInput, ...]:
+    """All questions, in batches with alike prompts; no variant has more room for its text than another."""
+    started = time.monotonic()
+    decoding = DecodingSettings(
+        max_new_tokens=suite.answer_tokens,
+        call_start_rank=asked.call_start_rank,
+        calls_per_input=1,
+        max_call_tokens=suite.call_tokens,
+        barred_tools=suite.barred_tools,
+    )
+    alike = sorted(loaded.questions, key=lambda question: (question.shared_head, question.prompt, question.number))
+    judged: dict[int, EvaluatedInput] = {}
+    for first in range(0, len(alike), QUESTIONS_AT_ONCE):
+        questions = alike[first : first + QUESTIONS_AT_ONCE]
+        fitting = [question for question in questions if fits(asked.model, question.prompt)]
+        if len(fitting) < len(questions):
+            logger.warning(
+                "%s: %d prompts are longer than the model's window of %d tokens and count as wrong",
+                suite.name, len(questions) - len(fitting), asked.model.window,
+            )  # fmt: skip
+        prompts = [
+            Prompt(question.prompt, question.date or CALENDAR_DATE, question.shared_head) for question in fitting
+        ]
+        texts = asked.model.write(prompts, decoding)
+        written = {question.number: text for question, text in zip(fitting, texts, strict=True)}
+        for question in questions:
+            text = written.get(question.number)
+            predicted, correct = suite.metric.judge(text.without_calls, question.answers) if text else ("", False)
+            judged[question.number] = EvaluatedInput(
                 suite=suite.name,
                 subset=question.subset,
                 model=asked.name,
@@ -178,8 +168,13 @@ def _write_and_judge(
                 calls=text.calls if text else (),
                 date=question.date or CALENDAR_DATE,
             )
-        )
-    return judged
+        right = sum(found.correct for found in judged.values())
+        logger.info(
+            "%s %s, %s: %d of %d asked, %.1f %% right, %.0f s",
+            suite.name, loaded.data_set.name, asked.title, len(judged), len(alike), 100 * right / len(judged),
+            time.monotonic() - started,
+        )  # fmt: skip
+    return tuple(judged[question.number] for question in loaded.questions)
 
 
 def fits(model: "WritingModel", prompt: str) -> bool:

@@ -141,7 +141,7 @@ def bootstrap_perplexity(nats: Sequence[float], units: Sequence[int], seed: int 
     """95 % percentile interval of exp(sum of nats / sum of units), texts drawn with replacement `RESAMPLES` times.
 
     `nats` and `units` (tokens or bytes) are of the same texts in the same order. One text alone says nothing of others: its
-    interval is its own perplexity.
+    interval is that perplexity alone.
     """
     import numpy as np
 

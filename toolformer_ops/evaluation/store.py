@@ -6,7 +6,6 @@ or reads raises ObjectStoreError or DatabaseError if S3 or Postgres refuse.
 """
 
 import dataclasses
-import datetime
 import hashlib
 import json
 import re
@@ -14,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
 from toolformer_ops.storage import database, queries
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from toolformer_ops.storage.publication import ObjectStore
 
 CONTENT_TYPE = "application/x-ndjson"
+_INPUT = TypeAdapter(EvaluatedInput)
 _RUN_ID = re.compile(r"(?!\.+\Z)[^/\x00-\x1f\x7f]{1,250}")
 
 
@@ -77,11 +77,7 @@ def read_inputs(store: "ObjectStore", run_id: str) -> Iterator[EvaluatedInput]:
     """All evaluated inputs of a run, file by file."""
     for key in store.list(f"{report_prefix(run_id)}/inputs/"):
         for line in store.get(key).splitlines():  # of bytes: a text may hold other line ends than "\n"
-            values = json.loads(line)
-            values["answers"] = tuple(values["answers"])
-            values["calls"] = tuple(MadeCall(**call) for call in values["calls"])
-            values["date"] = datetime.date.fromisoformat(values["date"]) if values["date"] else None
-            yield EvaluatedInput(**values)
+            yield _INPUT.validate_json(line)
 
 
 def write_scores(

@@ -147,41 +147,47 @@ def scores_with_tools(scores: Sequence[SuiteScore]) -> list[SuiteScore]:
     return [score for score in scores if score.variant == "with_tools" and not is_perplexity(score.metric)]
 
 
-def wide_console() -> Console:
-    """A terminal as it is; a file or a pipe wide enough for every table."""
-    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
+def print_tables(scores: Sequence[SuiteScore], comparisons: Sequence[Comparison]) -> None:
+    """One table a suite, the scores with and without a call (Table 9), and the paired differences, without tables of no row.
 
-
-def print_scores(console: Console, scores: Sequence[SuiteScore]) -> None:
-    """One table a suite, in the order in which they come."""
+    A terminal is taken as it is; a file or a pipe is wide enough for every table.
+    """
     from toolformer_ops.evaluation.suites import SUITES
 
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+
+    def show(heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        if not rows:
+            return
+        table = Table()
+        for name in columns:
+            is_text = name in {"model", "suite", "subset", "against", "by tool"}
+            table.add_column(name, justify="left" if is_text else "right")
+        for row in rows:
+            table.add_row(*row)
+        console.print(heading, soft_wrap=True, markup=False, highlight=False)
+        console.print(table)
+
+    # 1. The suites, in the order in which they come.
     for table in suite_tables(scores):
         columns = ["model"]
         for column in table.columns:
             by = column.metric.removeprefix("perplexity ") + ", " if table.lower_is_better else ""
             columns.append(f"{column.subset} ({by}n {column.inputs})")
-        rows = [
-            (
-                variant_title(VARIANTS[row.series], row.k),
-                *(
-                    f"{cell.shown} ({cell.show(cell.found.low)} to {cell.show(cell.found.high)})" if cell else NOTHING
-                    for cell in row.cells
-                ),
+        rows: list[tuple[str, ...]] = []
+        for row in table.rows:
+            cells = (
+                f"{cell.shown} ({cell.show(cell.found.low)} to {cell.show(cell.found.high)})" if cell else NOTHING
+                for cell in row.cells
             )
-            for row in table.rows
-        ]
-        told = (
-            "calls disabled, 95 % interval over texts"
-            if table.lower_is_better
-            else f"% right: {SUITES[table.suite].metric.name}"
-        )
-        _print(console, f"{table.suite}: {told}", columns, rows)
+            rows.append((variant_title(VARIANTS[row.series], row.k), *cells))
+        told = "calls disabled, 95 % interval over texts"
+        if not table.lower_is_better:
+            told = f"% right: {SUITES[table.suite].metric.name}"
+        show(f"{table.suite}: {told}", columns, rows)
 
-
-def print_call_table(console: Console, scores: Sequence[SuiteScore]) -> None:
-    """Scores with and without a call, by k, for the subsets that were evaluated with tools (Table 9)."""
-    rows = [
+    # 2. With and without a call, by k, of the subsets that were evaluated with tools.
+    by_call = [
         (
             score.suite, score.subset, str(score.call_start_rank), percent(score.score), percent(score.score_with_call),
             percent(score.score_without_call), percent(score.inputs_with_call / score.inputs),
@@ -189,35 +195,19 @@ def print_call_table(console: Console, scores: Sequence[SuiteScore]) -> None:
         )
         for score in scores_with_tools(scores)
     ]  # fmt: skip
-    columns = ("suite", "subset", "k", "all", "with a call", "without", "% with a call", "by tool")
-    _print(console, "With and without a call, % right", columns, rows)
+    columns = ["suite", "subset", "k", "all", "with a call", "without", "% with a call", "by tool"]
+    show("With and without a call, % right", columns, by_call)
 
-
-def print_comparisons(console: Console, comparisons: Sequence[Comparison]) -> None:
-    """Paired differences, in points, with their intervals and McNemar's test."""
-    rows = []
+    # 3. Paired differences, in points, with their intervals and McNemar's test.
+    differences = []
     for compared in comparisons:
         found = compared.found
-        rows.append(
+        differences.append(
             (
                 compared.subset, str(compared.call_start_rank), compared.other, str(compared.inputs),
                 f"{100 * found.difference:+.1f}", f"{100 * found.interval.low:+.1f} to {100 * found.interval.high:+.1f}",
                 f"{found.only_first} : {found.only_second}", f"{found.p_value:.2g}", percent(found.detectable),
             )
         )  # fmt: skip
-    columns = ("subset", "k", "against", "n", "points", "95 % interval", "only one", "p", "shows from")
-    _print(console, COMPARISONS, columns, rows)
-
-
-def _print(console: Console, heading: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table under its heading; nothing if it has no row."""
-    if not rows:
-        return
-    table = Table()
-    for name in columns:
-        is_text = name in {"model", "suite", "subset", "against", "by tool"}
-        table.add_column(name, justify="left" if is_text else "right")
-    for row in rows:
-        table.add_row(*row)
-    console.print(heading, soft_wrap=True, markup=False, highlight=False)
-    console.print(table)
+    columns = ["subset", "k", "against", "n", "points", "95 % interval", "only one", "p", "shows from"]
+    show(COMPARISONS, columns, differences)

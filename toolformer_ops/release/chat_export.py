@@ -353,24 +353,22 @@ def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
     Raises:
         UsageError: another content is there.
     """
+    target = Path(address)
     if address.startswith(_S3):
         store = ObjectStore(settings)
         store.require_bucket()
         key = store.key_of(address)
-        if store.put_if_absent(key, file):
-            return True
-        same = store.sha256(key) == file_sha256(file)
+        there = None if store.put_if_absent(key, file) else store.sha256(key)
+    elif target.exists():
+        there = file_sha256(target) if target.is_file() else ""
     else:
-        target = Path(address)
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, partial := target.with_name(f"{target.name}.partial"))
-            partial.replace(target)
-            return True
-        same = target.is_file() and file_sha256(target) == file_sha256(file)
-    if not same:
+        there = None
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, partial := target.with_name(f"{target.name}.partial"))
+        partial.replace(target)
+    if there not in (None, file_sha256(file)):
         raise UsageError(
             f"OUT: expected nothing or this very export at {address}, found something else. It stays as it is; choose another "
             "place, or remove what is there."
         )
-    return False
+    return there is None

@@ -119,7 +119,7 @@ def choose_calls(
         counts = {row.tool: row for row in database.fetch_all(connection, queries.choosing.left_out)}
         # 3. A tool that lost more places to others than expected needs more texts, if there are more.
         unread = [tool for tool, number in found.items() if number == texts[tool]]
-        best_texts = {tool: counts[tool].best_texts if tool in counts else 0 for tool in unread}
+        best_texts = {tool: getattr(counts.get(tool), "best_texts", 0) for tool in unread}
         short = {tool: number for tool, number in best_texts.items() if number < max_examples}
         if not short:
             break

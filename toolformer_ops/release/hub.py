@@ -15,7 +15,7 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RepoType = Literal["dataset", "model"]
-REPO_TYPES: dict[str, RepoType] = {"releases": "dataset", "models": "model"}
+REPO_TYPES = {"releases": "dataset", "models": "model"}
 """By the first part of a publication's prefix."""
 MANIFEST_ON_HUB = "toolformer-ops.json"
 """A repository is ours if it has this file."""
@@ -154,7 +153,7 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     Pushing the same again changes nothing; another release replaces the one that is there, as a new commit.
 
     Raises:
-        UsageError: there is no such publication; the repository's name is none; it holds something else, or is public.
+        UsageError: there is no such publication; the repository's name is not valid; it holds something else, or is public.
         ConfigurationError: the hub refuses the token, or this deployment asks no hub.
         InfrastructureError: the hub does not answer, or refuses for another reason. What was sent stays there.
         BusyError: somebody else changed the repository in the meantime.
@@ -215,15 +214,9 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
             repo_type=repo_type,
             parent_commit=before.sha,
         )
-        # A hub may leave out what a .gitignore of the repository names.
-        after: Any = api.repo_info(repo, repo_type=repo_type, revision=commit.oid, files_metadata=True)
-        sizes = {sibling.rfilename: sibling.size for sibling in after.siblings or ()}
-        lacking = [name for name, path in sorted(files.items()) if sizes.get(name) != path.stat().st_size]
-        if lacking:
-            raise InfrastructureError(
-                f"{repo}: expected all {len(files)} files in the commit {commit.oid}, found none or another "
-                f"{', '.join(lacking[:5])}. Remove .gitignore from the repository, if it has one, and push again."
-            )
+        _require_there(
+            api.repo_info(repo, repo_type=repo_type, revision=commit.oid, files_metadata=True), commit.oid, repo, files
+        )
     except (HfHubHTTPError, httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
         raise _translated(error, api, page) from error
     shutil.rmtree(place)
@@ -257,17 +250,12 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
     if languages:
         card.data["language"] = list(languages)
     said = described.licence or "not said by who published this; that of the sources holds"
-    lines = [
-        "",
-        "## Where the texts come from",
-        "",
-        *(f"- {source}" for source in described.sources or corpora or ["not known to who published this"]),
-        "",
-        f"Licence: {said}. Languages: {', '.join(languages) or 'not known'}.",
-        f"Published as `{manifest.prefix}`{when}; `{MANIFEST_ON_HUB}` has the SHA-256 of every file but this one.",
-        "",
-    ]
-    return f"{str(card).rstrip()}\n" + "\n".join(lines)
+    sources = "\n".join(f"- {source}" for source in described.sources or corpora or ["not known to who published this"])
+    return (
+        f"{str(card).rstrip()}\n\n## Where the texts come from\n\n{sources}\n\n"
+        f"Licence: {said}. Languages: {', '.join(languages) or 'not known'}.\n"
+        f"Published as `{manifest.prefix}`{when}; `{MANIFEST_ON_HUB}` has the SHA-256 of every file but this one.\n"
+    )
 
 
 def languages_of(folder: Path) -> tuple[str, ...]:
@@ -290,6 +278,17 @@ def _origin(settings: Settings, manifest: Manifest) -> tuple[list[str], str]:
         for run in runs
     ]
     return corpora, f" on {min(run.published_at for run in runs):%Y-%m-%d}" if runs else ""
+
+
+def _require_there(commit: Any, revision: str, repo: str, files: dict[str, Path]) -> None:
+    """Fail unless the commit has each file in its size: a hub may leave out what a .gitignore of the repository names."""
+    sizes = {sibling.rfilename: sibling.size for sibling in commit.siblings or ()}
+    lacking = [name for name, path in sorted(files.items()) if sizes.get(name) != path.stat().st_size]
+    if lacking:
+        raise InfrastructureError(
+            f"{repo}: expected all {len(files)} files in the commit {revision}, found none or another {', '.join(lacking[:5])}. "
+            "Remove .gitignore from the repository, if it has one, and push again."
+        )
 
 
 def _translated(error: Exception, api: "HfApi", page: str) -> ToolformerError:

@@ -229,4 +229,4 @@ def test_a_prompt_has_each_slot_once_and_what_fills_it_is_not_searched_for_slots
     given = ("who", "who? ", "谁？", "من؟")  # noqa: RUF001 - other scripts
     assert [with_question_mark(question) for question in given] == ["who?", "who?", "谁？", "من؟"]  # noqa: RUF001
     prompt = load_prompt("question_on_paragraph")
-    assert "in English: {context}" in prompt.fill({"context": "A {question}.", "question": "{context}"})
+    assert "in English: {context}" in prompt.fill({"context": "A {question}.", "question": "{context}"})[0]

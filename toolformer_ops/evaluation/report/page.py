@@ -5,11 +5,10 @@ and the page allows no script at all (its content security policy), so that noth
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,7 +19,6 @@ from toolformer_ops.evaluation.report.charts import bar_chart, loss_chart
 from toolformer_ops.evaluation.report.contents import ReportContents
 from toolformer_ops.evaluation.tables import (
     METRIC_NAMES,
-    SuiteTable,
     called_tools,
     percent,
     scores_with_tools,
@@ -68,21 +66,19 @@ def render(contents: ReportContents) -> str:
     facts, tables = contents.facts, suite_tables(contents.scores)
     series = sorted({row.series for table in tables for row in table.rows})
     trained = [model for model in facts.models if model.training or model.development]
-    data = [  # what was evaluated
-        (
-            score.suite,
-            score.subset,
-            METRIC_NAMES.get(score.metric, score.metric),
-            f"{score.inputs:,}",
-            score.data_sha256,
-        )
-        for score in contents.scores
-    ]
     return environment.get_template("report.html.j2").render(
         facts=facts,
         style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 - a file of ours
         suites=[
-            {"table": table, "charts": _charts(table), "name": SUITE_NAMES.get(table.suite, table.suite)}
+            {
+                "table": table,
+                # An element tree has written the SVG and has escaped its texts.
+                "charts": [
+                    {"metric": metric, "svg": Markup(bar_chart(table, metric))}  # noqa: S704
+                    for metric in dict.fromkeys(column.metric for column in table.columns)
+                ],
+                "name": SUITE_NAMES.get(table.suite, table.suite),
+            }
             for table in tables
         ],
         legend=[(number, VARIANT_NAMES[VARIANTS[number]]) for number in series],
@@ -90,20 +86,17 @@ def render(contents: ReportContents) -> str:
         comparisons=contents.comparisons,
         calls=scores_with_tools(contents.scores),
         tools=called_tools(contents.scores),
-        losses=Markup(loss_chart(trained)),  # noqa: S704 - as in _charts
+        losses=Markup(loss_chart(trained)),  # noqa: S704 - as the charts
         trained=[(model.variant, VARIANTS.index(model.variant)) for model in trained],
         examples=choose_examples(contents.inputs),
         prompt_characters=PROMPT_CHARACTERS,
         most_answers=ANSWERS,
-        data=list(dict.fromkeys(data)),
+        data=dict.fromkeys(
+            (score.suite, score.subset, score.metric, score.inputs, score.data_sha256) for score in contents.scores
+        ),
+        metric_names=METRIC_NAMES,
         variant_names=VARIANT_NAMES,
     )
-
-
-def _charts(table: SuiteTable) -> list[Mapping[str, Any]]:
-    metrics = dict.fromkeys(column.metric for column in table.columns)
-    # An element tree has written the SVG and has escaped its texts.
-    return [{"metric": metric, "svg": Markup(bar_chart(table, metric))} for metric in metrics]  # noqa: S704
 
 
 def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -> list[EvaluatedInput]:

@@ -56,14 +56,15 @@ class ZeroShotPrompt:
                 f"{', '.join(found) or 'none'}. Write each as {{name}}."
             )
 
-    def fill(self, slots: Mapping[str, str]) -> str:
-        """The prompt with these texts in its slots, without white space around it."""
-        return _SLOT.sub(lambda slot: slots[slot.group(1)], self.template).strip()
+    def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
+        """The prompt with these texts in its slots, and its beginning up to the last slot; no white space around either.
 
-    def head(self, slots: Mapping[str, str]) -> str:
-        """The beginning of the filled prompt up to its last slot: the instruction, and a paragraph that questions share."""
+        The beginning is the instruction, and a paragraph that questions share.
+        """
         *_, last = _SLOT.finditer(self.template)
-        return _SLOT.sub(lambda slot: slots[slot.group(1)], self.template[: last.start()]).strip()
+        parts = (self.template, self.template[: last.start()])
+        whole, head = (_SLOT.sub(lambda slot: slots[slot.group(1)], part).strip() for part in parts)
+        return whole, head
 
 
 @functools.cache
@@ -124,7 +125,7 @@ class DataSet:
     """Where it can be had."""
     read: Callable[[Sequence[DataFile]], Iterable[Item | LeftOut]]
     folders: tuple[str, ...] = ()
-    """Names that its folder may have in the data folder, the usual one first; empty: its own name."""
+    """Names that its folder may have in the data folder, the usual one first; empty: the data set's name."""
     first_only: bool = False
     """Of `files`, read only what the first pattern finds: they are splits, the usual one first."""
     generate: Callable[[], bytes] | None = None
@@ -177,20 +178,19 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
         parts = len({items[place].part for place in places})
         logger.info("%s: a sample of %d of %d inputs, of %d parts", data_set.name, len(places), len(items), parts)
     # 2. Their questions; each is numbered by its place among all that can be asked, from 1.
-    asked = [(place + 1, items[place]) for place in places]
     prompt = load_prompt(data_set.prompt) if data_set.prompt else None
-    heads = [prompt.head(item.slots) if prompt else "" for _, item in asked]
-    often = Counter(heads)
+    filled = [prompt.fill(items[place].slots) if prompt else (items[place].slots["text"], "") for place in places]
+    often = Counter(head for _, head in filled)
     questions = tuple(
         Question(
             subset=data_set.name,
-            number=number,
-            prompt=prompt.fill(item.slots) if prompt else item.slots["text"],
-            answers=item.answers,
-            date=item.date,
+            number=place + 1,
+            prompt=whole,
+            answers=items[place].answers,
+            date=items[place].date,
             shared_head=head if often[head] > 1 else "",
         )
-        for (number, item), head in zip(asked, heads, strict=True)
+        for place, (whole, head) in zip(places, filled, strict=True)
     )
     return LoadedDataSet(data_set, questions, sha256, dict(sorted(left_out.items())))
 
