@@ -20,12 +20,10 @@ from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, writ
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning import release_training
-from toolformer_ops.finetuning.curves import PICTURE, write_curves
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.trainer import ReleaseTrainer
-from toolformer_ops.finetuning.training import BaseModel, TrainedModel, load_base_model
-from toolformer_ops.finetuning.training_log import ProgressLines, read_lines
+from toolformer_ops.finetuning.training import BaseModel, ReleaseTrainer, TrainedModel, load_base_model
+from toolformer_ops.finetuning.training_log import PICTURE, ProgressLines, read_lines, write_curves
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.format import read_release
 

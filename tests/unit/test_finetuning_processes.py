@@ -33,7 +33,7 @@ def _settings(device: str) -> Settings:
 
 @pytest.fixture
 def job(tmp_path: Path) -> TrainingJob:
-    plan = TrainingPlan(4, activation_checkpointing=True, checkpoint_steps=7, deepspeed="zero3.json")
+    plan = TrainingPlan(4, activation_checkpointing=True, deepspeed="zero3.json")
     return TrainingJob(recipe_of(without_calls=True), "model@1", tmp_path / "release", DEV_TEXTS, tmp_path, plan)
 
 

@@ -4,7 +4,7 @@
     checkpoints/checkpoint-400/whole.json   written last: the checkpoint's files with their sizes, and what it is a checkpoint of
     checkpoints/best-300/           the weights with the lowest development perplexity so far
 
-A checkpoint without `whole.json`, or whose files are not those that it lists, is none and is removed. An older checkpoint goes only
+A checkpoint without `whole.json`, or whose files are not those that it lists, is removed. An older checkpoint goes only
 when the next one is whole. transformers loads what `torch.save` wrote with `weights_only=True` alone.
 
 Snapshots are for machines whose disk ends with them: pods that are evicted, nodes that go.
@@ -15,7 +15,7 @@ Snapshots are for machines whose disk ends with them: pods that are evicted, nod
 
 A snapshot is sent by a thread while the training continues, from links to the checkpoint's files, so that the next checkpoint may
 replace them meanwhile. Once it is whole, all others go. A snapshot without a manifest, or whose files are not all there with their
-hashes, is never used. Where S3 fails the training continues, and the next checkpoint is sent.
+hashes, is never used. If S3 fails the training continues, and the next checkpoint is sent.
 """
 
 import json

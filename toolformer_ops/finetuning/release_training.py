@@ -1,7 +1,7 @@
 """Train a model on a release in a local folder, on all GPUs there are, and write the folder that is published.
 
 Needs neither Postgres nor S3; `stages/finetuning.py` fetches the release, chooses the development documents and publishes.
-Where memory runs short the device batch is halved, at one sequence activations are computed twice, and the training continues
+If memory runs short the device batch is halved, at one sequence activations are computed twice, and the training continues
 from its last checkpoint.
 """
 
@@ -18,7 +18,6 @@ import torch
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.finetuning.checkpoints import Snapshots
-from toolformer_ops.finetuning.curves import write_curves
 from toolformer_ops.finetuning.processes import TrainingJob, devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.finetuning.sequences import TokenSequences
@@ -30,6 +29,7 @@ from toolformer_ops.finetuning.training import (
     train,
     training_arguments,
 )
+from toolformer_ops.finetuning.training_log import write_curves
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.release.card import markdown
 from toolformer_ops.release.format import read_release
@@ -54,17 +54,15 @@ def train_on_release(
 
     `dev_texts` are the development documents, scored as plain text; without any the last step is kept. `folder` holds all that the
     training writes, and a training that was killed continues from there. `recipe.without_calls` trains the baseline on the plain
-    texts. `processes` (None: one a GPU) share each batch. Where `settings.sends_checkpoints`, checkpoints are
-    on S3 too, and a training whose folder has none, or an older one, continues from there.
+    texts. `processes` (None: one a GPU) share each batch. If `settings.sends_checkpoints`, checkpoints are on S3
+    too, and a training whose folder has none, or an older one, continues from there.
 
     Raises:
         ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit into memory.
         ModelError: the loss stopped being a finite number.
         ObjectStoreError: S3 cannot be reached when the training starts.
     """
-    plan = TrainingPlan(
-        device_batch=recipe.choices.finetune_device_batch, checkpoint_steps=recipe.choices.finetune_checkpoint_steps
-    )
+    plan = TrainingPlan(device_batch=recipe.choices.finetune_device_batch)
     job = TrainingJob(
         recipe=recipe, model=model, release_dir=release_dir, dev_texts=tuple(dev_texts), folder=folder, plan=plan
     )

@@ -4,15 +4,22 @@
                             tokens_per_second, seconds
     development_log.jsonl   step, loss (nats a token), perplexity
 
+Once a training has ended `write_curves` makes of them:
+
+    curves.png                                  loss, and perplexity with the best step marked
+    tensorboard/events.out.tfevents.finetuning  the same numbers, and learning rate, gradient norm and speed
+
 The training loss is the mean over the tokens that `FinetuningRecipe.loss_counts` names, the development loss over all tokens but
 start tokens of plain texts; `tokens` are all that the network has read.
 
-No step is there twice: a training that continues from a checkpoint first forgets what came after it.
+No step is in a file twice: a training that continues from a checkpoint first forgets what came after it.
 """
 
 import json
 import logging
 import math
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +35,14 @@ logger = logging.getLogger(__name__)
 
 TRAINING_LOG = "training_log.jsonl"
 DEVELOPMENT_LOG = "development_log.jsonl"
+PICTURE = "curves.png"
+EVENTS = Path("tensorboard") / "events.out.tfevents.finetuning"
+TAGS = {
+    "loss": "train/loss",
+    "learning_rate": "train/learning_rate",
+    "gradient_norm": "train/gradient_norm",
+    "tokens_per_second": "train/tokens_per_second",
+}
 LAST_LOGS = 5
 """Log lines whose mean loss is the training's loss."""
 
@@ -105,10 +120,6 @@ class ProgressLines(TrainerCallback):
         """`tokens_until(step)`: tokens that the training has seen after that many steps."""
         self._log = log
         self._tokens_until = tokens_until
-        self._started = time.monotonic()
-        self._seconds_before = 0.0
-        self._first_step = 0
-        self._last = (self._started, 0)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
@@ -159,3 +170,48 @@ class ProgressLines(TrainerCallback):
             else:
                 verdict = f"the best was {before.perplexity:.3f} at step {before.step}"
             logger.info("step %d of %d: development perplexity %.3f, %s", step, steps, perplexity, verdict)
+
+
+def write_curves(directory: Path, title: str, loss_counts: str) -> None:
+    """Write the curves into the model's folder, which holds the logs; `loss_counts` names the tokens of the training loss."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+    from torch.utils.tensorboard import SummaryWriter
+
+    log = TrainingLog(directory)
+    training, development = read_lines(log.training), read_lines(log.development)
+    best = log.best()
+
+    # 1. The picture.
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    steps = [line["step"] for line in training]
+    above.plot(steps, [line["loss"] for line in training], color="tab:blue", marker="." if len(steps) < 20 else "")
+    above.set(title=f"{title}\ntraining loss of {loss_counts}", ylabel="training loss (nats a token)")
+    if development:
+        points = [(line["step"], line["perplexity"]) for line in development]
+        below.plot(*zip(*points, strict=True), color="tab:orange", marker="o", label="development documents")
+        chosen = [point for point in points if best is not None and point[0] == best.step]
+        below.plot(*zip(*chosen, strict=True), color="tab:green", marker="*", markersize=14, linestyle="", label="kept")
+        below.legend()
+    else:
+        below.text(0.5, 0.5, "no development documents: the last step is kept", ha="center", transform=below.transAxes)
+    below.set(xlabel="optimiser step", ylabel="perplexity of plain text")
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (above, below):
+        axes.grid(visible=True, alpha=0.3)
+    figure.savefig(directory / PICTURE, dpi=120, metadata={"Software": None})
+
+    # 2. TensorBoard's file, under a name that does not tell the machine's.
+    (directory / EVENTS).parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with SummaryWriter(folder) as writer:
+            for line in training:
+                for name, tag in TAGS.items():
+                    if line[name] is not None:
+                        writer.add_scalar(tag, line[name], line["step"], walltime=line["seconds"])
+            for line in development:
+                writer.add_scalar("development/loss", line["loss"], line["step"])
+                writer.add_scalar("development/perplexity", line["perplexity"], line["step"])
+        [events] = Path(folder).iterdir()
+        shutil.move(events, directory / EVENTS)
