@@ -107,12 +107,11 @@ def published(settings: Settings, name: str) -> Manifest:
     )
 
 
-def download(settings: Settings, name: str, folder: Path, described: "Described") -> Manifest:
+def download(settings: Settings, name: str, folder: Path, described: Described) -> Manifest:
     """Copy a release or model from S3 into a folder: its files, each compared with its hash, the completed card, the manifest.
 
-    It is what `push` puts on a hub. A download that broke off continues.
-
-    The folder is there once it is whole; before, its parts are in `<folder>.part` beside it.
+    It is what `push` puts on a hub. A download that broke off continues: the folder is there once it is whole; before, its parts
+    are in `<folder>.part` beside it.
 
     Raises:
         UsageError: the folder holds something else. What else `published` raises.
@@ -138,7 +137,7 @@ def download(settings: Settings, name: str, folder: Path, described: "Described"
 
 
 def _complete(
-    settings: Settings, manifest: Manifest, files: Path, place: Path, described: "Described"
+    settings: Settings, manifest: Manifest, files: Path, place: Path, described: Described
 ) -> tuple[Path, Path]:
     """Write the completed card of the publication whose files are in `files`, and its manifest, into the folder `place`."""
     card, listing = place / CARD, place / MANIFEST_ON_HUB
