@@ -55,10 +55,8 @@ CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 7 + len(WRITTEN), 0.
 
 
 def test_the_page_says_how_many_calls_are_kept_by_chance_and_what_was_not_evaluated() -> None:
-    rates = (
-        ToolRate("Calendar", 1.0, 16, str(Rate(16, 11.0, 57, 0.6875, 0.4, 1.0))),
-        ToolRate("Calculator", 0.5, 4, str(Rate(4, 1.0, 28, 0.25, 0.0, 1.0))),
-    )
+    known, unknown = Rate(16, 11, 57, 0.6875, 0.4, 1.0), Rate(4, 1, 28, 0.25, 0.0, 1.0)
+    rates = (ToolRate("Calendar", 1.0, 16, str(known)), ToolRate("Calculator", 0.5, 4, str(unknown)))
     facts = replace(FACTS, rates=rates, asked_suites=("math", "lama"))
     page = render(ReportContents(facts, (score("base", 0.2),)))
     assert "Calendar 68.8 % (40 to 100 %), 57 placebos, of 16 calls" in page
