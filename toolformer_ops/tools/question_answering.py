@@ -17,7 +17,7 @@ from toolformer_ops.records import content_uuid
 from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.calendar import MONTHS
-from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index, FoundPassage, PassageSearch
+from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index, FoundPassage
 from toolformer_ops.tools.retrieval.java_runtime import java_thread
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end, split_sentences
 from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
@@ -96,7 +96,7 @@ class Reader(Protocol):
 class QuestionAnsweringRunner:
     """An open index and a reader."""
 
-    def __init__(self, index: PassageSearch, reader: Reader) -> None:
+    def __init__(self, index: Bm25Index, reader: Reader) -> None:
         self._index = index
         self._reader = reader
 
@@ -174,7 +174,7 @@ class BestSentenceReader:
 
     passages = 5
 
-    def __init__(self, index: PassageSearch) -> None:
+    def __init__(self, index: Bm25Index) -> None:
         self._index = index
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec
-from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index, PassageSearch
+from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
 
@@ -52,7 +52,7 @@ class WikiSearch(Tool):
 class WikiSearchRunner:
     """An open index."""
 
-    def __init__(self, index: PassageSearch) -> None:
+    def __init__(self, index: Bm25Index) -> None:
         self._index = index
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:

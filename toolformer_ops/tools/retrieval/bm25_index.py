@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from toolformer_ops.errors import UsageError
 from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, read_manifest
@@ -48,12 +48,6 @@ class FoundPassage:
     score: float
     """BM25, at least 0; comparable within one question only."""
 
-    @classmethod
-    def read(cls, passage_id: str, score: float, stored: str) -> "FoundPassage":
-        """A hit, from the JSON that the index holds of it."""
-        heading, _, text = str(json.loads(stored)["contents"]).partition("\n")
-        return cls(passage_id, heading, text, score)
-
 
 def stored_form(passage: Passage) -> str:
     """The JSON that is indexed and stored for a passage; heading and text are searched alike, as by Pyserini's KILT baseline."""
@@ -75,22 +69,6 @@ class SearchAnswer:
     passages: tuple[FoundPassage, ...] = ()
     reason: str | None = None
     """`empty_query`, `query_too_long`, `no_match` or `search_failed`."""
-
-
-class PassageSearch(Protocol):
-    """What finds passages for questions."""
-
-    def search(self, queries: Sequence[str], top: int) -> list[SearchAnswer]:
-        """One answer a question, in order."""
-        ...
-
-    def terms(self, text: str) -> tuple[str, ...]:
-        """The words of `text` as they are searched: stemmed, without stop words."""
-        ...
-
-    def inverse_document_frequency(self, term: str) -> float:
-        """How rare a term is, at least 0."""
-        ...
 
 
 class Bm25Index:
@@ -180,11 +158,12 @@ class Bm25Index:
             hits = self._searcher.batch_search(queries, ids, top, self._threads)
             answers = []
             for number in range(len(batch)):
-                found = tuple(
-                    FoundPassage.read(hit.docid, float(hit.score), hit.lucene_document.get("raw"))
-                    for hit in hits.get(str(number))
-                )
-                answers.append(SearchAnswer(found) if found else SearchAnswer(reason="no_match"))
+                found = []
+                for hit in hits.get(str(number)):
+                    contents = str(json.loads(hit.lucene_document.get("raw"))["contents"])
+                    heading, _, text = contents.partition("\n")
+                    found.append(FoundPassage(hit.docid, heading, text, float(hit.score)))
+                answers.append(SearchAnswer(tuple(found)) if found else SearchAnswer(reason="no_match"))
         except Exception as error:  # Java may throw anything
             if len(batch) == 1:
                 _log.warning("Lucene could not search %r: %s", batch[0], str(error).splitlines()[0])

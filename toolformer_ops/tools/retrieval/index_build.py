@@ -190,21 +190,28 @@ def _passages_in(folder: Path) -> int | None:
 
 
 def _batches(source: BinaryIO, tally: _Tally) -> Iterator[list[str]]:
-    """Passages in their stored form, `BATCH_PASSAGES` and a few at a time, counted in `tally` as they go by."""
+    """Passages in their stored form, `BATCH_PASSAGES` and a few at a time; each byte and record is counted in `tally`."""
     batch: list[str] = []
-    for number, line in enumerate(_lines(source, tally.digest), start=1):
+    while line := source.readline(MAX_LINE_BYTES):
+        tally.digest.update(line)
+        is_cut = len(line) == MAX_LINE_BYTES and not line.endswith(b"\n")
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = source.readline(MAX_LINE_BYTES)
+            tally.digest.update(rest)
+        if line.isspace() and not is_cut:
+            continue
         try:
-            if line is None:
+            if is_cut:
                 raise RejectedInputError("line_too_long")  # noqa: TRY301
-            record = parse_record(line, number)
+            passages = passages_of(parse_record(line, tally.documents + tally.rejected.total() + 1))
         except RejectedInputError as rejection:
             tally.rejected[rejection.reason] += 1
             continue
-        before = len(batch)
-        batch.extend(stored_form(passage) for passage in passages_of(record))
+        batch.extend(map(stored_form, passages))
         tally.documents += 1
-        tally.passages += len(batch) - before
-        tally.without_passages += len(batch) == before
+        tally.passages += len(passages)
+        tally.without_passages += not passages
         if tally.documents % _REPORT_DOCUMENTS == 0:
             _log.info("read %d documents, %d passages", tally.documents, tally.passages)
         if len(batch) >= BATCH_PASSAGES:
@@ -212,20 +219,6 @@ def _batches(source: BinaryIO, tally: _Tally) -> Iterator[list[str]]:
             batch = []
     if batch:
         yield batch
-
-
-def _lines(source: BinaryIO, digest: "hashlib._Hash") -> Iterator[bytes | None]:
-    """The lines that are not blank; None for one longer than `MAX_LINE_BYTES`. All bytes go into `digest`."""
-    while line := source.readline(MAX_LINE_BYTES):
-        digest.update(line)
-        if len(line) < MAX_LINE_BYTES or line.endswith(b"\n"):
-            if not line.isspace():
-                yield line
-            continue
-        while (rest := source.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
-            digest.update(rest)
-        digest.update(rest)
-        yield None
 
 
 def _remove(index_dir: Path, pattern: str, keep: str = "") -> None:

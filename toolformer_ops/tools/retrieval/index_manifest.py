@@ -13,6 +13,7 @@ is part of the version of the tools that search, so that a new index asks for ne
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from pathlib import Path
 
 from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.shared_files import replace_file
-from toolformer_ops.tools.retrieval.java_runtime import pyserini_version
 from toolformer_ops.tools.retrieval.kilt_records import PASSAGE_RULES, PASSAGE_WORDS
 
 MANIFEST = "manifest.json"
@@ -58,7 +58,7 @@ def index_parameters() -> dict[str, str | int]:
         "passage_rules": PASSAGE_RULES,
         "passage_words": PASSAGE_WORDS,
         "analyzer": ANALYZER,
-        "pyserini": pyserini_version(),
+        "pyserini": importlib.metadata.version("pyserini"),
     }
 
 

@@ -9,7 +9,6 @@ and its jar are used: `pyserini.search` would import torch, transformers and ope
 Start: about 0.1 s, classes 0.6 s, 100 MB. A process that has started Java must not fork.
 """
 
-import importlib.metadata
 import importlib.util
 import os
 import threading
@@ -25,11 +24,6 @@ HEAP_MEGABYTES = 1024
 
 _SETTINGS = Path(__file__).parent / "java_settings"
 _lock = threading.Lock()
-
-
-def pyserini_version() -> str:
-    """The installed version of Pyserini."""
-    return importlib.metadata.version("pyserini")
 
 
 def java_class(name: str) -> Any:

@@ -15,8 +15,7 @@ Does not index: `index_build.py` does. Bad records are reported with a reason, n
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.retrieval.sentences import split_sentences
@@ -95,54 +94,36 @@ def _clean(text: str) -> str:
     return " ".join(_CONTROL.sub(" ", _SURROGATE.sub("�", text)).split())
 
 
-def passages_of(record: KiltRecord) -> Iterator[Passage]:
+def passages_of(record: KiltRecord) -> list[Passage]:
     """The passages of an article in reading order; none if it holds only its title and headings."""
-    joined: list[_Piece] = []
-    number = words = 0
-    for piece in (*_pieces(record), None):
-        fits = piece and joined and piece.heading == joined[0].heading and words + piece.words <= PASSAGE_WORDS
-        if joined and not fits:
-            number += 1
-            yield Passage(
-                passage_id=f"{record.number}-{number}",
-                wikipedia_id=record.wikipedia_id,
-                title=record.title,
-                section=joined[0].section,
-                text=" ".join(item.text for item in joined),
-                paragraphs=(joined[0].paragraph, joined[-1].paragraph),
-            )
-            joined, words = [], 0
-        if piece:
-            joined.append(piece)
-            words += piece.words
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """A sentence, or a part of one that is longer than a passage."""
-
-    text: str
-    words: int
-    paragraph: int
-    """Index into the record's `text`."""
-    heading: int
-    """Index of the heading above it, 0 in the introduction; two sections may have one path."""
-    section: tuple[str, ...]
-
-
-def _pieces(record: KiltRecord) -> Iterator[_Piece]:
-    """The sentences below each heading. The first paragraph is skipped if it is the title."""
+    found: list[Passage] = []
     section: tuple[str, ...] = ()
-    heading = 0
+    room = 0  # words that the last passage still takes
     for index, paragraph in enumerate(record.paragraphs):
         if not paragraph or (index == 0 and paragraph == record.title):
             continue
         if paragraph.startswith(_SECTION):  # `Section::::History.:Origins.` is ("History", "Origins")
             steps = (step.strip().removesuffix(".") for step in _HEADING_STEP.split(paragraph[len(_SECTION) :]))
-            section, heading = tuple(filter(None, steps)), index
+            section, room = tuple(filter(None, steps)), 0
             continue
         for sentence in split_sentences(_BULLET.sub("", paragraph, count=1)):
             words = sentence.split()
-            parts = [words[start : start + PASSAGE_WORDS] for start in range(0, len(words), PASSAGE_WORDS)]
-            for part in parts:
-                yield _Piece(" ".join(part), len(part), index, heading=heading, section=section)
+            for start in range(0, len(words), PASSAGE_WORDS):
+                part = words[start : start + PASSAGE_WORDS]
+                if len(part) <= room:
+                    last = found[-1]
+                    text, paragraphs = " ".join((last.text, *part)), (last.paragraphs[0], index)
+                    found[-1] = replace(last, text=text, paragraphs=paragraphs)
+                    room -= len(part)
+                    continue
+                passage = Passage(
+                    passage_id=f"{record.number}-{len(found) + 1}",
+                    wikipedia_id=record.wikipedia_id,
+                    title=record.title,
+                    section=section,
+                    text=" ".join(part),
+                    paragraphs=(index, index),
+                )
+                found.append(passage)
+                room = PASSAGE_WORDS - len(part)
+    return found
