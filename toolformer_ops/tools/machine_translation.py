@@ -14,7 +14,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.tools import translators
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.languages import ENGLISH, MODEL_NAME, Language, candidates, has_letters, identify
-from toolformer_ops.tools.translators import Translatable, Translator
+from toolformer_ops.tools.translators import NllbTranslator, PromptedTranslator, Translatable
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -82,14 +82,14 @@ class MachineTranslation(Tool):
             ToolError: the NLLB checkpoint is not set, not there, or does not fit.
         """
         if settings.translator == "nllb":
-            return TranslationRunner(translators.NllbTranslator.load(settings))
-        return TranslationRunner(translators.PromptedTranslator(load_model()))
+            return TranslationRunner(NllbTranslator.load(settings))
+        return TranslationRunner(PromptedTranslator(load_model()))
 
 
 class TranslationRunner:
     """An open translator behind language identification."""
 
-    def __init__(self, translator: Translator) -> None:
+    def __init__(self, translator: NllbTranslator | PromptedTranslator) -> None:
         self._translator = translator
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
@@ -41,24 +41,12 @@ _ABSURD_LENGTH = 1_000_000  # tokenizers without a limit name a number of this k
 _log = logging.getLogger(__name__)
 
 
-class TextGenerator(Protocol):
-    """The part of the language model that is needed here."""
-
-    def generate_texts(self, prompts: Sequence[str], *, max_new_tokens: int, stop: str) -> list[str]:
-        """What the model writes after each prompt, up to `stop`."""
-        ...
-
-
-BestSentences = Callable[[str, Sequence[FoundPassage]], tuple[str, ...]]
-"""The best sentence of each passage for a question, best first."""
-
-
 class CausalReader:
     """A causal language model that continues "Answer:"."""
 
     passages = PASSAGES
 
-    def __init__(self, model: TextGenerator) -> None:
+    def __init__(self, model: "LanguageModel") -> None:
         self._model = model
         self._prompt = load_prompt(PROMPT)
 
@@ -68,21 +56,14 @@ class CausalReader:
             fill_prompt(self._prompt, question, found) for question, found in zip(questions, passages, strict=True)
         ]
         try:
-            return [answer_of(text) for text in self._write(prompts)]
-        except (ModelError, DeviceMemoryError):  # a prompt is too long for window or memory: find out which
-            return [self._read_less(question, found) for question, found in zip(questions, passages, strict=True)]
-
-    def _write(self, prompts: list[str]) -> list[str]:
-        return self._model.generate_texts(prompts, max_new_tokens=ANSWER_TOKENS, stop="\n")
-
-    def _read_less(self, question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
-        """The answer from as many of the best passages as fit into the model's window."""
-        for count in range(len(passages), -1, -1):
-            try:
-                return answer_of(self._write([fill_prompt(self._prompt, question, passages[:count])])[0])
-            except (ModelError, DeviceMemoryError) as error:
-                _log.info("reading fewer than %d passages for %r: %s", count, question[:80], error)
-        return ()
+            written = self._model.generate_texts(prompts, max_new_tokens=ANSWER_TOKENS, stop="\n")
+            return [answer_of(text) for text in written]
+        except (ModelError, DeviceMemoryError) as error:
+            if len(questions) > 1:  # a prompt is too long for window or memory: find out which
+                pairs = zip(questions, passages, strict=True)
+                return [self.read([question], [found])[0] for question, found in pairs]
+            _log.info("reading fewer than %d passages for %r: %s", len(passages[0]), questions[0][:80], error)
+            return self.read(questions, [passages[0][:-1]]) if passages[0] else [()]
 
 
 _CAPITALISED = r"(?:[A-Z][\w'\u2019.&-]*\w|[A-Z])"
@@ -92,14 +73,6 @@ _SPAN = re.compile(
     r"|\b\d[\d,.]*\d\b(?: (?:million|billion|thousand|percent|%))?|\b\d\b"  # a number
     rf"|{_CAPITALISED}(?:(?: {_JOINING})* {_CAPITALISED}\.?)*"  # a name
 )
-
-
-class ContinuationScorer(Protocol):
-    """The part of the language model that is needed here."""
-
-    def continuation_log_probabilities(self, prompt: str, continuations: Sequence[str]) -> list[float]:
-        """Natural log probability of each continuation after the prompt."""
-        ...
 
 
 class SpanReader:
@@ -114,28 +87,32 @@ class SpanReader:
 
     passages = 5
 
-    def __init__(self, model: ContinuationScorer, best_sentences: BestSentences) -> None:
+    def __init__(
+        self, model: "LanguageModel", best_sentences: Callable[[str, Sequence[FoundPassage]], tuple[str, ...]]
+    ) -> None:
+        """`best_sentences`: that of each passage for a question, best first."""
         self._model = model
         self._best_sentences = best_sentences
         self._prompt = load_prompt(PROMPT)
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
         """The likeliest spans of each question, best first, at most `SPAN_ANSWERS`; none if there is no sentence."""
-        return [self._read_one(question, found) for question, found in zip(questions, passages, strict=True)]
-
-    def _read_one(self, question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
-        sentences = self._best_sentences(question, passages)
-        read = sentences[:SPAN_SENTENCES]
-        rank_of = spans_in(question, read)
-        prompt = self._prompt.replace(TEXT_SLOT, "\n".join([*read, f"Question: {question}"]))
-        try:
-            likely = self._model.continuation_log_probabilities(prompt, [f" {span}\n" for span in rank_of])
-        except (ModelError, DeviceMemoryError) as error:
-            _log.info("no span is chosen for %r: %s", question[:80], error)
-            return sentences
-        scores = {span: log_p - NATS_A_RANK * rank_of[span] for span, log_p in zip(rank_of, likely, strict=True)}
-        best = sorted(scores, key=lambda span: -scores[span])  # stable: equal scores stay in the sentences' order
-        return tuple(best[:SPAN_ANSWERS]) or sentences
+        answers = []
+        for question, found in zip(questions, passages, strict=True):
+            sentences = self._best_sentences(question, found)
+            read = sentences[:SPAN_SENTENCES]
+            rank_of = spans_in(question, read)
+            prompt = self._prompt.replace(TEXT_SLOT, "\n".join([*read, f"Question: {question}"]))
+            try:
+                likely = self._model.continuation_log_probabilities(prompt, [f" {span}\n" for span in rank_of])
+            except (ModelError, DeviceMemoryError) as error:
+                _log.info("no span is chosen for %r: %s", question[:80], error)
+                answers.append(sentences)
+                continue
+            scores = {span: log_p - NATS_A_RANK * rank_of[span] for span, log_p in zip(rank_of, likely, strict=True)}
+            best = sorted(scores, key=lambda span: -scores[span])  # stable: equal scores stay in the sentences' order
+            answers.append(tuple(best[:SPAN_ANSWERS]) or sentences)
+        return answers
 
 
 def spans_in(question: str, sentences: Sequence[str]) -> dict[str, int]:

@@ -10,7 +10,7 @@ Does not decide what is worth translating, and knows no call: `machine_translati
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
@@ -39,14 +39,6 @@ class Translatable:
     """The most likely first; never empty."""
 
 
-class Translator(Protocol):
-    """Turns texts into English."""
-
-    def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
-        """One translation or reason a text, in order."""
-        ...
-
-
 class PromptedTranslator:
     """The run's own language model, shown four translations."""
 
@@ -55,7 +47,7 @@ class PromptedTranslator:
         self._prompt = load_prompt(PROMPT)
 
     def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
-        """The rest of the line that the model writes for each text."""
+        """The rest of the line that the model writes for each text, or a reason."""
         short = [item.text for item in texts if len(item.text) <= PROMPTED_MAX_INPUT_CHARACTERS]
         prompts = [self._prompt.replace(TEXT_SLOT, text) for text in short]
         written = iter(self._model.generate_texts(prompts, max_new_tokens=MAX_NEW_TOKENS, stop="\n") if prompts else [])

@@ -98,8 +98,6 @@ def test_a_result_that_repeats_the_document_is_found_out(result: str, document: 
 
 
 def test_a_fifth_of_the_results_runs_of_eight_words_is_a_repetition_and_less_is_not() -> None:
-    # 12 words have 5 runs; a..h and b..i are in the document, the others hold x, y or z
-    assert OwnText("a b c d e f g h i q").share_repeated("a b c d e f g h i x y z") == pytest.approx(2 / 5)
     own = OwnText("a b c d e f g h")
     assert own.repeated_by("a b c d e f g h u v w x")  # 1 run of 5
     assert not own.repeated_by("a b c d e f g h u v w x y")  # 1 run of 6

@@ -53,7 +53,6 @@ _log = logging.getLogger(__name__)
 class IndexReport:
     """What a build did."""
 
-    index_dir: Path
     manifest: IndexManifest
     built: bool
     """False if the index was already there."""
@@ -83,7 +82,7 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
         present = _present(open_source, index_dir)
         if present is not None:
             _log.info("the index of %s is already in %s: %d passages", source_uri, index_dir, present.passages)
-            return IndexReport(index_dir, present, built=False)
+            return IndexReport(present, built=False)
         # 2. All passages go into a folder that no reader looks at.
         _remove(index_dir, "building-*")
         aside = index_dir / f"building-{os.getpid()}"
@@ -116,7 +115,7 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
         "indexed %d documents as %d passages from %s, rejected %d", manifest.documents, manifest.passages, source_uri,
         sum(manifest.rejected.values()),
     )  # fmt: skip
-    return IndexReport(index_dir, manifest, built=True)
+    return IndexReport(manifest, built=True)
 
 
 def source_fingerprint(open_source: OpenSource) -> str:

@@ -45,15 +45,10 @@ class OwnText:
         self._text = f" {' '.join(words)} "
         self._runs = frozenset(_runs(words))
 
-    def share_repeated(self, result: str) -> float:
-        """Share, in [0, 1], of the result's 8-word runs that the document holds; 0 for a result of 7 words or fewer."""
-        runs = _runs(_words(result))
-        return sum(run in self._runs for run in runs) / len(runs) if runs else 0.0
-
     def repeated_by(self, result: str) -> bool:
         """Whether `result` repeats the document and must be passed over."""
         words = _words(result)
-        if len(words) >= RUN_WORDS:
-            return self.share_repeated(result) >= SHARE
+        if runs := _runs(words):  # the result has at least 8 words
+            return sum(run in self._runs for run in runs) / len(runs) >= SHARE
         is_sentence = len(words) >= SENTENCE_WORDS and _SENTENCE_END.search(result) is not None
         return is_sentence and f" {' '.join(words)} " in self._text
