@@ -227,6 +227,28 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         ask(runner, "amount: 1")
 
 
+def test_a_redirect_to_another_address_gets_no_secret(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.applications import Starlette
+    from starlette.responses import JSONResponse, RedirectResponse
+    from starlette.routing import Route
+
+    def app(answer: Callable[[Any], Any]) -> Starlette:
+        return Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+
+    monkeypatch.setenv("A_KEY", "a-secret")
+    asked: list[str] = []
+    with (
+        served(app(lambda request: asked.append(request.headers["X-Key"]) or JSONResponse({}))) as other,
+        served(app(lambda _: RedirectResponse(f"{other}/mcp", 307))) as address,
+    ):
+        table = {"command": [], "url": f"{address}/mcp", "secrets": ["A_KEY"], "headers": {"X-Key": "{A_KEY}"}}
+        with pytest.raises((ToolError, InfrastructureError), match="expected a server that answers"):
+            opened(write_tool(tmp_path, "Convert", "convert", server=table))
+    assert asked == []
+
+
 def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open) -> None:
     from starlette.applications import Starlette
     from starlette.requests import Request

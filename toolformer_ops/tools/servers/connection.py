@@ -70,24 +70,64 @@ class Connection:
         self._file = file
         self._server = file.server
         self._folder = folder
-        self._secrets = _secrets(file)
-        self._tail = _Tail()
+        stored = dotenv_values(state_dir() / "environment") if file.server.secrets else {}
+        self._secrets = {name: os.environ.get(name) or stored.get(name) or "" for name in file.server.secrets}
+        if missing := [name for name, value in self._secrets.items() if not value]:
+            raise ToolError(
+                f"tool {file.name}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "
+                "of that name. Set them where the stages run: in the environment, in the file `environment` of the state folder, "
+                "or in the Kubernetes Secret."
+            )
         self._client: Any = None
+        reading, writing = os.pipe()
+        self._stderr = os.fdopen(writing, "w")
+        self._last_lines: deque[str] = deque(maxlen=STDERR_LINES)
+        threading.Thread(
+            target=_keep_last_lines, args=(reading, self._last_lines), daemon=True, name="stderr of a tool"
+        ).start()
 
     async def open(self) -> ServerTool:
-        """Start or reach the server; returns what it says of itself and of the tool. Is closed if that fails.
+        """Start or reach the server; returns what it says of itself and of the tool. The caller closes it, also if that fails.
 
         Raises:
             ToolError: it cannot be started, refuses, has no such tool, or its OpenAPI document cannot be read.
             InfrastructureError: it does not answer now.
         """
+        server = self._server
+        # 1. It is started or reached.
+        self._client = self._new_client()
         try:
-            self._client = self._new_client()
-            await self._start()
-            return await self._describe()
-        except BaseException:
+            await _within(server.start_seconds, self._client.__aenter__())
+        except Exception as error:
+            reached = f"{server.start_seconds:g} s without an answer" if _is_timeout(error) else _message(error)
             await self.close()
-            raise
+            await asyncio.sleep(STDERR_SECONDS)
+            refuses = bool(server.command) or 400 <= (_status(error) or 0) < 408
+            what = f"start it by hand: {' '.join(server.command)}" if server.command else f"is {server.url} right?"
+            raise (ToolError if refuses else InfrastructureError)(
+                self.told(f"expected a server that answers, found: {reached}", f"Look at its log, or {what}")
+            ) from error
+        # 2. It lists its tools.
+        try:
+            listed = await _within(server.start_seconds, self._client.list_tools())
+        except Exception as error:
+            raise InfrastructureError(
+                self.told(f"expected its list of tools, found: {_message(error)}", "Look at its log")
+            ) from error
+        found = next((tool for tool in listed if tool.name == self._file.tool), None)
+        if found is None:
+            there = ", ".join(tool.name for tool in listed[:20]) or "none"
+            raise ToolError(
+                self.told(f"expected a tool {self._file.tool!r} of the server, found {there}", "Name one of them")
+            )
+        info = self._client.server_info
+        recorded = RecordedPart(
+            server=info.name if info else "unknown",
+            version=info.version if info else "",
+            read_only=found.annotations.read_only_hint if found.annotations else None,
+            input_schema=json.dumps(found.input_schema),
+        )
+        return ServerTool(recorded, found.description or "")
 
     async def close(self) -> None:
         """End the connection, and the server if it was started."""
@@ -95,7 +135,7 @@ class Connection:
         with contextlib.suppress(Exception):
             if client is not None:
                 await _within(STOP_SECONDS if self._server.command else PARTING_SECONDS, client.close())
-        self._tail.close()
+        self._stderr.close()
 
     async def call(self, arguments: Mapping[str, Any], seconds: float) -> Any:
         """The server's result, an mcp_types.CallToolResult.
@@ -116,55 +156,18 @@ class Connection:
                 raise NoAnswerError(TIMED_OUT, f"no answer within {seconds:g} s") from error
             if code in {None, CONNECTION_CLOSED} or _status(error) is not None:
                 await asyncio.sleep(STDERR_SECONDS)
-                raise NoAnswerError(FAILED, self._hidden(_message(error) + self._stderr())) from error
+                raise NoAnswerError(FAILED, self._with_last_lines(_message(error))) from error
             logger.warning("%s: the server refused a request: %.200r", self._file.name, str(error))
             raise RejectedInputError(REFUSED) from error
 
     def told(self, what: str, remedy: str) -> str:
         """An error message: the tool, what was expected and found, the server's last lines, the remedy. No secret is in it."""
-        return f"tool {self._file.name}: {self._hidden(what + self._stderr())}. {remedy}."
+        return f"tool {self._file.name}: {self._with_last_lines(what)}. {remedy}."
 
-    async def _start(self) -> None:
-        server = self._server
-        try:
-            await _within(server.start_seconds, self._client.__aenter__())
-        except Exception as error:
-            reached = f"{server.start_seconds:g} s without an answer" if _is_timeout(error) else _message(error)
-            await self.close()
-            await asyncio.sleep(STDERR_SECONDS)
-            refuses = bool(server.command) or 400 <= (_status(error) or 0) < 408
-            what = f"start it by hand: {' '.join(server.command)}" if server.command else f"is {server.url} right?"
-            raise (ToolError if refuses else InfrastructureError)(
-                self.told(f"expected a server that answers, found: {reached}", f"Look at its log, or {what}")
-            ) from error
-
-    async def _describe(self) -> ServerTool:
-        try:
-            listed = await _within(self._server.start_seconds, self._client.list_tools())
-        except Exception as error:
-            raise InfrastructureError(
-                self.told(f"expected its list of tools, found: {_message(error)}", "Look at its log")
-            ) from error
-        found = next((tool for tool in listed if tool.name == self._file.tool), None)
-        if found is None:
-            there = ", ".join(tool.name for tool in listed[:20]) or "none"
-            raise ToolError(
-                self.told(f"expected a tool {self._file.tool!r} of the server, found {there}", "Name one of them")
-            )
-        info = self._client.server_info
-        recorded = RecordedPart(
-            server=info.name if info else "unknown",
-            version=info.version if info else "",
-            read_only=found.annotations.read_only_hint if found.annotations else None,
-            input_schema=json.dumps(found.input_schema),
-        )
-        return ServerTool(recorded, found.description or "")
-
-    def _stderr(self) -> str:
-        lines = self._tail.lines()
-        return f"; its last lines on stderr: {' | '.join(lines)}" if lines else ""
-
-    def _hidden(self, text: str) -> str:
+    def _with_last_lines(self, text: str) -> str:
+        """The text with the server's last lines on stderr, and names in place of secrets."""
+        lines = " | ".join(self._last_lines)
+        text += f"; its last lines on stderr: {lines}" if lines else ""
         for name, value in self._secrets.items():
             text = text.replace(value, f"<{name}>")
         return text
@@ -187,7 +190,7 @@ class Connection:
                 env={**server.environment, **self._secrets},
                 cwd=str(self._folder / server.folder),
                 keep_alive=False,
-                log_file=self._tail.writer,
+                log_file=self._stderr,
             )
         elif server.openapi:
             try:
@@ -195,9 +198,8 @@ class Connection:
             except UsageError as error:
                 raise ToolError(f"tool {self._file.name}: {error}") from error
         else:
-            # A redirect would carry secret headers to another address.
-            factory = _client_without_redirects if headers else None
-            transport = StreamableHttpTransport(server.url, headers=headers, httpx_client_factory=factory)
+            # mcp follows no redirect to another host or port, which would carry secret headers there.
+            transport = StreamableHttpTransport(server.url, headers=headers)
         return Client(transport, init_timeout=server.start_seconds, log_handler=_unheard, progress_handler=_unheard)
 
 
@@ -210,9 +212,10 @@ def ask_server(file: ToolFile, folder: Path) -> ServerTool:
 
     async def ask() -> ServerTool:
         connection = Connection(file, folder)
-        found = await connection.open()
-        await connection.close()
-        return found
+        try:
+            return await connection.open()
+        finally:
+            await connection.close()
 
     return asyncio.run(ask())
 
@@ -296,18 +299,6 @@ def _as_json(document: Any) -> str:
     return json.dumps(document, default=str)
 
 
-def _secrets(file: ToolFile) -> dict[str, str]:
-    stored = dotenv_values(state_dir() / "environment") if file.server.secrets else {}
-    found = {secret: os.environ.get(secret) or stored.get(secret) or "" for secret in file.server.secrets}
-    if missing := [secret for secret, value in found.items() if not value]:
-        raise ToolError(
-            f"tool {file.name}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "
-            "of that name. Set them where the stages run: in the environment, in the file `environment` of the state folder, or "
-            "in the Kubernetes Secret."
-        )
-    return found
-
-
 async def _within(seconds: float, work: Coroutine[Any, Any, Answer]) -> Answer:
     """What `work` returns; it is left alone after `seconds`, even if it does not let itself be cancelled.
 
@@ -328,12 +319,6 @@ async def _within(seconds: float, work: Coroutine[Any, Any, Answer]) -> Answer:
 
 async def _unheard(*_: Any, **__: Any) -> None:
     """What a server tells beside its answers."""
-
-
-def _client_without_redirects(**options: Any) -> Any:
-    import httpx2
-
-    return httpx2.AsyncClient(**{**options, "follow_redirects": False})
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -363,26 +348,10 @@ def _message(error: BaseException) -> str:
     return text[:STDERR_CHARACTERS].rstrip(".")
 
 
-class _Tail:
-    """The last lines of a process's stderr, which a thread reads."""
-
-    def __init__(self) -> None:
-        reading, writing = os.pipe()
-        self.writer = os.fdopen(writing, "w")
-        self._lines: deque[str] = deque(maxlen=STDERR_LINES)
-        threading.Thread(target=self._read, args=(reading,), daemon=True, name="stderr of a tool").start()
-
-    def lines(self) -> list[str]:
-        """The last lines, oldest first, without control characters."""
-        return list(self._lines)
-
-    def close(self) -> None:
-        """No more is written by this process."""
-        self.writer.close()
-
-    def _read(self, reading: int) -> None:
-        with os.fdopen(reading, "rb") as stream:
-            while line := stream.readline(1 << 16):
-                text = " ".join(line.decode(errors="replace").split())[:STDERR_CHARACTERS]
-                if text:
-                    self._lines.append(escape_control_characters(text)[0])
+def _keep_last_lines(stderr: int, lines: deque[str]) -> None:
+    """Read a process's stderr to its end; its lines are kept without control characters."""
+    with os.fdopen(stderr, "rb") as stream:
+        while line := stream.readline(1 << 16):
+            text = " ".join(line.decode(errors="replace").split())[:STDERR_CHARACTERS]
+            if text:
+                lines.append(escape_control_characters(text)[0])

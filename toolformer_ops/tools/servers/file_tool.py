@@ -274,7 +274,11 @@ class ServerRunner:
                 reraise=True,
             ):
                 with attempt:
-                    await self._turn()
+                    if self._limits.calls_per_second:
+                        now = time.monotonic()
+                        start = max(now, self._next_start)
+                        self._next_start = start + 1 / self._limits.calls_per_second
+                        await asyncio.sleep(start - now)
                     connection = await self._connected()
                     try:
                         result = await connection.call(arguments, self._limits.seconds)
@@ -313,23 +317,14 @@ class ServerRunner:
         except RejectedInputError as error:
             return ToolOutput.none(error.reason)
 
-    async def _turn(self) -> None:
-        """Wait until another call may start."""
-        if self._limits.calls_per_second:
-            now = time.monotonic()
-            start = max(now, self._next_start)
-            self._next_start = start + 1 / self._limits.calls_per_second
-            await asyncio.sleep(start - now)
-
     async def _connected(self) -> Connection:
         """The connection, a new one if the last was lost."""
         async with self._connecting:
             if self._connection is None:
                 connection = Connection(self._tool.file, self._tool.path.parent)
-                found = (await connection.open()).recorded
                 try:
-                    self._require_as_recorded(connection, found)
-                except ToolError:
+                    self._require_as_recorded(connection, (await connection.open()).recorded)
+                except BaseException:
                     await connection.close()
                     raise
                 self._connection = connection
