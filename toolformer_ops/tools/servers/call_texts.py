@@ -9,7 +9,6 @@ brackets when it is written into a text.
 """
 
 import contextlib
-import functools
 import json
 import re
 from collections.abc import Mapping
@@ -33,9 +32,8 @@ MOST_CHARACTERS_A_WORD = 8
 
 _NAME = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*:\s*")
 _NEXT = re.compile(r"\s*(,|\Z)\s*")
-_FIELD = re.compile(r"\{([^{}]*)\}")
-_PART = re.compile(r"(.*)\[(-?\d{0,4}):(-?\d{0,4})\]")
-"""A field and the characters of it that are taken."""
+_PLACE = re.compile(r"\{([^{}]*?)(?:\[(-?\d{0,4}):(-?\d{0,4})\])?\s*\}")
+"""A field in a template, and the characters of it that are taken."""
 
 
 def read_arguments(text: str) -> dict[str, Any]:
@@ -51,9 +49,9 @@ def read_arguments(text: str) -> dict[str, Any]:
         if name is None or name[1] in found:
             raise RejectedInputError(DO_NOT_PARSE)
         try:
-            found[name[1]], at = _DECODER.raw_decode(text, name.end())
+            found[name[1]], at = json.JSONDecoder().raw_decode(text, name.end())
             text.encode()  # what JSON writes as an escape may be half of a character
-            json.dumps(found[name[1]], ensure_ascii=False).encode()
+            json.dumps(found[name[1]], ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise RejectedInputError(DO_NOT_PARSE) from error
         following = _NEXT.match(text, at)
@@ -82,30 +80,15 @@ def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> 
     if not set(schema.get("required", ())) <= set(arguments):
         raise RejectedInputError(MISSING)
     from jsonschema import ValidationError
+    from jsonschema.validators import Draft202012Validator, validator_for
+    from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     try:
-        _validator(json.dumps(schema, sort_keys=True)).validate(dict(arguments))
+        # An empty registry: a `$ref` to another address is fetched from nowhere.
+        validator_for(schema, default=Draft202012Validator)(schema, registry=Registry()).validate(dict(arguments))
     except (ValidationError, Unresolvable, RecursionError) as error:
         raise RejectedInputError(NOT_OF_THE_SCHEMA) from error
-
-
-@functools.lru_cache(maxsize=64)
-def _validator(schema: str) -> Any:
-    from jsonschema.validators import Draft202012Validator, validator_for
-    from referencing import Registry
-
-    parsed = json.loads(schema)
-    kind = validator_for(parsed, default=Draft202012Validator)
-    # An empty registry: a `$ref` to another address is fetched from nowhere.
-    return kind(parsed, registry=Registry())
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"expected a number, found {text}")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def texts_of(result: Any) -> str:
@@ -127,7 +110,7 @@ def result_line(result: Any, template: str, tokens: int) -> str:
             structured = parsed if isinstance(parsed, dict) else None
     try:
         if template:
-            text = _FIELD.sub(lambda match: _shown(structured, match[1]), template)
+            text = _PLACE.sub(lambda place: _shown(structured, place), template)
         elif structured is not None and (not text or text.lstrip().startswith("{")):
             # A server of FastMCP wraps what is no object.
             text = _line(structured["result"] if set(structured) == {"result"} else structured)
@@ -145,27 +128,21 @@ def result_line(result: Any, template: str, tokens: int) -> str:
     return cut
 
 
-def _shown(structured: Any, place: str) -> str:
-    """What a place of the template stands for: a field, or with `[11:16]` behind it these characters of it, as in Python."""
-    part = _PART.fullmatch(place.strip())
-    if part is None:
-        return _line(_field(structured, place))
-    first, end = (int(bound) if bound else None for bound in part.group(2, 3))
-    cut = _line(_field(structured, part[1]))[first:end]
-    if not cut:
-        raise RejectedInputError(LACKS_FIELD)
-    return cut
-
-
-def _field(structured: Any, path: str) -> Any:
-    """The value at `field.of.it`; numbers count the items of a list."""
+def _shown(structured: Any, place: re.Match[str]) -> str:
+    """What `{field.of.it}` stands for, where numbers count the items of a list; with `[11:16]` these characters, as in Python."""
+    path, first, end = place.groups()
     value = structured
     for part in path.strip().split("."):
         try:
             value = value[int(part)] if isinstance(value, list) else value[part]
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise RejectedInputError(LACKS_FIELD) from error
-    return value
+    if first is None:
+        return _line(value)
+    cut = _line(value)[int(first) if first else None : int(end) if end else None]
+    if not cut:
+        raise RejectedInputError(LACKS_FIELD)
+    return cut
 
 
 def _line(value: Any) -> str:
