@@ -128,12 +128,13 @@ def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
             {"structured": "re ey, 5.5 from W", "plain": LACKING, '{"sky": "blue"}': LACKING},
         ),
         ({"keys": ['result = "{sky[9:]}"']}, {"structured": LACKING}),
+        ({"keys": ['result = "{sky[-:3]}"']}, {"structured": LACKING}),
         (
             {"tables": "[limits]\nseconds = 0.5\ntries = 2\nconcurrency = 1"},  # a server that ends is started anew
             {"first": "first", "die once": "die once", "hang": "server_timed_out", "last": "last"},
         ),
     ],
-    ids=["hostile", "structured", "fields", "no such part", "ends and hangs"],
+    ids=["hostile", "structured", "fields", "no such part", "no number", "ends and hangs"],
 )
 def test_an_answer_is_a_result_or_has_a_reason(
     tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]

@@ -32,7 +32,7 @@ MOST_CHARACTERS_A_WORD = 8
 
 _NAME = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*:\s*")
 _NEXT = re.compile(r"\s*(,|\Z)\s*")
-_PLACE = re.compile(r"\{([^{}]*?)(?:\[(-?\d{0,4}):(-?\d{0,4})\])?\s*\}")
+_PLACE = re.compile(r"\{([^{}]*?)(?:\[(-?\d{1,4}|):(-?\d{1,4}|)\])?\s*\}")
 """A field in a template, and the characters of it that are taken."""
 
 
