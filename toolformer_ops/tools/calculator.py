@@ -124,9 +124,12 @@ def evaluate(expression: str) -> Fraction:
         tokens.append(Fraction(number.replace(",", "")) if number else _OPERATORS.get(sign, sign))
         end = match.end()
     # 2. The value of the tokens, which must be one sum and nothing behind it.
-    parser = _Parser(tokens)
-    value = parser.sum(nesting=0)
-    if not parser.at_end():
+    parser = _Parser(tokens[::-1])
+    try:
+        value = parser.sum(nesting=0)
+    except ZeroDivisionError as error:
+        raise RejectedInputError("division_by_zero") from error
+    if parser.left:
         raise RejectedInputError("invalid_expression")
     # 3. Within bounds?
     if abs(value) >= (10**MAX_WHOLE_DIGITS if value.denominator == 1 else MAX_ROUNDED):
@@ -151,21 +154,13 @@ class _Parser:
     factor  = "-"* (number | "(" sum ")") "%"?
     """
 
-    def __init__(self, tokens: list[Fraction | str]) -> None:
-        self._tokens = tokens
-        self._next = 0
-
-    def at_end(self) -> bool:
-        """Whether all tokens were read."""
-        return self._next == len(self._tokens)
+    def __init__(self, left: list[Fraction | str]) -> None:
+        self.left = left
+        """The tokens that were not read yet, the next one last."""
 
     def _take(self, *wanted: str) -> str | None:
         """Step over the next token and return it if it is one of `wanted`."""
-        token = None if self.at_end() else self._tokens[self._next]
-        if isinstance(token, str) and token in wanted:
-            self._next += 1
-            return token
-        return None
+        return str(self.left.pop()) if self.left and self.left[-1] in wanted else None
 
     def sum(self, nesting: int) -> Fraction:
         value = self.product(nesting)
@@ -178,18 +173,12 @@ class _Parser:
         value = self.factor(nesting)
         while operator := self._take("*", "/"):
             operand = self.factor(nesting)
-            if operator == "*":
-                value *= operand
-            elif operand == 0:
-                raise RejectedInputError("division_by_zero")
-            else:
-                value /= operand
+            value = value * operand if operator == "*" else value / operand
         return value
 
     def factor(self, nesting: int) -> Fraction:
-        negative = False
-        while self._take("-"):
-            negative = not negative
+        if self._take("-"):
+            return -self.factor(nesting)
         if self._take("("):
             if nesting == MAX_NESTING:
                 raise RejectedInputError("nested_too_deeply")
@@ -197,14 +186,11 @@ class _Parser:
             if not self._take(")"):
                 raise RejectedInputError("invalid_expression")
         else:
-            token = None if self.at_end() else self._tokens[self._next]
+            token = self.left.pop() if self.left else None
             if not isinstance(token, Fraction):
                 raise RejectedInputError("invalid_expression")
             value = token
-            self._next += 1
-        if self._take("%"):
-            value /= 100
-        return -value if negative else value
+        return value / 100 if self._take("%") else value
 
 
 # The filter
@@ -258,7 +244,13 @@ def judge(text: str) -> tuple[bool, str]:
 
     Numbers are unsigned (a hyphen before one may be a dash), as `NUMBER_IN_TEXT` finds them.
     """
-    numbers = list(_numbers(text))
+    numbers = []
+    for token, match in enumerate(_TEXT_TOKEN.finditer(text)):
+        if written := match["number"]:
+            whole, point, decimals = written.replace(",", "").partition(".")
+            fits = len(whole) <= _MAX_DIGITS and len(decimals) <= 6
+            value = int(whole or "0") * _UNIT + int(decimals.ljust(6, "0")) if fits else 0
+            numbers.append(NumberInText(token, value, bool(point)))
     if _holds_result_of_two_others(numbers):
         return True, RESULT_OF_TWO
     if _ANNOUNCED_NUMBER.search(text):
@@ -268,15 +260,6 @@ def judge(text: str) -> tuple[bool, str]:
     digest = hashlib.sha256(b"calculator filter, rule iii\n" + text.encode("utf-8", "surrogatepass")).digest()
     sampled = int.from_bytes(digest[:8], "big") < SAMPLED_SHARE * 2**64
     return (True, SAMPLED) if sampled else (False, NOT_SAMPLED)
-
-
-def _numbers(text: str) -> Iterator[NumberInText]:
-    for token, match in enumerate(_TEXT_TOKEN.finditer(text)):
-        if written := match["number"]:
-            whole, point, decimals = written.replace(",", "").partition(".")
-            fits = len(whole) <= _MAX_DIGITS and len(decimals) <= 6
-            value = int(whole or "0") * _UNIT + int(decimals.ljust(6, "0")) if fits else 0
-            yield NumberInText(token, value, bool(point))
 
 
 def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
