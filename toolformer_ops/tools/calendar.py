@@ -5,6 +5,7 @@ documents without one are left out. What is cached is the date, so one row serve
 months do not depend on the locale, and no clock is read, so that the same document gives the same answer every night.
 """
 
+import contextlib
 import datetime
 import re
 from collections.abc import Sequence
@@ -178,8 +179,6 @@ def _readings(parts: dict[str, str | None]) -> set[datetime.date]:
         candidates = [(int(parts["day"] or 0), _MONTH_NUMBER[name.lower()] if name else int(parts["month"] or 0))]
     days = set()
     for day, month in candidates:
-        try:
+        with contextlib.suppress(ValueError):  # no such day: not a reading
             days.add(datetime.date(year, month, day))
-        except ValueError:
-            continue  # no such day: not a reading
     return days

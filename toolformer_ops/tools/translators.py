@@ -66,7 +66,11 @@ class NllbTranslator:
         self._model = model
         self._tokenizer = tokenizer
         self._english_token = tokenizer.convert_tokens_to_ids(ENGLISH_CODE)
-        if not self._knows(ENGLISH_CODE):
+        unknown = (None, tokenizer.unk_token_id)
+        self._codes = {
+            label: code for label, code in NLLB_CODE.items() if tokenizer.convert_tokens_to_ids(code) not in unknown
+        }
+        if ENGLISH not in self._codes:
             raise ToolError(
                 f"{tokenizer.name_or_path}: expected an NLLB checkpoint whose vocabulary holds {ENGLISH_CODE}, found none. "
                 f"Set TOOLFORMER_TRANSLATOR_MODEL to a checkpoint such as facebook/nllb-200-distilled-600M."
@@ -87,7 +91,11 @@ class NllbTranslator:
         outputs: dict[int, ToolOutput] = {}
         encoded: dict[int, list[int]] = {}  # with the source language's token first and the end token last
         for index, item in enumerate(texts):
-            code = self._source_code(item)
+            # English here is a guess: a single rare word such as `tortuga` is all but unknown to fastText, which then falls back on
+            # English. The likeliest other language that NLLB has is taken.
+            labels = [language.label for language in item.languages]
+            choices = labels[1:] if labels[0] == ENGLISH else labels[:1]
+            code = next((self._codes[label] for label in choices if label in self._codes), None)
             if code is None:
                 outputs[index] = ToolOutput.none("language_not_supported")
                 continue
@@ -107,22 +115,6 @@ class NllbTranslator:
         for index, (text, finished) in zip(encoded, written, strict=True):
             outputs[index] = _output(text) if finished else ToolOutput.none("translation_unfinished")
         return [outputs[index] for index in range(len(texts))]
-
-    def _knows(self, code: str) -> bool:
-        token: int | None = self._tokenizer.convert_tokens_to_ids(code)
-        unknown: int | None = self._tokenizer.unk_token_id
-        return token not in (None, unknown)
-
-    def _source_code(self, item: Translatable) -> str | None:
-        """NLLB's code of the most likely language.
-
-        If that is English, though not surely, the likeliest other language that NLLB has is taken: a single rare word such
-        as `tortuga` is all but unknown to fastText, which then falls back on English.
-        """
-        likely = item.languages[0]
-        choices = [likely] if likely.label != ENGLISH else item.languages[1:]
-        codes = (NLLB_CODE.get(language.label) for language in choices)
-        return next((code for code in codes if code and self._knows(code)), None)
 
 
 def required_checkpoint(settings: Settings) -> tuple[str, str | None]:

@@ -191,12 +191,6 @@ class ServerRunner:
     """The open tool of a file; its connection has an event loop in a separate thread."""
 
     def __init__(self, tool: FileTool) -> None:
-        """Start or reach the server, and compare what it says with the file.
-
-        Raises:
-            ToolError: it cannot be started, says other things than are recorded, or may write.
-            InfrastructureError: it does not answer now.
-        """
         self._tool = tool
         self._limits = limits = tool.file.limits
         pauses = LONGEST_PAUSE_SECONDS * (limits.tries - 1)
