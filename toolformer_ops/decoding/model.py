@@ -62,6 +62,7 @@ class WritingModel:
         self.language_model = LanguageModel(model, self._tokenization, identity)
         """The engine over the same weights."""
         self._tools = ToolRuns(settings, tools, lambda: self.language_model)
+        self._texts = Together(model, self._tokenization, self._tools)
 
     @classmethod
     def load(cls, settings: Settings, model: str, *, tools: Sequence[str] | None = None) -> "WritingModel":
@@ -106,7 +107,7 @@ class WritingModel:
             ModelError: a prompt is longer than the model's window, or empty and the model has no start token.
         """
         encoded = [(*self._tokenization.start_ids, *self._tokenization.ids(prompt.text)) for prompt in prompts]
-        return self._together(listener).write(prompts, encoded, decoding)
+        return self._texts.write(prompts, encoded, decoding, listener)
 
     def encode(self, prompts: Sequence[str]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask` for `generate`, (batch, tokens), padded at the left, with the start token as trained."""
@@ -153,19 +154,23 @@ class WritingModel:
             raise UsageError(f"streamer: expected a batch of one, found {len(ids)} rows.")
         # 1. What is continued, and how far.
         config = self._configuration(generation_config, kwargs, ids.shape[1])
-        limits = replace(
-            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stops=_stops(config.stop_strings)
-        )
+        asked = config.stop_strings or ()
+        stops = (asked,) if isinstance(asked, str) else tuple(asked)
+        limits = replace(decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stops=stops)
         mask = torch.ones_like(ids) if attention_mask is None else attention_mask
         encoded = [tuple(row[attended.bool()].tolist()) for row, attended in zip(ids, mask, strict=True)]
         days = dates or [None] * len(encoded)
         prompts = [Prompt(self._tokenization.decode(row), day) for row, day in zip(encoded, days, strict=True)]
+
         # 2. The continuations; a streamer is told of each token.
-        if streamer is None:
-            written = self._together(None).write(prompts, encoded, limits)
-        else:
+        def put(_: int, tokens: tuple[int, ...]) -> None:
+            for token in tokens:
+                streamer.put(torch.tensor([token]))
+
+        if streamer is not None:
             streamer.put(ids.cpu())
-            written = self._together(lambda _, tokens: _put_each(streamer, tokens)).write(prompts, encoded, limits)
+        written = self._texts.write(prompts, encoded, limits, put if streamer is not None else None)
+        if streamer is not None:
             streamer.end()
         # 3. Prompts and continuations in one tensor, with the end-of-text token if the model wrote it.
         end = self.tokenizer.eos_token_id
@@ -178,9 +183,6 @@ class WritingModel:
         new = torch.tensor([row + [padding] * (width - len(row)) for row in rows], dtype=ids.dtype, device=ids.device)
         sequences = torch.cat([ids, new.reshape(len(rows), width)], dim=1)
         return GeneratedSequences(sequences, tuple(written)) if config.return_dict_in_generate else sequences
-
-    def _together(self, listener: Listener | None) -> Together:
-        return Together(self._model, self._tokenization, self._tools, listener)
 
     @functools.cached_property
     def _padding_id(self) -> int:
@@ -206,13 +208,3 @@ class WritingModel:
             longest = getattr(config, "max_length", None)
             config.max_new_tokens = max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
         return config
-
-
-def _stops(asked: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The texts that end a continuation, of transformers' `stop_strings`."""
-    return (asked,) if isinstance(asked, str) else tuple(asked or ())
-
-
-def _put_each(streamer: Any, tokens: Sequence[int]) -> None:
-    for token in tokens:
-        streamer.put(torch.tensor([token]))

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,9 +26,10 @@ from torch import Tensor
 
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.decoding.writer import Choice, Continuation, State, Writer
+from toolformer_ops.decoding.writer import Choice, Continuation, Writer
 from toolformer_ops.errors import InfrastructureError, ModelError, ToolformerError
-from toolformer_ops.language_model.columns import CachedPrompt, CachedText
+from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.decode_loop import RESTS, DecodeLoop, NextTokens
 from toolformer_ops.language_model.kv_cache import KVCache
 from toolformer_ops.language_model.tokenization import Tokenization
@@ -111,16 +112,6 @@ class ToolRuns:
                 writer.take_result(output.results[0] if output.results else None, output.reason, seconds)
 
 
-class Network(Protocol):
-    """What is asked of a model here; `language_model.causal_model.CausalModel` offers it."""
-
-    @property
-    def window_tokens(self) -> int: ...  # noqa: D102
-    def new_cache(self) -> KVCache: ...  # noqa: D102
-    def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt: ...  # noqa: D102
-    def log_probabilities(self, hidden: Tensor) -> Tensor: ...  # noqa: D102
-
-
 @dataclass
 class _Text:
     """A text that is being written."""
@@ -138,16 +129,17 @@ class _Text:
 class Together:
     """Writes continuations with one model and its tools. A `decode_loop.Task`: labels are the prompts' numbers."""
 
-    def __init__(
-        self, model: Network, tokenization: Tokenization, tools: ToolRuns, listener: Listener | None = None
-    ) -> None:
+    def __init__(self, model: CausalModel, tokenization: Tokenization, tools: ToolRuns) -> None:
         self._model = model
         self._tokenization = tokenization
         self._tools = tools
-        self._listener = listener
 
     def write(
-        self, prompts: Sequence[Prompt], encoded: Sequence[tuple[int, ...]], decoding: DecodingSettings
+        self,
+        prompts: Sequence[Prompt],
+        encoded: Sequence[tuple[int, ...]],
+        decoding: DecodingSettings,
+        listener: Listener | None = None,
     ) -> list[WrittenText]:
         """The continuation of each prompt, in order; `encoded` are the prompts' ids, start token included.
 
@@ -167,7 +159,7 @@ class Together:
                     "Shorten it, or choose a model with a longer window."
                 )
         self._queue = deque(enumerate(zip(prompts, encoded, strict=True)))
-        self._decoding = decoding
+        self._decoding, self._listener = decoding, listener
         self._growing: dict[int, _Text] = {}
         self._waiting: dict[int, _Text] = {}
         self._written: dict[int, WrittenText] = {}
@@ -210,14 +202,15 @@ class Together:
         joining: dict[int, CachedText] = {}
         while self._queue and len(self._growing) + len(self._waiting) < MAX_ROWS and tokens < MAX_TOKENS:
             number, (prompt, ids) = self._queue.popleft()
-            joining[number] = text = CachedText(self._head(prompt, ids))
-            writer = Writer(
-                prompt,
-                Continuation(ids, self._tokenization, self._model.window_tokens),
-                self._decoding,
-                self._tools.names,
-            )
-            self._growing[number] = _Text(writer, ids[text.prompt.length :], text.prompt.length)
+            # A head is not shared if its tokens by themselves are not those of the whole prompt; the last token never is.
+            head: tuple[int, ...] = ()
+            if prompt.shared_head:
+                head = (*self._tokenization.start_ids, *self._tokenization.ids(prompt.shared_head.rstrip()))
+            shared = self._model.cached_prompt(head[: len(ids) - 1] if ids[: len(head)] == head else ())
+            joining[number] = CachedText(shared)
+            continuation = Continuation(ids, self._tokenization, self._model.window_tokens)
+            writer = Writer(prompt, continuation, self._decoding, self._tools.names)
+            self._growing[number] = _Text(writer, ids[shared.length :], shared.length)
             tokens += len(ids)
         if joining:
             cache.join(list(joining.values()), list(joining))
@@ -265,25 +258,17 @@ class Together:
         parents, texts, tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
         return NextTokens(parents, texts, tokens)
 
-    def _head(self, prompt: Prompt, ids: tuple[int, ...]) -> CachedPrompt:
-        """The head of a prompt that others share; the last token is always the prompt's own."""
-        head: tuple[int, ...] = ()
-        if prompt.shared_head:
-            head = (*self._tokenization.start_ids, *self._tokenization.ids(prompt.shared_head.rstrip()))
-        # Not shared if the head's tokens by themselves are not those of the whole prompt.
-        return self._model.cached_prompt(head[: len(ids) - 1] if ids[: len(head)] == head else ())
-
     def _sort(self, number: int, text: _Text) -> None:
         """Put a text where its state says, and tell the listener its new tokens once they cannot be taken back."""
         writer = text.writer
-        state, ids = writer.state, writer.written.ids
+        ids = writer.written.ids
         if self._listener is not None and writer.settled and len(ids) > text.told:
             self._listener(number, tuple(ids[text.told :]))
             text.told = len(ids)
         self._growing.pop(number, None)
-        if state is State.DONE:
+        if writer.is_done:
             self._written[number] = writer.result()
-        elif state is State.WAITING:
+        elif writer.is_waiting:
             self._waiting[number] = text
         else:
             self._growing[number] = text

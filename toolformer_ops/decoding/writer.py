@@ -20,7 +20,6 @@ Does not run tools (`together.py`) and owns no KV cache (`language_model/kv_cach
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 import numpy as np
 
@@ -53,10 +52,6 @@ class Continuation:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    def append(self, tokens: Sequence[int]) -> None:
-        """More tokens."""
-        self.ids.extend(tokens)
 
     def cut(self, length: int) -> None:
         """Keep the first `length` tokens."""
@@ -100,15 +95,6 @@ class Continuation:
 
     def _behind(self, before: Sequence[int], ids: Sequence[int]) -> str:
         return self.tokenization.decode([*before, *ids])[len(self.tokenization.decode(before)) :]
-
-
-class State(Enum):
-    """What a writer is doing."""
-
-    WRITING = "writing"
-    CALLING = "calling"
-    WAITING = "waiting"
-    DONE = "done"
 
 
 @dataclass(frozen=True)
@@ -172,10 +158,9 @@ class Writer:
     settings: DecodingSettings
     tools: frozenset[str]
     """Names of the tools that may be called; without any, decoding is plain and greedy, unless calls are disabled."""
-    state: State = State.WRITING
     chosen: int = 0
     """Tokens that the model chose."""
-    _end: End = "length"
+    _end: End | None = None
     _stop: str | None = None
     """The stop text that ended it."""
     _calls: list[tuple[MadeCall, int, int]] = field(default_factory=list)  # with their first token and their end
@@ -186,24 +171,52 @@ class Writer:
     _text_tokens: int = 0
 
     def choose(self, choice: Choice) -> None:
-        """Continue, given what is likely next; afterwards `state` says what the writer is doing."""
-        if self.state is State.CALLING:
-            self._continue_call(choice)
-        else:
+        """Continue, given what is likely next."""
+        if self._open is None:
             self._continue_text(choice)
+            return
+        opened, tokenization = self._open, self.written.tokenization
+        has_room = len(self.written) - opened.start < self.settings.max_call_tokens
+        has_room = has_room and self.written.fits(len(self.written) + 1)
+        token = self._most_likely_in_call(opened, choice) if has_room else None
+        if not has_room:
+            refused = "call_too_long"
+        elif token is None or token in tokenization.end_ids:
+            self.chosen += 1
+            refused = "end_of_text_in_call"
+        elif token in tokenization.bracket_ids:
+            refused = "not_a_call"
+        else:
+            self.chosen += 1
+            self.written.ids.append(token)
+            self._recognise(opened)
+            return
+        if not opened.greedy or opened.named:
+            self._abandon(opened, refused)
+        elif self._keep_as_text(opened):
+            self._continue_text(choice)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the text has ended."""
+        return self._end is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call waits for its result."""
+        return self._open is not None and self._open.call is not None
 
     @property
     def settled(self) -> bool:
         """Whether what is written cannot be taken back."""
-        return self.state is State.DONE or (self.state is State.WRITING and self._forgotten is None)
+        return self.is_done or (self._open is None and self._forgotten is None)
 
     @property
     def wants_order(self) -> bool:
         """Whether some tokens may not come next: those of a barred tool's name, or those that began a forgotten call again."""
-        if self.state is State.WRITING:
+        if (opened := self._open) is None:
             return self._refused_next() is not None
-        opened = self._open if self.state is State.CALLING and self.settings.barred_tools else None
-        return opened is not None and opened.callable and "(" not in self._call_text(opened)
+        return bool(self.settings.barred_tools) and opened.callable and "(" not in self._call_text(opened)
 
     @property
     def waiting_call(self) -> Call:
@@ -239,13 +252,15 @@ class Writer:
         longest = min(len(before), len(woven) - 1)
         same = next((index for index in range(longest) if before[index] != woven[index]), longest)
         self.written.cut(opened.start + same)
-        self.written.append(woven[same:])
+        self.written.ids.extend(woven[same:])
         self.written.calls.append((opened.start, len(self.written)))
         self._calls.append((made, opened.start, len(self.written)))
-        self._open, self.state = None, State.WRITING
+        self._open = None
 
     def result(self) -> WrittenText:
         """What was written, once it is done."""
+        if self._end is None:
+            raise RuntimeError("expected a text that is done")
         calls = []
         for made, first, end in self._calls:
             start = len(self.written.text(0, first))
@@ -267,7 +282,7 @@ class Writer:
 
     def _continue_text(self, choice: Choice) -> None:
         if self._text_tokens >= self.settings.max_new_tokens or not self.written.fits(len(self.written) + 1):
-            self._finish("length")
+            self._end = "length"
             return
         if not self.settings.allows_calls:
             self._take(choice.plain)
@@ -284,9 +299,8 @@ class Writer:
             self._begin(*opened)
             return
         if self._may_become_call(best):
-            runs = (
-                best,
-            ) == self.written.tokenization.bare_marker_ids and self._started < self.settings.calls_per_input
+            is_marker = (best,) == self.written.tokenization.bare_marker_ids
+            runs = is_marker and self._started < self.settings.calls_per_input
             self._begin(self._written_bracket(choice.plain, runs=runs), best)
         else:
             self._take(best)
@@ -337,9 +351,9 @@ class Writer:
         )
 
     def _begin(self, opened: _OpenBracket, token: int) -> None:
-        self._open, self.state = opened, State.CALLING
+        self._open = opened
         self.chosen += 1
-        self.written.append([token])
+        self.written.ids.append(token)
 
     def _count(self, opened: _OpenBracket) -> None:
         self._started += not opened.counted
@@ -349,28 +363,24 @@ class Writer:
         """One token of text."""
         self.chosen += 1
         if token in self.written.tokenization.end_ids:
-            self._finish("end_of_text")
+            self._end = "end_of_text"
             return
-        self.written.append([token])
+        self.written.ids.append(token)
         self._text_tokens += 1
-        if self._forgotten is not None and self._take_back(self._forgotten):
-            return
-        self._stop = self.written.stopped_by(self.settings.stops)
-        if self._stop is not None:
-            self._finish("stop")
-
-    def _take_back(self, forgotten: _ForgottenCall) -> bool:
-        """Remove the words of a forgotten call that were written without its bracket; returns whether there were any."""
-        words = self.written.text(forgotten.position).lstrip()
-        if not words.startswith(forgotten.opening):
+        # The words of a forgotten call that are written without its bracket are removed.
+        if (forgotten := self._forgotten) is not None:
+            words = self.written.text(forgotten.position).lstrip()
+            if words.startswith(forgotten.opening):
+                forgotten.refused.add(self.written.ids[forgotten.position])
+                self._abandoned.append("call_without_bracket")
+                self._text_tokens -= len(self.written) - forgotten.position
+                self.written.cut(forgotten.position)
+                return
             if not forgotten.opening.startswith(words):
                 self._forgotten = None  # the text continues otherwise
-            return False
-        forgotten.refused.add(self.written.ids[forgotten.position])
-        self._abandoned.append("call_without_bracket")
-        self._text_tokens -= len(self.written) - forgotten.position
-        self.written.cut(forgotten.position)
-        return True
+        self._stop = self.written.stopped_by(self.settings.stops)
+        if self._stop is not None:
+            self._end = "stop"
 
     def _refused_next(self) -> set[int] | None:
         """The tokens that may not come next, if words of a forgotten call were removed here."""
@@ -378,32 +388,6 @@ class Writer:
         if forgotten is None or not forgotten.refused or len(self.written) != forgotten.position:
             return None
         return forgotten.refused
-
-    def _finish(self, end: End) -> None:
-        self.state, self._end = State.DONE, end
-
-    def _continue_call(self, choice: Choice) -> None:
-        opened, tokenization = self._opened(), self.written.tokenization
-        full = len(self.written) - opened.start >= self.settings.max_call_tokens
-        token, refused = None, None
-        if full or not self.written.fits(len(self.written) + 1):
-            refused = "call_too_long"
-        else:
-            token = self._most_likely_in_call(opened, choice)
-            if token is None or token in tokenization.end_ids:
-                self.chosen += 1
-                refused = "end_of_text_in_call"
-            elif token in tokenization.bracket_ids:
-                refused = "not_a_call"
-        if token is not None and refused is None:
-            self.chosen += 1
-            self.written.append([token])
-            self._recognise(opened)
-        elif opened.greedy and not opened.named:
-            if self._keep_as_text(opened):
-                self._continue_text(choice)
-        else:
-            self._abandon(opened, refused or "end_of_text_in_call")
 
     def _recognise(self, opened: _OpenBracket) -> None:
         """Say what the bracket is by now: a call whose tool is asked, one that is still being written, or none."""
@@ -436,7 +420,7 @@ class Writer:
         elif made or f"{BRACKET}{call} {ARROW}" in self.prompt.text:
             self._abandon(opened, "repeated_call")
         else:
-            opened.call, self.state = call, State.WAITING
+            opened.call = call
 
     def _most_likely_in_call(self, opened: _OpenBracket, choice: Choice) -> int | None:
         """The most likely token that does not spell a barred tool's name; None if every token does."""
@@ -465,19 +449,19 @@ class Writer:
 
     def _keep_as_text(self, opened: _OpenBracket) -> bool:
         """Let the bracket and what follows it be text, within the limits of a text; returns whether the text continues."""
-        self._open, self.state = None, State.WRITING
+        self._open = None
         for end in range(opened.resume + 1, len(self.written) + 1):
             if self._text_tokens >= self.settings.max_new_tokens:
                 self.written.cut(end - 1)
-                self._finish("length")
+                self._end = "length"
                 break
             self._text_tokens += 1
             self._stop = self.written.stopped_by(self.settings.stops, end)
             if self._stop is not None:
                 self.written.cut(end)
-                self._finish("stop")
+                self._end = "stop"
                 break
-        return self.state is State.WRITING
+        return self._end is None
 
     def _abandon(self, opened: _OpenBracket, reason: str) -> None:
         self._abandoned.append(reason)
@@ -488,7 +472,7 @@ class Writer:
         named = beginning is not None and beginning[1] and beginning[2]
         self._forgotten = _ForgottenCall(opened.resume, f"{beginning[1]}(") if beginning is not None and named else None
         self.written.cut(opened.resume)
-        self._open, self.state = None, State.WRITING
+        self._open = None
         if self._may_become_call(opened.fallback):
             self._begin(self._written_bracket(opened.plain, runs=False), opened.fallback)
         else:

@@ -147,4 +147,4 @@ def write(
     words = tokenization()
     asked = prompts or [Prompt(text) for text in scripts]
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in asked]
-    return Together(ScriptedNetwork(words, scripts, window), words, tools, told).write(asked, encoded, decoding)
+    return Together(ScriptedNetwork(words, scripts, window), words, tools).write(asked, encoded, decoding, told)
