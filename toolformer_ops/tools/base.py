@@ -27,7 +27,6 @@ TEXT_SLOT = "{text}"
 MAX_INPUT_CHARACTERS = 4000
 TIMED_OUT = "timed_out"
 TOOL_ERROR = "tool_error"
-INPUT_TOO_LONG = "input_too_long"
 ARGUMENT = "input"
 """The one argument of a tool that says no more of its input, in function calling."""
 
@@ -241,7 +240,7 @@ def run_tool(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: floa
     """
     time_limit_seconds = getattr(runner, "time_limit_seconds", time_limit_seconds)
     outputs: dict[str, ToolOutput] = {
-        item: ToolOutput.none(INPUT_TOO_LONG) for item in inputs if len(item) > MAX_INPUT_CHARACTERS
+        item: ToolOutput.none("input_too_long") for item in inputs if len(item) > MAX_INPUT_CHARACTERS
     }
     wanted = [item for item in dict.fromkeys(inputs) if item not in outputs]
     outputs.update(zip(wanted, _run_batch(runner, wanted, time_limit_seconds), strict=True))

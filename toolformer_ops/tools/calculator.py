@@ -199,11 +199,6 @@ WINDOW_TOKENS = 100
 SAMPLED_SHARE = 0.01
 """Share of the documents matching only rule (iii) that is kept."""
 
-RESULT_OF_TWO = "rule_i_result_of_two_others"
-NUMBER_ANNOUNCED = "rule_ii_sequence_before_number"
-SAMPLED = "rule_iii_sampled"
-NOT_SAMPLED = "rule_iii_not_sampled"
-TOO_FEW_NUMBERS = "fewer_than_three_numbers"
 
 _TEXT_TOKEN = re.compile(rf"(?P<number>{NUMBER_IN_TEXT.pattern})|\w+|[^\w\s]")
 _ANNOUNCED_NUMBER = re.compile(
@@ -252,14 +247,14 @@ def judge(text: str) -> tuple[bool, str]:
             value = int(whole or "0") * _UNIT + int(decimals.ljust(6, "0")) if fits else 0
             numbers.append(NumberInText(token, value, bool(point)))
     if _holds_result_of_two_others(numbers):
-        return True, RESULT_OF_TWO
+        return True, "rule_i_result_of_two_others"
     if _ANNOUNCED_NUMBER.search(text):
-        return True, NUMBER_ANNOUNCED
+        return True, "rule_ii_sequence_before_number"
     if len(numbers) < 3:
-        return False, TOO_FEW_NUMBERS
+        return False, "fewer_than_three_numbers"
     digest = hashlib.sha256(b"calculator filter, rule iii\n" + text.encode("utf-8", "surrogatepass")).digest()
     sampled = int.from_bytes(digest[:8], "big") < SAMPLED_SHARE * 2**64
-    return (True, SAMPLED) if sampled else (False, NOT_SAMPLED)
+    return (True, "rule_iii_sampled") if sampled else (False, "rule_iii_not_sampled")
 
 
 def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:

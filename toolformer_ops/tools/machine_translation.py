@@ -51,7 +51,7 @@ class MachineTranslation(Tool):
         for number, match in enumerate(_LINE.finditer(document.text)):
             reason = judge_paragraph(match.group())
             decisions.append(FilterDecision(reason == FOREIGN_BETWEEN_ENGLISH, reason, number, *match.span()))
-        return decisions or [FilterDecision(False, NO_PARAGRAPH, end_char=len(document.text))]
+        return decisions or [FilterDecision(False, "no_paragraph", end_char=len(document.text))]
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
         """Whether the phrase occurs in the text, but not before the call: after it, or the call would cut it in two.
@@ -82,7 +82,7 @@ class MachineTranslation(Tool):
             ToolError: the NLLB checkpoint is not set, not there, or does not fit.
         """
         if settings.translator == "nllb":
-            return TranslationRunner(NllbTranslator.load(settings))
+            return TranslationRunner(NllbTranslator(settings))
         return TranslationRunner(PromptedTranslator(load_model()))
 
 
@@ -132,11 +132,6 @@ REST_WORDS = 5
 FOREIGN_CONFIDENCE = 0.8
 
 FOREIGN_BETWEEN_ENGLISH = "foreign_between_english"
-NO_FOREIGN_CHUNK = "no_foreign_chunk"
-NOT_BETWEEN_ENGLISH = "foreign_not_between_english"
-TOO_SHORT = "too_short_for_a_chunk_between_others"
-NO_LETTERS = "only_numbers_or_symbols"
-NO_PARAGRAPH = "no_paragraph"
 
 _TOKEN = re.compile(rf"[{UNSPACED_SCRIPTS}]|[^\s{UNSPACED_SCRIPTS}]+")
 _LINE = re.compile(r"\S(?:[^\n]*\S)?")
@@ -156,10 +151,10 @@ def judge_paragraph(text: str) -> str:
     character is one.
     """
     if not has_letters(text):
-        return NO_LETTERS
+        return "only_numbers_or_symbols"
     spans = [match.span() for match in _TOKEN.finditer(text)]
     if len(spans) < CHUNK_TOKENS + 2:
-        return TOO_SHORT
+        return "too_short_for_a_chunk_between_others"
 
     def language(first: int, last: int) -> Language | None:
         """Of the tokens from `first` to before `last`; None for only numbers or special signs."""
@@ -176,7 +171,7 @@ def judge_paragraph(text: str) -> str:
         if chunk is not None and chunk.label != ENGLISH and chunk.confidence > FOREIGN_CONFIDENCE
     ]
     if not foreign:
-        return NO_FOREIGN_CHUNK
+        return "no_foreign_chunk"
     english = [first for first, chunk in enumerate(chunks) if _is_english(chunk)]
     for first in foreign:
         last = first + CHUNK_TOKENS
@@ -184,4 +179,4 @@ def judge_paragraph(text: str) -> str:
         after = bool(english) and english[-1] >= last
         if (before or is_english_rest(0, first)) and (after or is_english_rest(last, len(spans))):
             return FOREIGN_BETWEEN_ENGLISH
-    return NOT_BETWEEN_ENGLISH
+    return "foreign_not_between_english"

@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
@@ -134,24 +134,21 @@ class SequenceToSequenceReader:
 
     passages = PASSAGES
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._prompt = load_prompt(PROMPT)
-        limits = [getattr(model.config, name, None) for name in ("max_position_embeddings", "n_positions")]
-        limits.append(getattr(tokenizer, "model_max_length", None))
-        sane = [int(limit) for limit in limits if limit and limit < _ABSURD_LENGTH]
-        self.most_tokens = min(sane, default=DEFAULT_INPUT_TOKENS)
-        """Tokens that the encoder takes."""
-
-    @classmethod
-    def load(cls, path_or_hub_id: str, revision: str | None, settings: Settings) -> "SequenceToSequenceReader":
+    def __init__(self, path_or_hub_id: str, revision: str | None, settings: Settings) -> None:
         """Load a checkpoint, in float32, on the settings' device.
 
         Raises:
             ToolError: there is none, or it is not an encoder-decoder in safetensors.
         """
-        return cls(*load_checkpoint("TOOLFORMER_QA_READER_MODEL", path_or_hub_id, revision, settings, "float32"))
+        self._model, self._tokenizer = load_checkpoint(
+            "TOOLFORMER_QA_READER_MODEL", path_or_hub_id, revision, settings, "float32"
+        )
+        self._prompt = load_prompt(PROMPT)
+        limits = [getattr(self._model.config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        limits.append(getattr(self._tokenizer, "model_max_length", None))
+        sane = [int(limit) for limit in limits if limit and limit < _ABSURD_LENGTH]
+        self.most_tokens = min(sane, default=DEFAULT_INPUT_TOKENS)
+        """Tokens that the encoder takes."""
 
     def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
         """One answer a question; none if the model writes nothing or the question alone is too long for it."""

@@ -76,7 +76,7 @@ class QuestionAnswering(Tool):
             reader = model_readers.CausalReader(model_readers.load_causal_model(settings, load_model))
         else:
             checkpoint, revision = _checkpoint(settings), settings.qa_reader_revision
-            reader = model_readers.SequenceToSequenceReader.load(checkpoint, revision, settings)
+            reader = model_readers.SequenceToSequenceReader(checkpoint, revision, settings)
         return QuestionAnsweringRunner(index, reader)
 
 

@@ -7,10 +7,11 @@ does not have already; a small language model translates poorly, and the losses 
 Does not decide what is worth translating, and knows no call: `machine_translation.py` does.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, ToolError
@@ -48,43 +49,33 @@ class PromptedTranslator:
 
     def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
         """The rest of the line that the model writes for each text, or a reason."""
-        short = [item.text for item in texts if len(item.text) <= PROMPTED_MAX_INPUT_CHARACTERS]
-        prompts = [self._prompt.replace(TEXT_SLOT, text) for text in short]
+        is_short = [len(item.text) <= PROMPTED_MAX_INPUT_CHARACTERS for item in texts]
+        prompts = [self._prompt.replace(TEXT_SLOT, item.text) for item in itertools.compress(texts, is_short)]
         written = iter(self._model.generate_texts(prompts, max_new_tokens=MAX_NEW_TOKENS, stop="\n") if prompts else [])
-        return [
-            _output(next(written))
-            if len(item.text) <= PROMPTED_MAX_INPUT_CHARACTERS
-            else ToolOutput.none("input_too_long")
-            for item in texts
-        ]
+        return [_output(next(written)) if short else ToolOutput.none("input_too_long") for short in is_short]
 
 
 class NllbTranslator:
     """An NLLB checkpoint in memory."""
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._english_token = tokenizer.convert_tokens_to_ids(ENGLISH_CODE)
-        unknown = (None, tokenizer.unk_token_id)
-        self._codes = {
-            label: code for label, code in NLLB_CODE.items() if tokenizer.convert_tokens_to_ids(code) not in unknown
-        }
-        if ENGLISH not in self._codes:
-            raise ToolError(
-                f"{tokenizer.name_or_path}: expected an NLLB checkpoint whose vocabulary holds {ENGLISH_CODE}, found none. "
-                f"Set TOOLFORMER_TRANSLATOR_MODEL to a checkpoint such as facebook/nllb-200-distilled-600M."
-            )
-
-    @classmethod
-    def load(cls, settings: Settings) -> "NllbTranslator":
-        """The checkpoint that `translator_model` names, on `device`.
+    def __init__(self, settings: Settings) -> None:
+        """Load the checkpoint that `translator_model` names, on `device`.
 
         Raises:
-            ToolError: none is set, it is not there, or is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
+            ToolError: none is set, it is not there, or is no sequence-to-sequence checkpoint with safetensors and NLLB's tokenizer.
         """
         name, revision = required_checkpoint(settings)
-        return cls(*load_checkpoint("TOOLFORMER_TRANSLATOR_MODEL", name, revision, settings, settings.dtype))
+        self._model, self._tokenizer = load_checkpoint(
+            "TOOLFORMER_TRANSLATOR_MODEL", name, revision, settings, settings.dtype
+        )
+        token_of, unknown = self._tokenizer.convert_tokens_to_ids, (None, self._tokenizer.unk_token_id)
+        self._codes = {label: code for label, code in NLLB_CODE.items() if token_of(code) not in unknown}
+        self._english_token = token_of(ENGLISH_CODE)
+        if ENGLISH not in self._codes:
+            raise ToolError(
+                f"{self._tokenizer.name_or_path}: expected an NLLB checkpoint whose vocabulary holds {ENGLISH_CODE}, found none. "
+                f"Set TOOLFORMER_TRANSLATOR_MODEL to a checkpoint such as facebook/nllb-200-distilled-600M."
+            )
 
     def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
         """Beam search over batches of similar length; texts in languages that the checkpoint lacks get a reason."""

@@ -19,10 +19,6 @@ from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 
 DO_NOT_PARSE = "arguments_do_not_parse"
-UNKNOWN = "argument_unknown"
-MISSING = "argument_missing"
-NOT_OF_THE_SCHEMA = "argument_not_of_the_schema"
-NOT_TEXT = "result_not_text"
 LACKS_FIELD = "result_lacks_field"
 TOO_LONG = "result_too_long"
 EMPTY = "empty_result"
@@ -76,9 +72,9 @@ def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> 
     """
     properties = schema.get("properties", {})
     if not set(arguments) <= set(properties):
-        raise RejectedInputError(UNKNOWN)
+        raise RejectedInputError("argument_unknown")
     if not set(schema.get("required", ())) <= set(arguments):
-        raise RejectedInputError(MISSING)
+        raise RejectedInputError("argument_missing")
     from jsonschema import ValidationError
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
@@ -88,7 +84,7 @@ def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> 
         # An empty registry: a `$ref` to another address is fetched from nowhere.
         validator_for(schema, default=Draft202012Validator)(schema, registry=Registry()).validate(dict(arguments))
     except (ValidationError, Unresolvable, RecursionError) as error:
-        raise RejectedInputError(NOT_OF_THE_SCHEMA) from error
+        raise RejectedInputError("argument_not_of_the_schema") from error
 
 
 def texts_of(result: Any) -> str:
@@ -115,7 +111,8 @@ def result_line(result: Any, template: str, tokens: int) -> str:
             # A server of FastMCP wraps what is no object.
             text = _line(structured["result"] if set(structured) == {"result"} else structured)
         elif not text:
-            raise RejectedInputError(NOT_TEXT if any(block.type != "text" for block in result.content) else EMPTY)
+            holds_more = any(block.type != "text" for block in result.content)
+            raise RejectedInputError("result_not_text" if holds_more else EMPTY)
     except RecursionError as error:  # lists in lists, as deep as a hostile server likes
         raise RejectedInputError(TOO_LONG) from error
     text = text[: tokens * MOST_CHARACTERS_A_WORD].encode(errors="replace").decode()

@@ -4,15 +4,10 @@ Calls of a tool that needs one text take the input as it is, `Capital(France)`; 
 `Weather(city: "Paris", date: "2023-01-01")` (`call_texts.py`). When the tool is opened, its server is asked
 what it is, and the tool fails if that is not what the file has recorded: its answers would be those of another version.
 
-`ServerRunner.run` does:
-
-1. The arguments are read and checked; what is not as the schema says gets a reason and is never sent.
-2. Calls run side by side, within the file's limits. One that gets no answer is tried again, after pauses that double, and a
-   server that ended, hangs or lost its connection is started or reached anew in between (`connection.py`).
-3. An input without an answer gets a reason if the server is there for another question; if it is not, or if several
-   inputs in a row got no answer, the batch fails as a whole (`InfrastructureError`): nothing is said of its inputs, and the stage
-   begins anew later.
-4. An answer becomes one line of text within a budget.
+Calls run side by side, within the file's limits; what is not as the schema says gets a reason and is never sent. A call without an
+answer is tried again, after pauses that double, and a server that ended, hangs or lost its connection is started or reached anew in
+between (`connection.py`). An input without an answer gets a reason if the server is there for another question; if it is not, or if
+several inputs in a row got no answer, the batch fails as a whole (`InfrastructureError`), and the stage begins anew later.
 """
 
 import asyncio
