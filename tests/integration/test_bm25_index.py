@@ -68,7 +68,7 @@ def build(folder: Path, content: bytes, settings: Settings | None = None) -> Ind
 
 def searched(folder: Path, query: str) -> list[str]:
     """The headings of the passages that an index finds."""
-    return headings(Bm25Index.open(folder).search([query], 3)[0])
+    return headings(Bm25Index(folder).search([query], 3)[0])
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def index(built: Path) -> Bm25Index:
-    return Bm25Index.open(built, threads=2)
+    return Bm25Index(built, threads=2)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch
         monkeypatch.setattr(index_build, "BATCH_PASSAGES", batch)
         settings = settings_for(tmp_path / f"index{threads}").model_copy(update={"search_threads": threads})
         build(tmp_path, twins, settings)
-        answers.append(Bm25Index.open(settings.index_dir, threads).search(["same words", "twin"], 7))
+        answers.append(Bm25Index(settings.index_dir, threads).search(["same words", "twin"], 7))
     assert answers[0] == answers[1]
 
 
@@ -262,7 +262,7 @@ def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_another_source_or_damage_makes_a_new_index_and_an_open_one_reads_on(copied: Path) -> None:
-    old, open_index = read_manifest(copied), Bm25Index.open(copied)
+    old, open_index = read_manifest(copied), Bm25Index(copied)
     (copied / "building-killed").mkdir()
     new = build(copied.parent, ZEBRA).manifest
     assert old.fingerprint != new.fingerprint
@@ -273,6 +273,6 @@ def test_another_source_or_damage_makes_a_new_index_and_an_open_one_reads_on(cop
     for path in copied.glob("lucene-*/segments*"):
         path.unlink()
     with pytest.raises(UsageError, match="Build the index again"):
-        Bm25Index.open(copied)
+        Bm25Index(copied)
     assert build(copied.parent, ZEBRA).built
     assert searched(copied, "zebra") == ["Zebra"]

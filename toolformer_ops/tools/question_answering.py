@@ -65,7 +65,7 @@ class QuestionAnswering(Tool):
         Raises:
             UsageError: the index or the reader's model is not there.
         """
-        index = Bm25Index.open(index_folder(settings), settings.search_threads)
+        index = Bm25Index(index_folder(settings), settings.search_threads)
         reader: Reader
         if settings.qa_reader == "best_sentence":
             reader = BestSentenceReader(index)

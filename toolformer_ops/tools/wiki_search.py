@@ -46,7 +46,7 @@ class WikiSearch(Tool):
         Raises:
             UsageError: there is no index; the message names the setting.
         """
-        return WikiSearchRunner(Bm25Index.open(index_folder(settings), settings.search_threads))
+        return WikiSearchRunner(Bm25Index(index_folder(settings), settings.search_threads))
 
 
 class WikiSearchRunner:

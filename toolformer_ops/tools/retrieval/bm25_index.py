@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_ops.errors import UsageError
-from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, read_manifest
+from toolformer_ops.tools.retrieval.index_manifest import read_manifest
 from toolformer_ops.tools.retrieval.java_runtime import java_class, java_thread, start_java
 from toolformer_ops.tools.retrieval.kilt_records import Passage
 
@@ -74,10 +74,31 @@ class SearchAnswer:
 class Bm25Index:
     """An open index; open one a process and keep it."""
 
-    def __init__(self, searcher: Any, folder: Path, manifest: IndexManifest, threads: int) -> None:
+    def __init__(self, index_dir: Path, threads: int = 1) -> None:
+        """Open the index in `index_dir`: about 1 s, nearly all of it Java's start.
+
+        Raises:
+            UsageError: there is no whole index there.
+        """
+        # 1. Is it whole?
+        manifest = read_manifest(index_dir)
+        if not (index_dir / manifest.folder).is_dir():  # replaced by a new build between the two looks
+            manifest = read_manifest(index_dir)
+        folder = index_dir / manifest.folder
+        start_java(threads)
+        searcher_class = java_class("io.anserini.search.SimpleSearcher")
+        try:
+            searcher = searcher_class(str(folder))
+            searcher.set_bm25(K1, B)
+            found = int(searcher.get_total_num_docs())
+        except Exception as error:
+            raise UsageError(f"expected a Lucene index in {folder}, found {error}. Build the index again.") from error
+        if found != manifest.passages:
+            raise UsageError(f"{folder}: expected {manifest.passages} passages, found {found}. Build the index again.")
         self.manifest = manifest
-        self._searcher = searcher
+        self._searcher: Any = searcher
         self._threads = threads
+        # 2. Its words, and how many passages hold each.
         self._analyzer = searcher.get_analyzer()
         self._analyze = java_class("io.anserini.analysis.AnalyzerUtils").analyze
         directory = java_class("org.apache.lucene.store.FSDirectory").open(
@@ -91,30 +112,6 @@ class Bm25Index:
             return int(reader.docFreq(term_class("contents", term)))
 
         self._passages_holding = passages_holding
-
-    @classmethod
-    def open(cls, index_dir: Path, threads: int = 1) -> "Bm25Index":
-        """Open the index in `index_dir`: about 1 s, nearly all of it Java's start.
-
-        Raises:
-            UsageError: there is no whole index there.
-        """
-        manifest = read_manifest(index_dir)
-        folder = index_dir / manifest.folder
-        if not folder.is_dir():  # replaced by a new build between the two looks
-            manifest = read_manifest(index_dir)
-            folder = index_dir / manifest.folder
-        start_java(threads)
-        searcher_class = java_class("io.anserini.search.SimpleSearcher")
-        try:
-            searcher = searcher_class(str(folder))
-            searcher.set_bm25(K1, B)
-            found = int(searcher.get_total_num_docs())
-        except Exception as error:
-            raise UsageError(f"expected a Lucene index in {folder}, found {error}. Build the index again.") from error
-        if found != manifest.passages:
-            raise UsageError(f"{folder}: expected {manifest.passages} passages, found {found}. Build the index again.")
-        return cls(searcher, folder, manifest, threads)
 
     def search(self, queries: Sequence[str], top: int) -> list[SearchAnswer]:
         """The `top` passages for each question, in order of the questions; equal questions are searched once.

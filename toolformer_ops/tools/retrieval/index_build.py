@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from filelock import FileLock
 
@@ -155,11 +155,11 @@ def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
     accepted = 0
     try:
         with ThreadPoolExecutor(max_workers=1) as java:
-            under_way: Future[Any] | None = None
+            under_way: Future[int] = java.submit(int)  # 0 passages of no batch
             for batch in _batches(source, tally):
-                accepted += int(under_way.result()) if under_way else 0
+                accepted += under_way.result()
                 under_way = java.submit(indexer.addRawDocuments, batch)
-            accepted += int(under_way.result()) if under_way else 0
+            accepted += under_way.result()
     finally:
         indexer.close()
     if tally.passages == 0:
