@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from dotenv import dotenv_values
 
@@ -65,37 +65,62 @@ class Connection:
         """Prepare it; `folder` is the tool file's.
 
         Raises:
-            ToolError: a secret is not set.
+            ToolError: a secret is not set, or the OpenAPI document cannot be read.
         """
+        from fastmcp import Client
+        from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
+
         self._file = file
-        self._server = file.server
-        self._folder = folder
-        stored = dotenv_values(state_dir() / "environment") if file.server.secrets else {}
-        self._secrets = {name: os.environ.get(name) or stored.get(name) or "" for name in file.server.secrets}
-        if missing := [name for name, value in self._secrets.items() if not value]:
+        self._server = server = file.server
+        # 1. Secrets, and headers that hold them.
+        stored = dotenv_values(state_dir() / "environment") if server.secrets else {}
+        self._secrets = secrets = {name: os.environ.get(name) or stored.get(name) or "" for name in server.secrets}
+        if missing := [name for name, value in secrets.items() if not value]:
             raise ToolError(
                 f"tool {file.name}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "
                 "of that name. Set them where the stages run: in the environment, in the file `environment` of the state folder, "
                 "or in the Kubernetes Secret."
             )
-        self._client: Any = None
-        reading, writing = os.pipe()
-        self._stderr = os.fdopen(writing, "w")
+        headers = {key: SECRET.sub(lambda match: secrets[match[1]], value) for key, value in server.headers.items()}
+        # 2. How it is reached; only here it matters which of the three kinds of servers it is.
         self._last_lines: deque[str] = deque(maxlen=STDERR_LINES)
-        threading.Thread(
-            target=_keep_last_lines, args=(reading, self._last_lines), daemon=True, name="stderr of a tool"
-        ).start()
+        self._stderr: TextIO | None = None
+        if server.command:
+            reading, writing = os.pipe()
+            self._stderr = os.fdopen(writing, "w")
+            kept = (reading, self._last_lines)
+            threading.Thread(target=_keep_last_lines, args=kept, daemon=True, name="stderr of a tool").start()
+            program = shutil.which(server.command[0], path=os.environ.get("PATH"))
+            # A program in the tool's own folder, such as ./server, is found from there.
+            transport: Any = StdioTransport(
+                program or server.command[0],
+                list(server.command[1:]),
+                env={**server.environment, **secrets},
+                cwd=str(folder / server.folder),
+                keep_alive=False,
+                log_file=self._stderr,
+            )
+        elif server.openapi:
+            try:
+                transport = openapi_server(folder, server.openapi, server.url, headers)
+            except UsageError as error:
+                raise ToolError(f"tool {file.name}: {error}") from error
+        else:
+            # mcp follows no redirect to another host or port, which would carry secret headers there.
+            transport = StreamableHttpTransport(server.url, headers=headers)
+        self._client: Any = Client(
+            transport, init_timeout=server.start_seconds, log_handler=_unheard, progress_handler=_unheard
+        )
 
     async def open(self) -> ServerTool:
         """Start or reach the server; returns what it says of itself and of the tool. The caller closes it, also if that fails.
 
         Raises:
-            ToolError: it cannot be started, refuses, has no such tool, or its OpenAPI document cannot be read.
+            ToolError: it cannot be started, refuses, or has no such tool.
             InfrastructureError: it does not answer now.
         """
         server = self._server
         # 1. It is started or reached.
-        self._client = self._new_client()
         try:
             await _within(server.start_seconds, self._client.__aenter__())
         except Exception as error:
@@ -135,7 +160,8 @@ class Connection:
         with contextlib.suppress(Exception):
             if client is not None:
                 await _within(STOP_SECONDS if self._server.command else PARTING_SECONDS, client.close())
-        self._stderr.close()
+        if self._stderr is not None:
+            self._stderr.close()
 
     async def call(self, arguments: Mapping[str, Any], seconds: float) -> Any:
         """The server's result, an mcp_types.CallToolResult.
@@ -171,36 +197,6 @@ class Connection:
         for name, value in self._secrets.items():
             text = text.replace(value, f"<{name}>")
         return text
-
-    def _new_client(self) -> Any:
-        """The only place that knows which of the three kinds of servers it is."""
-        from fastmcp import Client
-        from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
-
-        server = self._server
-        headers = {
-            key: SECRET.sub(lambda match: self._secrets[match[1]], value) for key, value in server.headers.items()
-        }
-        if server.command:
-            program = shutil.which(server.command[0], path=os.environ.get("PATH"))
-            # A program in the tool's own folder, such as ./server, is found from there.
-            transport: Any = StdioTransport(
-                program or server.command[0],
-                list(server.command[1:]),
-                env={**server.environment, **self._secrets},
-                cwd=str(self._folder / server.folder),
-                keep_alive=False,
-                log_file=self._stderr,
-            )
-        elif server.openapi:
-            try:
-                transport = openapi_server(self._folder, server.openapi, server.url, headers)
-            except UsageError as error:
-                raise ToolError(f"tool {self._file.name}: {error}") from error
-        else:
-            # mcp follows no redirect to another host or port, which would carry secret headers there.
-            transport = StreamableHttpTransport(server.url, headers=headers)
-        return Client(transport, init_timeout=server.start_seconds, log_handler=_unheard, progress_handler=_unheard)
 
 
 def ask_server(file: ToolFile, folder: Path) -> ServerTool:
