@@ -154,23 +154,24 @@ class WritingModel:
             raise UsageError(f"streamer: expected a batch of one, found {len(ids)} rows.")
         # 1. What is continued, and how far.
         config = self._configuration(generation_config, kwargs, ids.shape[1])
-        asked = config.stop_strings or ()
-        stops = (asked,) if isinstance(asked, str) else tuple(asked)
-        limits = replace(decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stops=stops)
+        limits = replace(
+            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stops=tuple(config.stop_strings)
+        )
         mask = torch.ones_like(ids) if attention_mask is None else attention_mask
         encoded = [tuple(row[attended.bool()].tolist()) for row, attended in zip(ids, mask, strict=True)]
         days = dates or [None] * len(encoded)
         prompts = [Prompt(self._tokenization.decode(row), day) for row, day in zip(encoded, days, strict=True)]
-
         # 2. The continuations; a streamer is told of each token.
-        def put(_: int, tokens: tuple[int, ...]) -> None:
-            for token in tokens:
-                streamer.put(torch.tensor([token]))
+        if streamer is None:
+            written = self._texts.write(prompts, encoded, limits)
+        else:
 
-        if streamer is not None:
+            def put(_: int, tokens: tuple[int, ...]) -> None:
+                for token in tokens:
+                    streamer.put(torch.tensor([token]))
+
             streamer.put(ids.cpu())
-        written = self._texts.write(prompts, encoded, limits, put if streamer is not None else None)
-        if streamer is not None:
+            written = self._texts.write(prompts, encoded, limits, put)
             streamer.end()
         # 3. Prompts and continuations in one tensor, with the end-of-text token if the model wrote it.
         end = self.tokenizer.eos_token_id
@@ -178,9 +179,9 @@ class WritingModel:
             [*text.token_ids, end] if text.end == "end_of_text" and end is not None else [*text.token_ids]
             for text in written
         ]
-        padding = self._padding_id if config.pad_token_id is None else config.pad_token_id
         width = max(map(len, rows), default=0)
-        new = torch.tensor([row + [padding] * (width - len(row)) for row in rows], dtype=ids.dtype, device=ids.device)
+        padded = [row + [config.pad_token_id] * (width - len(row)) for row in rows]
+        new = torch.tensor(padded, dtype=ids.dtype, device=ids.device)
         sequences = torch.cat([ids, new.reshape(len(rows), width)], dim=1)
         return GeneratedSequences(sequences, tuple(written)) if config.return_dict_in_generate else sequences
 
@@ -190,6 +191,7 @@ class WritingModel:
         return next((int(value) for value in known if value is not None), 0)
 
     def _configuration(self, given: Any, changes: dict[str, Any], prompt_tokens: int) -> Any:
+        """A GenerationConfig for greedy decoding, with a number of new tokens, a list of stop texts and a padding token."""
         import copy
 
         from transformers import GenerationConfig
@@ -207,4 +209,8 @@ class WritingModel:
         if config.max_new_tokens is None:
             longest = getattr(config, "max_length", None)
             config.max_new_tokens = max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
+        if config.pad_token_id is None:
+            config.pad_token_id = self._padding_id
+        stops = config.stop_strings or []
+        config.stop_strings = [stops] if isinstance(stops, str) else stops
         return config
