@@ -221,12 +221,9 @@ class Together:
         brackets = torch.tensor(sorted(self._tokenization.bracket_ids), device=logits.device)
         found = [logits.argmax(dim=-1), logits.index_fill(1, brackets, -torch.inf).argmax(dim=-1)]
         for marker in (self._tokenization.marker_ids, self._tokenization.bare_marker_ids):
-            last = marker[-1]
+            last, of_last = marker[-1], logits[:, marker[-1], None]
             # Of equally likely tokens the lower id ranks first, as `argmax` has it.
-            ahead = (logits > logits[:, last, None]).sum(dim=-1) + (logits[:, :last] == logits[:, last, None]).sum(
-                dim=-1
-            )
-            found.append(1 + ahead)
+            found.append(1 + (logits > of_last).sum(dim=-1) + (logits[:, :last] == of_last).sum(dim=-1))
         chosen = torch.stack(found, dim=1).reshape(-1)
         self._ordered = [row for row, number in enumerate(labels) if self._growing[int(number)].writer.wants_order]
         if self._ordered:
@@ -245,8 +242,7 @@ class Together:
         going: list[tuple[int, int, int]] = []
         for row, (label, four) in enumerate(zip(labels.tolist(), numbers, strict=True)):
             text = self._growing[label]
-            best, plain, rank, bare_rank = four
-            text.writer.choose(Choice(best, plain, rank, bare_rank, orders.get(row)))
+            text.writer.choose(Choice(*four, order=orders.get(row)))
             self._sort(label, text)
             if label in self._written:
                 continue
