@@ -237,7 +237,10 @@ class ServerRunner:
 
         async def answer(call_input: str) -> ToolOutput:
             async with free:
-                return await self._answer(call_input)
+                try:
+                    return await self._answer(call_input)
+                except RejectedInputError as error:
+                    return ToolOutput.none(error.reason)
 
         tasks = [asyncio.create_task(answer(item)) for item in inputs]
         try:
@@ -248,14 +251,14 @@ class ServerRunner:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _answer(self, call_input: str) -> ToolOutput:
-        """The output of one input."""
+        """The output of one input; a RejectedInputError is the reason that there is no result."""
         from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
         file = self._tool.file
+        # 1. What is sent.
+        arguments = self._tool.sent_arguments(call_input)
+        # 2. The server's answer, in several tries.
         try:
-            # 1. What is sent.
-            arguments = self._tool.sent_arguments(call_input)
-            # 2. The server's answer, in several tries.
             async for attempt in AsyncRetrying(
                 stop=stop_after_attempt(self._limits.tries),
                 wait=wait_random_exponential(multiplier=FIRST_PAUSE_SECONDS, max=LONGEST_PAUSE_SECONDS),
@@ -274,8 +277,6 @@ class ServerRunner:
                     except NoAnswerError:
                         await self._drop(connection)
                         raise
-        except RejectedInputError as error:
-            return ToolOutput.none(error.reason)
         # 3. None came. Is it the input, or the server?
         except NoAnswerError as error:
             self._failures += 1
@@ -300,11 +301,8 @@ class ServerRunner:
                 logger.warning(
                     "%s: the server answers %.80r with an error: %.200r", file.name, call_input, texts_of(result)
                 )
-            return ToolOutput.none(REFUSED)
-        try:
-            return ToolOutput.of(result_line(result, file.result, self._limits.result_tokens))
-        except RejectedInputError as error:
-            return ToolOutput.none(error.reason)
+            raise RejectedInputError(REFUSED)
+        return ToolOutput.of(result_line(result, file.result, self._limits.result_tokens))
 
     async def _connected(self) -> Connection:
         """The connection, a new one if the last was lost."""
