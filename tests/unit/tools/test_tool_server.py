@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse
+from starlette.routing import Route
 
 from tests.tool_files import served, write_tool
 from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
@@ -228,34 +232,20 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         ask(runner, "amount: 1")
 
 
-def test_a_redirect_to_another_address_gets_no_secret(
-    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from starlette.applications import Starlette
-    from starlette.responses import JSONResponse, RedirectResponse
-    from starlette.routing import Route
+def test_a_redirect_to_another_host_which_would_get_the_headers_is_not_followed(tmp_path: Path, opened: Open) -> None:
+    asked: set[str | None] = set()
 
-    def app(answer: Callable[[Any], Any]) -> Starlette:
-        return Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+    def answer(request: Request) -> RedirectResponse:
+        asked.add(request.url.hostname)
+        return RedirectResponse(f"http://localhost:{request.url.port}/mcp", 307)
 
-    monkeypatch.setenv("A_KEY", "a-secret")
-    asked: list[str] = []
-    with (
-        served(app(lambda request: asked.append(request.headers["X-Key"]) or JSONResponse({}))) as other,
-        served(app(lambda _: RedirectResponse(f"{other}/mcp", 307))) as address,
-    ):
-        table = {"command": [], "url": f"{address}/mcp", "secrets": ["A_KEY"], "headers": {"X-Key": "{A_KEY}"}}
-        with pytest.raises((ToolError, InfrastructureError), match="expected a server that answers"):
-            opened(write_tool(tmp_path, "Convert", "convert", server=table))
-    assert asked == []
+    app = Starlette(routes=[Route("/mcp", answer, methods=["POST"])])
+    with served(app) as address, pytest.raises(InfrastructureError, match="expected a server that answers"):
+        opened(write_tool(tmp_path, "Convert", "convert", server={"command": [], "url": f"{address}/mcp"}))
+    assert asked == {"127.0.0.1"}
 
 
 def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open) -> None:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
-
     seen: set[str] = set()
 
     def capital(request: Request) -> JSONResponse:
