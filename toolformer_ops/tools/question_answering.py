@@ -39,11 +39,7 @@ class QuestionAnswering(Tool):
     )
 
     def version(self, settings: Settings, model_identity: str) -> str:
-        """The code's version, BM25's numbers, the index, and who reads with which prompt.
-
-        Raises:
-            UsageError: the index or the reader's model is not there.
-        """
+        """The code's version, BM25's numbers, the index, and who reads with which prompt."""
         code, index = self.spec.code_version, index_version(settings)
         reader = BEST_SENTENCE_VERSION
         if settings.qa_reader != "best_sentence":
@@ -60,11 +56,7 @@ class QuestionAnswering(Tool):
         return f"question_answering-{code} bm25(k1={K1}, b={B}) {index} reader={reader}"
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
-        """Open the index, and load the reader's model if it has one.
-
-        Raises:
-            UsageError: the index or the reader's model is not there.
-        """
+        """Open the index, and load the reader's model if it has one."""
         index = Bm25Index(index_folder(settings), settings.search_threads)
         reader: Reader
         if settings.qa_reader == "best_sentence":

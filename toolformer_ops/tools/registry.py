@@ -101,11 +101,7 @@ def _added_tools() -> tuple[dict[str, Tool], dict[str, str]]:
 
 
 def _load(points: Sequence[EntryPoint]) -> Tool:
-    """The tool of the entry points with one name, which must be a single one.
-
-    Raises:
-        ToolError: it cannot be used; the message names the entry point and its package, and says what to do.
-    """
+    """The tool of the entry points with one name; a ToolError if they are several, or it cannot be used."""
     point = points[0]
     package = point.dist.name if point.dist else "an unknown package"
     where = f"tool {point.name} ({point.value}, package {package})"

@@ -41,11 +41,7 @@ class WikiSearch(Tool):
         return f"wiki_search-{code} bm25(k1={K1}, b={B}) top={RESULTS} tokens={RESULT_TOKENS} {index}"
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
-        """Start Java and open the index (about 1 s).
-
-        Raises:
-            UsageError: there is no index; the message names the setting.
-        """
+        """Start Java and open the index (about 1 s)."""
         return WikiSearchRunner(Bm25Index(index_folder(settings), settings.search_threads))
 
 

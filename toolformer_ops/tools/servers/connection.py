@@ -200,11 +200,7 @@ class Connection:
 
 
 def ask_server(file: ToolFile, folder: Path) -> ServerTool:
-    """What a server says of a tool; it is started and ended for it.
-
-    Raises:
-        ToolError, InfrastructureError: it does not answer, or has no such tool.
-    """
+    """What a server says of a tool; it is started and ended for it. Errors are those of `Connection`."""
 
     async def ask() -> ServerTool:
         connection = Connection(file, folder)
@@ -296,11 +292,7 @@ def _as_json(document: Any) -> str:
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """What `work` returns; it is left alone after `seconds`, even if it does not let itself be cancelled.
-
-    Raises:
-        TimeoutError: it took longer.
-    """
+    """What `work` returns; after `seconds` a TimeoutError, and `work` is left alone if it does not let itself be cancelled."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)

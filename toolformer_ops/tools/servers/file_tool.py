@@ -106,12 +106,7 @@ class FileTool(Tool):
 
     @functools.cached_property
     def prompt(self) -> str:
-        """The text of the prompt file beside the tool file.
-
-        Raises:
-            UsageError: it is missing, does not hold `{text}` exactly once, or shows no call of this tool.
-            ToolError: this deployment lets nobody read there.
-        """
+        """The text of the prompt file beside the tool file; a ToolError says that this deployment lets nobody read there."""
         folder = self.path.parent
         try:
             path = local_path(load_settings(), str(folder / self.file.prompt), "prompt", within=folder)
@@ -141,11 +136,7 @@ class FileTool(Tool):
         return found
 
     def sent_arguments(self, call_input: str) -> dict[str, Any]:
-        """What is sent for a call: its own and the fixed arguments.
-
-        Raises:
-            RejectedInputError: the call's arguments are not as the schema says.
-        """
+        """What is sent for a call: its own and the fixed arguments, checked against the server's schema."""
         arguments = self.arguments(call_input) | self.file.fixed
         check_arguments(arguments, self._whole_schema)
         return arguments
@@ -209,11 +200,7 @@ class ServerRunner:
             raise
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
-        """One output an input, in order.
-
-        Raises:
-            InfrastructureError: the server is not there, or answers several inputs in a row not at all.
-        """
+        """One output an input, in order; an InfrastructureError if several inputs in a row get no answer."""
         try:
             return self._wait_for(self._answers(inputs))
         except (ToolError, InfrastructureError) as error:
@@ -318,11 +305,7 @@ class ServerRunner:
             return self._connection
 
     def _require_as_recorded(self, connection: Connection, now: RecordedPart) -> None:
-        """Require that the server says what is recorded, and that the tool only reads or may write.
-
-        Raises:
-            ToolError: it does not.
-        """
+        """Raise a ToolError unless the server says what is recorded, and the tool only reads or may write."""
         file, recorded, path = self._tool.file, self._tool.recorded, self._tool.path
         if now.read_only is False and not file.allow_writes:
             raise ToolError(
