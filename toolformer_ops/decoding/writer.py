@@ -46,8 +46,6 @@ class Continuation:
     window: int
     """The model's window, tokens."""
     ids: list[int] = field(default_factory=list)
-    calls: list[tuple[int, int]] = field(default_factory=list)
-    """Spans of tokens that are calls with their results: (first, end)."""
     _fed: int = 0
 
     def __len__(self) -> int:
@@ -77,21 +75,12 @@ class Continuation:
             [*self.prompt_ids[-BORDER_TOKENS:], *self.ids[:first]][-BORDER_TOKENS:], self.ids[first:end]
         )
 
-    def text_without_calls(self) -> str:
-        """The whole text with the calls taken out."""
-        starts = [0, *(end for _, end in self.calls)]
-        ends = [*(first for first, _ in self.calls), len(self.ids)]
+    def text_without(self, spans: Sequence[tuple[int, int]]) -> str:
+        """The whole text without spans of tokens, (first, end)."""
+        starts = [0, *(end for _, end in spans)]
+        ends = [*(first for first, _ in spans), len(self.ids)]
         outside = [token for first, end in zip(starts, ends, strict=True) for token in self.ids[first:end]]
         return self._behind(self.prompt_ids[-BORDER_TOKENS:], outside)
-
-    def stopped_by(self, stops: Sequence[str], end: int | None = None) -> str | None:
-        """Of `stops` the one that comes first in what was written last, outside calls; of the first `end` tokens, if given."""
-        if not stops:
-            return None
-        end = len(self.ids) if end is None else end
-        first = max(self.calls[-1][1] if self.calls else 0, end - STOP_TAIL_TOKENS - max(map(len, stops)))
-        last = self.text(first, end)
-        return min((stop for stop in stops if stop in last), key=last.index, default=None)
 
     def _behind(self, before: Sequence[int], ids: Sequence[int]) -> str:
         return self.tokenization.decode([*before, *ids])[len(self.tokenization.decode(before)) :]
@@ -253,7 +242,6 @@ class Writer:
         same = next((index for index in range(longest) if before[index] != woven[index]), longest)
         self.written.cut(opened.start + same)
         self.written.ids.extend(woven[same:])
-        self.written.calls.append((opened.start, len(self.written)))
         self._calls.append((made, opened.start, len(self.written)))
         self._open = None
 
@@ -272,7 +260,7 @@ class Writer:
         return WrittenText(
             prompt=self.prompt,
             text=self._before_stop(self.written.text()),
-            without_calls=self._before_stop(self.written.text_without_calls()),
+            without_calls=self._before_stop(self.written.text_without([(first, end) for _, first, end in self._calls])),
             calls=tuple(calls),
             abandoned=tuple(self._abandoned),
             token_ids=tuple(self.written.ids),
@@ -378,8 +366,18 @@ class Writer:
                 return
             if not forgotten.opening.startswith(words):
                 self._forgotten = None  # the text continues otherwise
-        self._stop = self.written.stopped_by(self.settings.stops)
+        self._end_at_stop(len(self.written))
+
+    def _end_at_stop(self, end: int) -> None:
+        """End the text at token `end` if what was written last before it, outside calls, holds a stop text."""
+        stops = self.settings.stops
+        if not stops:
+            return
+        called = max((last for _, first, last in self._calls if first < last), default=0)
+        text = self.written.text(max(called, end - STOP_TAIL_TOKENS - max(map(len, stops))), end)
+        self._stop = min((stop for stop in stops if stop in text), key=text.index, default=None)
         if self._stop is not None:
+            self.written.cut(end)
             self._end = "stop"
 
     def _refused_next(self) -> set[int] | None:
@@ -456,10 +454,8 @@ class Writer:
                 self._end = "length"
                 break
             self._text_tokens += 1
-            self._stop = self.written.stopped_by(self.settings.stops, end)
-            if self._stop is not None:
-                self.written.cut(end)
-                self._end = "stop"
+            self._end_at_stop(end)
+            if self._end is not None:
                 break
         return self._end is None
 
