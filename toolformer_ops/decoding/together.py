@@ -242,7 +242,8 @@ class Together:
         going: list[tuple[int, int, int]] = []
         for row, (label, four) in enumerate(zip(labels.tolist(), numbers, strict=True)):
             text = self._growing[label]
-            text.writer.choose(Choice(*four, order=orders.get(row)))
+            best, plain, rank, bare_rank = four
+            text.writer.choose(Choice(best, plain, rank, bare_rank, orders.get(row)))
             self._sort(label, text)
             if label in self._written:
                 continue
