@@ -27,8 +27,7 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
 
     Raises:
         ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
-        ModelError: nothing is published at an address, the files are not what their stored hashes say, or the tokenizer is code of
-            its own.
+        ModelError: nothing is published at an address, the files are not what their stored hashes say, or a tokenizer brings code.
         InfrastructureError: the hub does not answer, or a disk is full.
         ConfigurationError: the local hub cache cannot be written.
         CorruptObjectError, ObjectStoreError: a model on S3 cannot be fetched.

@@ -142,7 +142,7 @@ class FileTool(Tool):
         return arguments
 
     def effective_input(self, call_input: str, document: Document) -> str | None:
-        """The input; where arguments are named, in one spelling. What cannot be sent stays, and gets its reason when run."""
+        """The input; if arguments are named, in one spelling. What cannot be sent stays, and gets its reason when run."""
         if self.input_argument is not None:
             return call_input
         try:
