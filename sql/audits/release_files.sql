@@ -22,7 +22,7 @@ select document_id, call_count from {batch} where call_count < 1
 
 -- name: every_tool_is_present
 -- warn: a call of every tool of the run
--- files: checked_tools
+-- files: released_tools
 -- remedy: The view yield_by_stage shows at which stage the tool's calls were lost.
 select tool, released_calls from {batch} where released_calls < 1
 
@@ -38,7 +38,7 @@ where (loss_without_call >= 0 and loss_without_call < 'Infinity') is not true
 
 -- name: overlaps_are_those_stored
 -- fail: words of evaluation data in those texts that `run_overlaps` names, and in no text that was left out for them
--- files: checked_overlaps
+-- files: overlaps
 -- remedy: Release the run again: `toolformer-ops stage release --run RUN`. It compares the texts with the evaluation data of now.
 select document_id, question, is_found, is_stored, is_left_out_and_in_it
 from {batch}
@@ -66,10 +66,10 @@ where loss_reduction is distinct from by_definition
 
 -- name: release_is_what_is_registered
 -- fail: on S3 what `dataset_releases` says: number of texts and calls, and the manifest's hash
--- files: checked_registration
+-- files: registration
 select what, on_s3, registered from {batch} where on_s3 is distinct from registered
 
 -- name: tools_are_those_of_the_run
 -- fail: no call of a tool that is not one of the run's
 -- files: checked_calls
-select call_id, tool from {batch} where tool not in (select tool from checked_tools)
+select call_id, tool from {batch} where tool <> all(cast(:tools as text[]))

@@ -10,29 +10,29 @@ select document_id, gives_text_back from {batch} where gives_text_back is not tr
 
 -- name: enough_texts_are_kept
 -- fail: at least as many texts with a kept call as the run's min_kept_texts
--- tool: checked_yield
+-- tool: yields
 -- remedy: The view threshold_counts shows how many texts other thresholds keep; min_kept_texts is a choice of the run.
 select tool, kept_texts, min_kept_texts from {batch} where kept_texts < min_kept_texts
 
 -- name: every_document_is_in_the_ledger
 -- fail: a ledger row for every stage that a document passes (else clear the shards of this tool, not this check: they do what is undone)
--- tool: checked_ledger
+-- tool: ledger
 -- remedy: The tool's shards do what is undone, and then the check passes.
 select stage_of_document, ledger_rows from {batch} where ledger_rows <> 1
 
 -- name: every_pruned_position_is_stored
 -- fail: as many rows in pruned_positions as the ledger counts positions pruned
--- tool: checked_samples
+-- tool: samples
 select stage_of_document, pruned_in_ledger, pruned_found from {batch} where pruned_in_ledger <> pruned_found
 
 -- name: every_sample_is_accounted_for
 -- fail: samples = candidates + duplicates + rejected samples
--- tool: checked_samples
+-- tool: samples
 select stage_of_document, items_in, items_out from {batch} where items_in <> items_out
 
 -- name: false_discovery_rate_is_allowed
 -- fail: a false-discovery rate of at most the run's max_false_discovery_rate
--- tool: checked_rates
+-- tool: rates
 -- remedy: The view threshold_counts shows what higher thresholds keep; max_false_discovery_rate is a choice of the run.
 select tool, false_discovery_rate, rate_low, rate_high, placebos_scored, max_false_discovery_rate
 from {batch}
@@ -40,32 +40,32 @@ where false_discovery_rate > max_false_discovery_rate
 
 -- name: false_discovery_rate_is_low
 -- warn: a false-discovery rate of at most 0.2
--- tool: checked_rates
+-- tool: rates
 -- remedy: A higher threshold, or a bound tau_information, keeps fewer calls by chance.
 select tool, false_discovery_rate, rate_low, rate_high, placebos_scored from {batch} where false_discovery_rate > 0.2
 
 -- name: kept_share_is_plausible
 -- fail: at most the run's max_kept_share of the scored calls kept: more, and results leak into the text
--- tool: checked_yield
+-- tool: yields
 -- remedy: Read some calls of the view kept_calls: does the text hold their results already? max_kept_share is a choice of the run.
 select tool, kept_share, max_kept_share from {batch} where kept_share > max_kept_share
 
 -- name: ledger_equals_rows
 -- fail: as many rows as the ledger says and the stage before asks for
--- tool: checked_ledger
+-- tool: ledger
 select stage_of_document, rows_written, rows_found, rows_expected
 from {batch}
 where rows_written <> rows_found or rows_found <> rows_expected
 
 -- name: most_samples_have_an_end
 -- warn: an end within max_call_tokens for at least half of the samples
--- tool: checked_yield
+-- tool: yields
 -- remedy: A larger max_call_tokens lets more samples end.
 select tool, without_end, samples from {batch} where 2 * without_end > samples
 
 -- name: positions_lie_inside_the_text
 -- fail: positions after the start and before the end of the text
--- tool: checked_calls
+-- tool: calls
 -- files: checked_calls
 select call_id, position_char, text_length
 from {batch}
@@ -73,17 +73,17 @@ where (position_char >= 1 and position_char < text_length) is not true
 
 -- name: recipes_are_described
 -- fail: each recipe of the tool described in `recipes` for its stage and tool
--- tool: checked_recipes
+-- tool: recipes
 -- remedy: Start a run with the same choices, which describes them again, or restore the rows from a backup.
 select stage, recipe_id, described from {batch} where not described
 
 -- name: some_call_is_kept
 -- warn: at least one kept call
--- tool: checked_yield
+-- tool: yields
 -- remedy: The view threshold_counts shows what lower thresholds would keep.
 select tool, kept_calls from {batch} where kept_calls < 1
 
 -- name: what_was_pruned_cannot_be_kept
 -- fail: a bound below prune_below for every pruned position and call
--- tool: checked_pruned
+-- tool: pruned
 select pruned, bound, prune_below from {batch} where (bound < prune_below) is not true

@@ -1,4 +1,5 @@
--- What the checks of a run and of its release read.
+-- What the checks of a run and of its release read: temporary tables (checked_...), and rows to check, which a claim of sql/audits names
+-- and has in `{batch}`.
 
 -- name: yield_record
 insert into checked_yields (run_id, tool, judged_calls, kept_calls, releasable_calls, kept_texts)
@@ -17,27 +18,23 @@ from unnest(cast(:recipe_ids as text[])) as recipe (recipe_id)
 order by recipe_id
 on conflict (recipe_id, corpus_id, version, ordinal_limit) do update set run_id = excluded.run_id, finished_at = excluded.finished_at
 
--- name: memory
--- For the one session of a check: its hash tables stay in memory up to some 100,000 documents, and no statement is compiled for a second.
+-- name: tables_of_tool
+-- What the rows of a tool are checked by, each read once. For the one session of a check: its hash tables stay in memory up to some 100,000
+-- documents, and no statement is compiled for a second.
 set work_mem = '64MB';
-set jit = off
+set jit = off;
 
--- name: members
--- The documents to check: those of the run that no passed check covers, as the tool reads them. Their texts are read here alone.
+-- 1. The documents to check: those of the run that no passed check covers, as the tool reads them. Their texts are read here alone.
 create temporary table checked_members as
 select
     member.variant_id,
     char_length(document.text) as text_length,
     strpos(document.text, :call_opening) > 0 as holds_call
 from members_to_do(:members) member
-left join documents document on document.document_id = member.variant_id
+left join documents document on document.document_id = member.variant_id;
+analyze checked_members;  -- else Postgres would take them for a thousand, however many they are
 
--- name: members_statistics
--- Without them Postgres would take the documents to check for a thousand, however many they are.
-analyze checked_members
-
--- name: calls
--- The calls in checked_members, each once with its losses and its result: all other rows to check of calls are made of these.
+-- 2. The calls in checked_members, each once with its losses and its result: all other rows to check of calls are made of these.
 --   is_candidate, is_judged   whether it has a row in candidate_calls, and in call_losses
 --   is_answered               whether its input has a result, or the reason why not
 --   is_releasable             kept, and its input stands not only after it
@@ -78,31 +75,8 @@ left join call_results result
    and result.tool_version = :tool_version
    and result.input_key = candidate.input_key;
 
--- Rows to check: the candidate calls, with the length of their texts.
-create temporary view checked_calls as
-select call_id, position_char, text_length from checked_work where is_candidate
-
--- name: counted_yields
--- Row to check: how much of one tool's work in one run was kept (kept_counts), the bounds of the run, and how many
--- of the samples that are checked the call length cut off.
-create temporary table checked_yield as
-select
-    cast(:tool as text) as tool,
-    cast(:judged_calls as bigint) as judged_calls,
-    cast(:kept_calls as bigint) as kept_calls,
-    cast(:kept_texts as bigint) as kept_texts,
-    cast(:min_kept_texts as bigint) as min_kept_texts,
-    coalesce(cast(:kept_calls as double precision) / nullif(:judged_calls, 0), 0) as kept_share,
-    cast(:max_kept_share as double precision) as max_kept_share,
-    sampled.samples,
-    sampled.without_end
-from (
-    select coalesce(sum(items_in), 0) as samples, coalesce(sum(without_end), 0) as without_end from checked_samples
-) as sampled
-
--- name: ledger
--- The documents in checked_members: what the filter decided, the rows that exist, and what the ledger says of each stage; its columns are null
--- if the stage has not finished the document.
+-- 3. The documents in checked_members: what the filter decided, the rows that exist, and what the ledger says of each stage; its columns are
+-- null if the stage has not finished the document.
 create temporary table checked_documents as
 with decided as (
     select decision.document_id, count(*) as decisions, bool_or(decision.kept) as is_kept
@@ -174,11 +148,34 @@ left join stage_ledger scored
 left join stage_ledger placed
     on placed.document_id = member.variant_id and placed.recipe_id = :placebo_recipe_id and placed.stage = 'placebo';
 
+-- 4. The texts with calls that one tool would release. Those whose calls are all plainly written give the text back; into the others calls are
+-- put, and taken out again, outside of Postgres.
+create temporary table checked_texts as
+select cast(document_id as text) as document_id, true as gives_text_back
+from checked_work
+where is_releasable
+group by document_id
+having bool_and(is_plainly_written is true)
+
+-- name: calls
+-- Rows to check: the candidate calls, with the length of their texts.
+select call_id, position_char, text_length from checked_work where is_candidate
+
+-- name: yields
+-- Row to check: how much of one tool's work in one run was kept (kept_counts), the bounds of the run, and how many of the samples that are
+-- checked the call length cut off.
+select cast(:tool as text) as tool, cast(:kept_calls as bigint) as kept_calls,
+       cast(:kept_texts as bigint) as kept_texts, cast(:min_kept_texts as bigint) as min_kept_texts,
+       coalesce(cast(:kept_calls as double precision) / nullif(:judged_calls, 0), 0) as kept_share,
+       cast(:max_kept_share as double precision) as max_kept_share,
+       (select coalesce(sum(samples), 0) from checked_documents where is_kept) as samples,
+       (select coalesce(sum(without_end), 0) from checked_documents where is_kept) as without_end
+
+-- name: ledger
 -- Rows to check: one for each document and stage of a tool that it passes; the ledger, and the rows that exist.
 --   ledger_rows                      1 if the stage has finished the document
 --   rows_written, rows_found         rows by the ledger (execute: calls with a result or a reason), and rows that exist
 --   rows_expected                    rows that the stage before asks for
-create temporary view checked_ledger as
 select
     stages.stage || ' of ' || cast(document_id as text) as stage_of_document,
     case when in_ledger is null then 0 else 1 end as ledger_rows,
@@ -194,13 +191,13 @@ cross join lateral (values
     ('score', scored, losses, calls),
     ('placebo', placed, placebos, placebos)
 ) as stages (stage, in_ledger, rows_found, rows_expected)
-where stages.stage = 'filter' or is_kept and (stages.stage <> 'placebo' or asks_for_placebos);
+where stages.stage = 'filter' or is_kept and (stages.stage <> 'placebo' or asks_for_placebos)
 
+-- name: samples
 -- Rows to check: the documents that were sampled.
 --   items_in, items_out              samples drawn, and samples that became candidates, duplicates or were rejected with a reason
 --   without_end                      of the samples drawn, those that the call length cut off
 --   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
-create temporary view checked_samples as
 select
     'sample of ' || cast(document_id as text) as stage_of_document,
     samples as items_in,
@@ -213,11 +210,10 @@ where is_kept
 
 -- name: pruned
 -- Rows to check: what was not computed in checked_members. Each pruned position and call, with the most that a call could save.
-create temporary table checked_pruned as
-with pruned as (
-    select
-        'position ' || position.position_char || ' of ' || cast(position.document_id as text) as pruned,
-        position.loss_without_call as bound
+select found.pruned, found.bound, tool.prune_below
+from (
+    select 'position ' || position.position_char || ' of ' || cast(position.document_id as text) as pruned,
+           position.loss_without_call as bound
     from checked_members member
     join pruned_positions position on position.document_id = member.variant_id
     where position.sampling_recipe_id = :sampling_recipe_id
@@ -225,14 +221,11 @@ with pruned as (
     select 'call ' || cast(call_id as text), reduction_bound
     from checked_work
     where is_judged and reason = 'pruned_below'
-)
-select pruned.pruned, pruned.bound, tool.prune_below
-from pruned
+) found
 join run_tools tool on tool.run_id = :run_id and tool.tool = :tool
 
 -- name: rates
 -- Row to check: the false-discovery rate of a tool in a run at its own threshold (placebo_rates; no row with fewer than :fewest_placebos placebos), and its bound.
-create temporary view checked_rates as
 select rate.tool, round(cast(rate.false_discovery_rate as numeric), 3) as false_discovery_rate, round(cast(rate.rate_low as numeric), 3) as rate_low,
        round(cast(rate.rate_high as numeric), 3) as rate_high, rate.placebos_scored,
        cast(:max_false_discovery_rate as double precision) as max_false_discovery_rate
@@ -241,31 +234,15 @@ where rate.run_id = :run_id and rate.tool = :tool and rate.threshold = :keep_thr
 
 -- name: recipes
 -- Rows to check: the four recipes of one tool in one run, and whether `recipes` describes each for its stage and tool.
-create temporary view checked_recipes as
 select recipe.stage, recipe.recipe_id, described.recipe_id is not null as described
-from (values
-    ('filter', :filter_recipe_id),
-    ('sample', :sampling_recipe_id),
-    ('execute', :execution_recipe_id),
-    ('score', :scoring_recipe_id)
-) as recipe (stage, recipe_id)
+from run_tools rt
+cross join stages_of(rt) recipe
 left join recipes described
-    on described.recipe_id = recipe.recipe_id
-   and described.stage = recipe.stage
-   and described.tool = :tool
-
--- name: texts
--- Rows to check: the texts with calls that one tool would release. Those whose calls are all plainly written give the text back; into the
--- others calls are put, and taken out again, outside of Postgres.
-create temporary table checked_texts as
-select cast(document_id as text) as document_id, true as gives_text_back
-from checked_work
-where is_releasable
-group by document_id
-having bool_and(is_plainly_written is true)
+    on described.recipe_id = recipe.recipe_id and described.stage = recipe.stage and described.tool = rt.tool
+where rt.run_id = :run_id and rt.tool = :tool and recipe.step <= 4
 
 -- name: texts_in_doubt
--- The next texts that check_texts left out, in the order of their ids, with the calls that would be released.
+-- The next texts that tables_of_tool left out of checked_texts, in the order of their ids, with the calls that would be released.
 select document.document_id, document.text, calls.positions, calls.inputs, calls.results
 from (
     select document_id
@@ -292,10 +269,9 @@ cross join lateral (
 ) calls
 order by document.document_id
 
--- name: released
+-- name: tables_of_release
 -- Tables for the rows of a release, which are then loaded from its files.
 create temporary table checked_texts (document_id text, call_count integer, gives_text_back boolean);
-create temporary table found_overlaps (document_id uuid, suite text, data_set text, question integer);
 create temporary table checked_calls (
     call_id text,
     tool text,
@@ -317,26 +293,21 @@ where document_id in (select document_id from run_overlaps where run_id = :run_i
 
 -- name: overlaps
 -- Rows to check: what the texts of a release, and those that it leaves out, share with evaluation data: as found anew, and as stored.
-create temporary view checked_overlaps as
 select document_id, format('%s:%s %s', suite, data_set, question) as question,
        found.document_id is not null as is_found, stored.document_id is not null as is_stored,
        coalesce(stored.is_left_out, false)
            and exists (select from checked_texts held where held.document_id = cast(stored.document_id as text)) as is_left_out_and_in_it
-from found_overlaps found
+from unnest(cast(:document_ids as uuid[]), cast(:suites as text[]), cast(:data_sets as text[]), cast(:questions as integer[]))
+    as found (document_id, suite, data_set, question)
 full join (select * from run_overlaps where run_id = :run_id) stored using (document_id, suite, data_set, question)
 
 -- name: released_tools
 -- Rows to check: the tools of a run, in the order in which they were chosen, with the number of their calls in the release.
-create temporary view checked_tools as
 select chosen.tool, (select count(*) from checked_calls call where call.tool = chosen.tool) as released_calls
-from annotation_runs run
-cross join lateral unnest(run.tools) with ordinality as chosen (tool, place)
-where run.run_id = :run_id
-order by chosen.place
+from unnest(cast(:tools as text[])) chosen (tool)
 
 -- name: registration
 -- Rows to check: what the release on S3 holds, and what is registered of it.
-create temporary view checked_registration as
 select compared.what, compared.on_s3, compared.registered
 from run_releases made
 join dataset_releases release on release.release_id = made.release_id

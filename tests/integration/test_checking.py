@@ -297,11 +297,12 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
 def test_a_check_returns_exactly_the_rows_that_break_its_claim(engine: Engine) -> None:
     assert {claim.name for scope in ("tool", "files") for claim in claims_of(scope)} == set(HOLDS_AND_BREAKS)
     with engine.connect() as connection:
-        connection.execute(sql_text("create temporary table checked_tools as select 'QA' as tool"))
         for name, (columns, holding, breaking) in HOLDS_AND_BREAKS.items():
             rows = ", ".join(f"({row})" for row in [*holding, *breaking])
             batch = f"(select * from (values {rows}) as rows_to_check ({columns})) as subselect"
-            found = connection.execute(sql_text(CLAIMS[name].statement.replace("{batch}", batch))).all()
+            found = connection.execute(
+                sql_text(CLAIMS[name].statement.replace("{batch}", batch)), {"tools": ["QA"]}
+            ).all()
             keys = [row.split(",")[0].strip("'").replace("null", "None") for row in breaking]
             assert sorted(str(row[0]) for row in found) == sorted(keys), name
 
@@ -313,9 +314,10 @@ def test_a_result_counts_the_rows_names_the_first_five_and_a_check_that_cannot_b
     monkeypatch.setattr("toolformer_ops.audit.checking.claims_of", lambda _: (claim,))
 
     def result_of(columns: str, rows: int) -> CheckResult:
-        def write_rows(engine: Engine) -> None:
+        def write_rows(engine: Engine) -> dict[str, object]:
             table = f"select {columns} from generate_series(0, {rows - 1}) n"
             run_sql(engine, f"create temporary table checked_calls as {table}")
+            return {}
 
         [result] = run_checks(database.connect_dsn(postgres_dsn, database.DSN_SETTING), write_rows, "files")
         return result

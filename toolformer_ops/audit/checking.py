@@ -6,10 +6,10 @@ One with severity `fail` stops the run with a message that names rows, `warn` is
 Only what is new is read: the documents that no earlier passed check of the same recipes covers (`finished_work`). A check of a tool
 that passes writes `finished_work` and `checked_yields` in one transaction with its results.
 
-GX binds no parameters, and runs a statement many times. So the rows to check are first written into temporary tables on GX's
-connection, by statements of `sql/queries` with bound parameters, or by COPY from a release's files: a tool's calls are read once,
-joined with their losses, and the tables to check are views of that. A check reads one such table, `{batch}`, once, into a table of
-at most five offending rows, which is what GX reads. Repairs nothing.
+GX binds no parameters, and runs a statement many times. So each check runs once, on GX's connection, into a temporary table of at
+most five offending rows, which is what GX reads. The rows to check, `{batch}`, are those of a statement of `sql/queries/checks.sql`
+or a temporary table. What is large is read once, into such tables: a tool's calls, joined with their losses, and by COPY what a
+release's files hold. Repairs nothing.
 """
 
 import html
@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, select, text
-from sqlalchemy import table as sql_table
+from sqlalchemy import Connection, Engine
 
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
@@ -38,10 +37,10 @@ from toolformer_ops.errors import (
     ObjectStoreError,
     UsageError,
 )
-from toolformer_ops.evaluation.overlap import EvaluationNgrams
+from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap
 from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.language_model.models.late_imports import imported_when_used
-from toolformer_ops.release.choosing import PAGE_TEXTS, KeptCounts, count_kept
+from toolformer_ops.release.choosing import PAGE_TEXTS, count_kept
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
@@ -86,20 +85,24 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
         # A check that is repeated, since its answer was lost or somebody cleared it, finds what the first one did.
         members = members_beyond_finished(connection, run, *run.recipe_ids, own_work_too=True)
         store_rates(connection, run)
-    counted: list[KeptCounts] = []
-    page = Page(settings, run_id, tool) if with_page else None
-    results = run_checks(engine, lambda own: counted.append(write_rows_of_tool(own, run, members)), "tool", page)
+    parameters: dict[str, object] = {}
+
+    def write_rows(own: Engine) -> Mapping[str, object]:
+        parameters.update(write_rows_of_tool(own, run, members))
+        return parameters
+
+    results = run_checks(engine, write_rows, "tool", Page(settings, run_id, tool) if with_page else None)
 
     def record_passed(connection: Connection) -> None:
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
         database.execute(connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
-        database.execute(connection, queries.checks.yield_record, run_id=run_id, tool=run.tool, **vars(counted[0]))
+        database.execute(connection, queries.checks.yield_record, **parameters)
 
     return conclude(engine, run_id, tool, results, record_passed)
 
 
-def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> KeptCounts:
-    """Write the tables that claims with the scope `tool` name, on the single connection of `engine`; returns how much was kept.
+def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> dict[str, object]:
+    """Write the temporary tables of the scope `tool` on the single connection of `engine`; returns the parameters of its checks.
 
     `members` are the documents to check, as the SQL function `members_to_do` takes them.
     """
@@ -111,31 +114,23 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
         "fewest_placebos": FEWEST_PLACEBOS,
     }
     with database.transaction(engine) as connection:
-        database.execute(connection, queries.checks.memory)
-        # 1. The documents to check and their calls, each read once.
-        database.execute(connection, queries.checks.members, call_opening=call_opening(run.tool), members=members)
-        database.execute(connection, queries.checks.members_statistics)
-        database.execute(connection, queries.checks.calls, not_in_a_call=NOT_IN_A_CALL, **parameters)
-        # 2. What else there is to compare them with.
-        counted = count_kept(connection, run)
-        parameters.update(vars(counted))
-        for statement in (
-            queries.checks.recipes,
-            queries.checks.ledger,
-            queries.checks.pruned,
-            queries.checks.rates,
-            queries.checks.counted_yields,
-            queries.checks.texts,
-        ):
-            database.execute(connection, statement, **parameters)
-        # 3. The texts of which Postgres cannot tell that they come back.
+        database.execute(
+            connection,
+            queries.checks.tables_of_tool,
+            members=members,
+            call_opening=call_opening(run.tool),
+            not_in_a_call=NOT_IN_A_CALL,
+            **parameters,
+        )
+        parameters |= vars(count_kept(connection, run))
+        # The texts of which Postgres cannot tell that they come back.
         rows = ((str(document_id), gives_back) for document_id, gives_back in texts_in_doubt(connection, run))
         database.copy_insert(connection, "checked_texts", ("document_id", "gives_text_back"), rows)
-    return counted
+    return parameters
 
 
 def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.UUID, bool]]:
-    """The texts that `checks.texts` left out, and whether each comes back after its calls are put in and taken out again."""
+    """The texts that `checks.tables_of_tool` left out, and whether each comes back after its calls are put in and out again."""
     after = uuid.UUID(int=0)
     recipes = {"sampling_recipe_id": run.sampling_recipe_id, "scoring_recipe_id": run.scoring_recipe_id}
     while page := database.fetch_all(
@@ -199,10 +194,10 @@ CALL_COLUMNS = (
 
 def write_rows_of_release(
     engine: Engine, run_id: str, folder: Path, manifest_sha256: str, evaluation_data: EvaluationNgrams | None
-) -> None:
-    """Write the tables that claims with the scope `files` name, on the single connection of `engine`, from a release's files."""
+) -> dict[str, object]:
+    """Write the temporary tables of the scope `files` from a release's files; else as `write_rows_of_tool`."""
     with database.transaction(engine) as connection:
-        database.execute(connection, queries.checks.released)
+        database.execute(connection, queries.checks.tables_of_release)
         [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
         chained = run.chained_release_id is not None
         texts = (
@@ -216,15 +211,16 @@ def write_rows_of_release(
             for call in text.calls
         )
         database.copy_insert(connection, "checked_calls", ("text_length", *CALL_COLUMNS), calls)
+        found: list[Overlap] = []
         if evaluation_data is not None:
             released = ((text.document_id, text.plain_text) for text in read_release(folder))
             left_out = database.fetch_all(connection, queries.checks.left_out_texts, run_id=run_id)
             found = find_overlaps(itertools.chain(released, map(tuple, left_out)), evaluation_data)
-            rows = ((item.document_id, item.suite, item.data_set, item.question) for item in found)
-            database.copy_insert(connection, "found_overlaps", ("document_id", "suite", "data_set", "question"), rows)
-        database.execute(connection, queries.checks.overlaps, run_id=run_id)
-        database.execute(connection, queries.checks.released_tools, run_id=run_id)
-        database.execute(connection, queries.checks.registration, run_id=run_id, manifest_sha256=manifest_sha256)
+    overlaps = {
+        f"{name}s": [getattr(overlap, name) for overlap in found]
+        for name in ("document_id", "suite", "data_set", "question")
+    }
+    return {"run_id": run_id, "tools": run.tools, "manifest_sha256": manifest_sha256, **overlaps}
 
 
 @dataclass(frozen=True)
@@ -261,13 +257,14 @@ class Page:
 @database.translating("checks")
 def run_checks(
     engine: Engine,
-    write_rows: Callable[[Engine], None],
+    write_rows: Callable[[Engine], Mapping[str, object]],
     scope: str,
     page: Page | None = None,
 ) -> list[CheckResult]:
-    """Run the checks of a scope by Great Expectations on tables of rows; one result a check, in the order of their names.
+    """Run the checks of a scope by Great Expectations; one result a check, in the order of their names.
 
-    `write_rows` writes the tables that their claims name, as temporary tables of the engine that it is given.
+    `write_rows` writes what their rows are taken from into temporary tables of the engine that it is given, and returns the
+    parameters of the statements.
 
     Raises:
         DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no check counts as passed.
@@ -277,20 +274,24 @@ def run_checks(
     with database.transaction(own_engine) as connection:
         backend = _backend_of(connection)
     try:
-        # 1. The rows to check.
-        write_rows(own_engine)
-        # 2. Each check reads its table once.
+        # 1. What the rows to check are taken from.
+        parameters = write_rows(own_engine)
+        # 2. The rows that break each claim, and how many there are to check.
         claims = claims_of(scope)
-        tables = {claim.scopes[scope] for claim in claims}
+        names = {claim.scopes[scope] for claim in claims}
+        batches = {
+            name: name if name.startswith("checked_") else f"({queries.checks[name].sql}) as rows_to_check"
+            for name in names
+        }
+        counts: dict[str, int] = {}
         with database.transaction(own_engine) as connection:
-            counts = {
-                table: connection.execute(select(func.count()).select_from(sql_table(table))).scalar_one()
-                for table in tables
-            }
+            for name, batch in batches.items():
+                count = queries.Statement(f"rows of {name}", f"select count(*) as rows from {batch}")  # noqa: S608
+                counts[name] = database.fetch_all(connection, count, **parameters)[0].rows
             for claim in claims:
-                statement = claim.statement.replace("{batch}", claim.scopes[scope])
-                with database.translating(f"check {claim.name}"):
-                    connection.execute(text(FIRST_ROWS.format(name=claim.name, statement=statement)))
+                offending = claim.statement.replace("{batch}", batches[claim.scopes[scope]])
+                first_rows = FIRST_ROWS.format(name=claim.name, statement=offending)
+                database.execute(connection, queries.Statement(f"check {claim.name}", first_rows), **parameters)
         # 3. One validation of all that was found.
         found = _validated(context, source, claims, page.subject if page else "found")
         results = [result_of(claim, counts[claim.scopes[scope]], found[claim.name]) for claim in claims]

@@ -11,7 +11,7 @@ and then the statement that returns the rows that break the claim.
 
 | scope | whose rows | behind the colon | read by |
 |---|---|---|---|
-| `tool` | a tool's new rows in a run, before they count as done | the table of rows to check, `{batch}` | `audit/checking.py` |
+| `tool` | a tool's new rows in a run, before they count as done | rows of `queries/checks.sql`, `{batch}` | `audit/checking.py` |
 | `files` | the files of a run's release, as they are on S3 | the same | `audit/checking.py` |
 | `corpus`, `run`, `release`, `model` | all rows of those that an audit looks at | kind of the finding, table | `audit/claims.py` |
 | `all` | all rows, in an audit of everything alone | the same | `audit/claims.py` |

@@ -73,7 +73,6 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "finetuned_models": ("model_id",),
     "checked_texts": ("document_id",),  # temporary tables of audit/checking.py
     "checked_calls": ("call_id",),
-    "found_overlaps": ("document_id", "suite", "data_set", "question"),
 }
 """The tables that take loads, with their primary keys."""
 
