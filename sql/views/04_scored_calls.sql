@@ -1,41 +1,5 @@
 create view scored_calls as
-select rt.run_id,
-       rt.tool,
-       call.document_id,
-       call.call_id,
-       -- the 120 characters before the call, and the 120 after it
-       substr(call.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)) as text_before,
-       call.call_text,
-       call.result,
-       substr(call.text, call.position_char + 1, 120) as text_after,
-       call.loss_without_call,
-       call.loss_without_result,
-       call.loss_with_result,
-       call.loss_reduction,
-       call.placebo_reduction,
-       call.information,
-       call.placebos,
-       rt.keep_threshold,
-       rt.tau_information,
-       (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
-       call.position_char,
-       call.position_token,
-       call.position_probability,
-       call.paragraph,
-       call.call_input,
-       call.effective_input,
-       call.sample_count,
-       call.input_only_after,
-       call.result_rank,
-       call.loss_without_call_full_context,
-       call.number_format,
-       call.token_log_probabilities,
-       call.url,
-       call.document_date,
-       rt.sampling_recipe_id,
-       rt.execution_recipe_id,
-       rt.scoring_recipe_id,
-       result_follows(call.result, substr(call.text, call.position_char + 1, 120)) as result_follows
+select rt.run_id, rt.tool, call.*
 from run_tools rt
 cross join lateral (
     -- Postgres plans a subquery with a `with` separately. The recipes are constants in it, so that only their partitions are read; a
@@ -43,12 +7,10 @@ cross join lateral (
     with scored as (
         select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null
     )
-    select member.document_id, candidate.call_id, candidate.call_text, candidate.position_char, candidate.position_token,
-           candidate.position_probability, candidate.paragraph, candidate.call_input, candidate.effective_input,
-           candidate.sample_count, candidate.input_only_after,
-           scored.result, scored.result_rank, scored.loss_without_call, scored.loss_without_result, scored.loss_with_result,
-           scored.loss_without_call_full_context, scored.loss_reduction, scored.number_format,
-           scored.token_log_probabilities,
+    select member.document_id, scored.call_id,
+           substr(document.text, greatest(candidate.position_char - 120, 0) + 1, least(candidate.position_char, 120)) as text_before,
+           candidate.call_text, scored.result, substr(document.text, candidate.position_char + 1, 120) as text_after,
+           scored.loss_without_call, scored.loss_without_result, scored.loss_with_result, scored.loss_reduction,
            -- Three subqueries: one that a query does not ask for is not computed.
            (select avg(placebo.reduction)
             from placebo_losses placebo
@@ -62,7 +24,13 @@ cross join lateral (
             from placebo_losses placebo
             where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
               and placebo.call_id = scored.call_id) as placebos,
-           document.text, document.url, document.document_date
+           rt.keep_threshold, rt.tau_information,
+           (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
+           candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
+           candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
+           scored.loss_without_call_full_context, scored.number_format, scored.token_log_probabilities, document.url, document.document_date,
+           rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id,
+           result_follows(scored.result, substr(document.text, candidate.position_char + 1, 120)) as result_follows
     from scored
     join candidate_calls candidate
         on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.document_id = scored.document_id

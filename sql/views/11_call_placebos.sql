@@ -1,6 +1,5 @@
 create view call_placebos as
-select rt.run_id, rt.tool, call.document_id, call.call_id, call.number, call.source_call_id, call.source_document_id, call.result,
-       call.loss_with_result, call.reduction, call.reduction_bound, call.information, call.is_sampled, call.placebo_information, call.reason
+select rt.run_id, rt.tool, call.*
 from run_tools rt
 cross join lateral (
     -- Within the lateral query the recipe is a constant, so that only its partition is read.

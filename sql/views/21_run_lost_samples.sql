@@ -1,5 +1,5 @@
 create view run_lost_samples as
-select rt.run_id, rt.tool, lost.reason, lost.document_id, lost.position_char, lost.text_before, lost.sample_text, lost.sample_count, lost.place
+select rt.run_id, rt.tool, lost.*
 from run_tools rt
 cross join lateral (
     -- Within the lateral query the recipe is a constant, so that the index is read.
