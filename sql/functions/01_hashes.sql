@@ -15,7 +15,7 @@ comment on function hashed_part is 'One part of what an id is the hash of: its l
 create or replace function rows_hash(row_texts text)
     returns uuid
     language sql immutable parallel safe
-    return cast(encode(substring(sha256(convert_to(coalesce(row_texts, ''), 'UTF8')) from 1 for 16), 'hex') as uuid);
+    return content_uuid(convert_to(coalesce(row_texts, ''), 'UTF8'));
 comment on function rows_hash is 'Hash of a document''s rows: their texts in the order of their keys, joined by newlines; null is no row.';
 
 create or replace function filter_row_text(decision filter_decisions)
@@ -75,9 +75,8 @@ comment on function registration_hash is 'Hash of what a run is from its registr
 create or replace function variant_id_of(document uuid, url text, day date)
     returns uuid
     language sql immutable parallel safe
-    return encode(substring(sha256(
+    return content_uuid(
         int8send(36) || convert_to(document::text, 'UTF8')
         || int8send(octet_length(coalesce(url, ''))) || convert_to(coalesce(url, ''), 'UTF8')
-        || int8send(case when day is null then 0 else 10 end) || convert_to(coalesce(to_char(day, 'YYYY-MM-DD'), ''), 'UTF8')
-    ) from 1 for 16), 'hex')::uuid;
+        || int8send(case when day is null then 0 else 10 end) || convert_to(coalesce(to_char(day, 'YYYY-MM-DD'), ''), 'UTF8'));
 comment on function variant_id_of is 'Id of the variant of a document with this url and date: content_uuid(document, url, day) in Python, with '''' for null. Stored in documents, with variant_of.';

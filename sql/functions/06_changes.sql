@@ -87,12 +87,6 @@ begin
             from described
             window same_call as (partition by document_id, tool, position_char, call_text order by is_added)
         ),
-        changed_calls as (
-            select document_id, call_id, scoring_recipe_id, tool, is_added, own_run_id, other_run_id, sampling_recipe_id, variant_id,
-                   position_char, call_text, result, loss_reduction, other_result
-            from compared
-            where call_text is null or with_same_result = 1  -- rows that were dropped have no facts
-        ),
         moved as (
             -- Rows of records that began or ended between the two versions.
             select record_id, document_id, member
@@ -101,26 +95,21 @@ begin
               and (first_version > version_before and first_version <= version_after
                    or left_version > version_before and left_version <= version_after)
         ),
-        recipe_pairs as (
-            select now.tool, case when stage.step <= 2 then 'sample' else 'score' end as stage, stage.recipe_id as now_id,
-                   stage_before.recipe_id as before_id
+        differing_recipes as (
+            select now.tool, case when stage.step <= 2 then 'sample' else 'score' end as stage, array_agg(distinct field.key) as keys
             from run_tools now
             join run_tools before on before.run_id = earlier_run and before.tool = now.tool
             cross join stages_of(now) stage
             join stages_of(before) stage_before using (step)
-            where now.run_id = later_run and step <= 4 and stage.recipe_id <> stage_before.recipe_id
-        ),
-        differing_recipes as (
-            select pair.tool, pair.stage, array_agg(distinct field.key) as keys
-            from recipe_pairs pair
-            left join recipes now on now.recipe_id = pair.now_id
-            left join recipes before on before.recipe_id = pair.before_id
+            left join recipes recipe_now on recipe_now.recipe_id = stage.recipe_id
+            left join recipes recipe_before on recipe_before.recipe_id = stage_before.recipe_id
             left join lateral (
                 select key
-                from jsonb_object_keys(coalesce(now.definition, '{}') || coalesce(before.definition, '{}')) key
-                where now.definition -> key is distinct from before.definition -> key
+                from jsonb_object_keys(coalesce(recipe_now.definition, '{}') || coalesce(recipe_before.definition, '{}')) key
+                where recipe_now.definition -> key is distinct from recipe_before.definition -> key
             ) field on true
-            group by pair.tool, pair.stage
+            where now.run_id = later_run and step <= 4 and stage.recipe_id <> stage_before.recipe_id
+            group by 1, 2
         ),
         recipe_changes as (
             select tool, stage, array_to_string(keys, ', ') as detail,
@@ -162,7 +151,7 @@ begin
                            when 'below_tau_information' then 'information'
                        end
                    end as reason
-            from changed_calls changed
+            from compared changed
             join annotation_runs own on own.run_id = changed.own_run_id
             join run_tools own_tool on own_tool.run_id = changed.own_run_id and own_tool.tool = changed.tool
             left join annotation_runs other on other.run_id = changed.other_run_id
@@ -189,6 +178,7 @@ begin
                 on other_loss.scoring_recipe_id = other_tool.scoring_recipe_id and other_loss.document_id = changed.variant_id
                and other_loss.call_id = changed.call_id
                and other_loss.scoring_recipe_id = any (scoring_recipe_ids)  -- reads no other partition
+            where changed.call_text is null or changed.with_same_result = 1  -- rows that were dropped have no facts
         ),
         explained as (
             select judged.*, rival.call_text as rival_text, rival.result as rival_result,

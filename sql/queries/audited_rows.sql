@@ -107,17 +107,14 @@ summed as (
            coalesce(sum(duplicates), 0) as duplicates, coalesce(sum(rejected), 0) as rejected, coalesce(bool_or(has_forgotten), false) as has_forgotten
     from file
 ),
-joined as (
+change as (
     select first_version as version, count(*) as documents from corpus_documents where corpus_id = :corpus_id group by first_version
-),
-gone as (
-    select left_version as version, count(*) as documents from corpus_documents
-    where corpus_id = :corpus_id and left_version is not null group by left_version
+    union all
+    select left_version, -count(*) from corpus_documents where corpus_id = :corpus_id group by left_version
 ),
 member as (
     select made.version, made.documents as said,
-           (select coalesce(sum(documents), 0) from joined where joined.version <= made.version)
-               - (select coalesce(sum(documents), 0) from gone where gone.version <= made.version) as documents
+           (select coalesce(sum(documents), 0) from change where change.version <= made.version) as documents
     from corpus_versions made
     where made.corpus_id = :corpus_id
 ),

@@ -15,14 +15,14 @@ from (
 
 -- name: choice_table
 -- first_texts: the first texts of each tool with a kept call, in the order of variant_id, the id under which the tool's rows are.
--- choosable_calls: the kept calls of all tools in these texts that could be released: those whose input is not only after them.
+-- releasable_calls: the kept calls of all tools in these texts that could be released: those whose input is not only after them.
 set local work_mem = '64MB';
 set local jit = off;
-drop table if exists first_texts, texts_to_choose_from, choosable_calls, releasable_calls;
+drop table if exists first_texts, texts_to_choose_from, releasable_calls;
 create temporary table first_texts (tool text, reads_record boolean, variant_id uuid) on commit drop;
-create temporary table choosable_calls (
+create temporary table releasable_calls (
     document_id uuid, position_char integer, call_id uuid, variant_id uuid, tool text, sampling_recipe_id text,
-    execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision, follows boolean
+    execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision, follows boolean, left_out text
 ) on commit drop
 
 -- name: first_texts
@@ -50,7 +50,7 @@ analyze texts_to_choose_from
 
 -- name: kept_calls
 -- The kept calls of one tool in texts_to_choose_from that could be released. The recipes are constants, so that only their partitions are read.
-insert into choosable_calls
+insert into releasable_calls
 select
     chosen.document_id, call.position_char, call.call_id, loss.document_id, :tool, call.sampling_recipe_id,
     :execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction,
@@ -66,30 +66,25 @@ where loss.scoring_recipe_id = :scoring_recipe_id
   and not call.input_only_after
 
 -- name: choose_calls
--- The calls that a release may hold, in the temporary table releasable_calls. Column left_out is null for the calls of the release. The
--- others leave for one of three reasons:
+-- Which of releasable_calls a release holds: their column left_out stays null. The others leave for one of three reasons:
 --   result_does_not_follow    the text does not go on with its result, and the release requires that each does
 --   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
 --   above_max_examples        its tool has max_examples texts already, taken in the order of the hashes of what it reads (null: no limit)
-create temporary table releasable_calls on commit drop as
 with placed as (
-    select
-        *,
-        row_number() over (partition by document_id, position_char, follows order by loss_reduction desc, call_id) = 1 as is_best
-    from choosable_calls
+    select ctid as row_id, tool, variant_id, follows,
+           row_number() over (partition by document_id, position_char, follows order by loss_reduction desc, call_id) = 1 as is_best
+    from releasable_calls
 ),
 numbered as (
     select *, dense_rank() over (partition by tool, is_best and follows order by variant_id) as example
     from placed
 )
-select
-    document_id, position_char, call_id, variant_id, tool, sampling_recipe_id, execution_recipe_id, scoring_recipe_id,
-    case
-        when not follows then 'result_does_not_follow'
-        when not is_best then 'better_call_at_position'
-        when example > cast(:max_examples as integer) then 'above_max_examples'
-    end as left_out
+update releasable_calls call
+set left_out = case when not numbered.follows then 'result_does_not_follow'
+                    when not numbered.is_best then 'better_call_at_position'
+                    else 'above_max_examples' end
 from numbered
+where numbered.row_id = call.ctid and (not numbered.follows or not numbered.is_best or numbered.example > cast(:max_examples as integer))
 
 -- name: left_out
 -- For each tool: how many of its calls in first_texts the release holds, and leaves out for each reason; and in how many of the tool's own

@@ -27,10 +27,7 @@ cross join lateral (
                 on source.placebo_recipe_id = rt.placebo_recipe_id and source.source = placebo.source
             where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = loss.document_id
               and placebo.call_id = loss.call_id and placebo.information is not null) as placebos,
-           (select avg(placebo.information)
-            from placebo_losses placebo
-            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = loss.document_id
-              and placebo.call_id = loss.call_id) as information,
+           mean_information(rt.placebo_recipe_id, loss.document_id, loss.call_id) as information,
            run_keeps(loss.reason, loss.loss_reduction, rt.keep_threshold,
                rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information) is true as kept
     from losses loss

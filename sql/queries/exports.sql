@@ -19,37 +19,34 @@ where run_id = :run_id
   and (outcome in ('pruned', 'below_threshold', 'below_tau_information') or cast(call_id as text) = any (cast(:released as text[])))
 order by document_id, position_char, call_id
 
--- name: tried_texts
--- The temporary table tried_texts: the texts of a run with a scored call of any tool; first_char: the place of the first of these.
--- may_help: a call may save something, by what is known of it; one that the run did not score may.
-create temporary table tried_texts on commit drop as
-select document_id, min(position_char) filter (where loss_with_result is not null) as first_char,
-       bool_or(outcome = 'kept') as has_kept_call,
-       bool_or(coalesce(reduction_bound > 0, true) and (outcome <> 'no_result' or reason = 'input_only_after')) as may_help
-from candidates
-where run_id = :run_id
-group by document_id
-having count(loss_with_result) > 0
-
--- name: tried_counts
--- How many texts were tried, hold a kept call, hold none but a call that may save something, and hold only calls that save nothing.
-select count(*) as tried,
-       count(*) filter (where has_kept_call) as with_kept_call,
-       count(*) filter (where may_help and not has_kept_call) as may_help,
-       count(*) filter (where not may_help) as without_help
-from tried_texts
-
 -- name: texts_without_help
--- So many texts in which no call saves anything, those with the smallest hashes of seed and id, in the order of their ids.
-select document_id, first_char
-from (
+-- Of a run's texts with a scored call, so many in which no call saves anything, those with the smallest hashes of seed and id, in the order
+-- of their ids (one row without a text if there is none). With each: how many texts were tried, hold a kept call, hold none but a call that
+-- may save something by what is known of it, as one that the run did not score may, and hold only calls that save nothing.
+with tried as materialized (
+    select document_id, min(position_char) filter (where loss_with_result is not null) as first_char,
+           bool_or(outcome = 'kept') as has_kept_call,
+           bool_or(coalesce(reduction_bound > 0, true) and (outcome <> 'no_result' or reason = 'input_only_after')) as may_help
+    from candidates
+    where run_id = :run_id
+    group by document_id
+    having count(loss_with_result) > 0
+),
+counts as (
+    select count(*) as tried, count(*) filter (where has_kept_call) as with_kept_call,
+           count(*) filter (where may_help and not has_kept_call) as may_help, count(*) filter (where not may_help) as without_help
+    from tried
+)
+select chosen.document_id, chosen.first_char, counts.*
+from counts
+left join (
     select document_id, first_char
-    from tried_texts
+    from tried
     where not may_help
     order by sha256(convert_to(cast(:seed as text) || ' ' || cast(document_id as text), 'UTF8')), document_id
     limit cast(:texts as bigint)
-) chosen
-order by document_id
+) chosen on true
+order by chosen.document_id
 
 -- name: texts
 -- These texts, in the order of their ids.

@@ -7,14 +7,6 @@ from micro_batches
 where run_id = :run_id and tool = coalesce(cast(:tool as text), tool)
 group by stage
 
--- name: models
--- The models that a run published.
-select made.without_calls, model.model_id, model.uri
-from run_models made
-join finetuned_models model on model.model_id = made.model_id
-where made.run_id = :run_id
-order by made.without_calls
-
 -- name: scores
 select count(*) as rows from evaluation_scores where run_id = :run_id and suite = coalesce(cast(:suite as text), suite)
 

@@ -17,25 +17,18 @@ with unscored as (
         select from stage_ledger l
         where l.recipe_id = :scoring_recipe_id and l.document_id = d.variant_id and l.stage = 'score')
 ),
-newest_sampled as (
-    select tokens, seconds from micro_batches
-    where recipe_id = :sampling_recipe_id and tokens > 0
-    order by committed_at desc limit 50
-),
-newest_executed as (
-    select tokens, seconds from micro_batches
-    where recipe_id = :execution_recipe_id and tokens > 0
-    order by committed_at desc limit 50
-),
-newest_scored as (
-    select tokens, seconds from micro_batches
-    where recipe_id = :scoring_recipe_id and tokens > 0
-    order by committed_at desc limit 50
+lately as (
+    select recipe.stage, sum(newest.seconds) / sum(newest.tokens) as seconds_per_token
+    from (values (2, :sampling_recipe_id), (3, :execution_recipe_id), (4, :scoring_recipe_id)) recipe (stage, recipe_id)
+    cross join lateral (
+        select tokens, seconds from micro_batches
+        where micro_batches.recipe_id = recipe.recipe_id and tokens > 0
+        order by committed_at desc limit 50
+    ) newest
+    group by recipe.stage
 )
 select unscored.documents, unscored.tokens,
-       (select sum(seconds) / nullif(sum(tokens), 0) from newest_sampled)
-           + coalesce((select sum(seconds) / nullif(sum(tokens), 0) from newest_executed), 0)
-           + coalesce((select sum(seconds) / nullif(sum(tokens), 0) from newest_scored), 0) as seconds_per_token
+       (select sum(seconds_per_token order by stage) from lately having min(stage) = 2) as seconds_per_token
 from unscored
 
 -- name: tools_checked

@@ -59,13 +59,10 @@ where result.tool = :tool
   )
 
 -- name: candidate_calls
--- Rows of documents under a recipe, to be compared with rows that were computed again.
 select * from candidate_calls where sampling_recipe_id = :recipe_id and document_id = any(cast(:document_ids as uuid[]))
 
 -- name: filter_decisions
--- Rows of documents under a recipe, to be compared with rows that were computed again.
 select * from filter_decisions where filter_recipe_id = :recipe_id and document_id = any(cast(:document_ids as uuid[]))
 
 -- name: pruned_positions
--- Rows of documents under a recipe, to be compared with rows that were computed again.
 select * from pruned_positions where sampling_recipe_id = :recipe_id and document_id = any(cast(:document_ids as uuid[]))

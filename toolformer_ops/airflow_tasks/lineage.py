@@ -129,11 +129,11 @@ class _Stage:
                     read.append(self.read(made, rows=release.documents, checks=checks))
                 if self.name == "publish":
                     without_calls = "--without-calls" in self.switches
-                    models = self.rows(queries.lineage.models, run_id=self.run_id)
+                    models = self.rows(queries.evaluation.models_of_run, run_id=self.run_id)
                     found = [model for model in models if model.without_calls == without_calls]
                     written = [self.written(_at(model.uri, model.model_id)) for model in found]
             case "evaluate":
-                models = self.rows(queries.lineage.models, run_id=self.run_id)
+                models = self.rows(queries.evaluation.models_of_run, run_id=self.run_id)
                 [scores] = self.rows(queries.lineage.scores, run_id=self.run_id, suite=self.options.get("--suite"))
                 read = [self.read(_at(model.uri, model.model_id)) for model in models]
                 written = [self.written(self.table("evaluation_scores"), rows=scores.rows)]

@@ -281,9 +281,11 @@ def export_chat(
             connection = stack.enter_context(database.transaction(database.connect(settings)))
             release_id, run_id = run_of_release(connection, release)
             wanted = max(1, round(texts * refusal_share / (1 - refusal_share)))
-            database.execute(connection, queries.exports.tried_texts, run_id=run_id)
-            [counts] = database.fetch_all(connection, queries.exports.tried_counts)
-            tried = counts._asdict()
+            found = database.fetch_all(
+                connection, queries.exports.texts_without_help, run_id=run_id, seed=seed, texts=wanted
+            )
+            counts = ("tried", "with_kept_call", "may_help", "without_help")
+            tried = {name: getattr(found[0], name) for name in counts}
             if not tried["without_help"]:
                 raise NoResultError(
                     f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves anything, "
@@ -291,7 +293,7 @@ def export_chat(
                     f"{tried['may_help']} others one that may save something. Nothing was written; more or other texts may have "
                     "some."
                 )
-            chosen = database.fetch_all(connection, queries.exports.texts_without_help, seed=seed, texts=wanted)
+            chosen = [row for row in found if row.document_id is not None]
             refusals = len(chosen)
             messages = heapq.merge(messages, _refusals(connection, chosen, seed), key=lambda row: row[0])
             card = markdown(
