@@ -70,8 +70,7 @@ select case when (select count(*) from page) = :page_size
 
 -- name: corpus
 -- Audit: the sums of a corpus. What its files are said to hold against the rows; its newest version against its files; documents at each
--- version against membership. Files with a text that was forgotten since their ingestion, and versions before a text was forgotten, hold
--- less than they say, rightly.
+-- version against membership. What held a text that was forgotten since holds less than it says, rightly.
 with file as materialized (
     select file_uri, records, accepted, duplicates, rejected, usable, read_as = -1 as has_forgotten
     from corpus_files
@@ -222,8 +221,7 @@ where recipe_id = any(cast(:recipe_ids as text[]))
 order by recipe_id, corpus_id, version desc, ordinal_limit desc
 
 -- name: numbered_runs
--- Finished runs whose stored numbers can be counted again: all of their documents were done, and nothing was deleted since. Each behind
--- those that its numbers may follow from.
+-- Finished runs whose numbers can be counted again: all was done, and nothing deleted since. Each behind those that its own may follow from.
 select run.run_id
 from annotation_runs run
 join stored_runs stored using (run_id)

@@ -10,7 +10,6 @@ from audit_findings
 where audit_id = :audit_id
 
 -- name: scope_corpora
--- The corpora of a scope.
 select corpus_id, uri from corpora
 where :scope = 'all'
    or (:scope = 'corpus' and corpus_id = :scope_id)
@@ -29,7 +28,6 @@ where :scope = 'all'
 order by run.started_at, run.run_id, rt.tool
 
 -- name: scope_releases
--- The releases of a scope.
 select release_id, run_id, uri, manifest_sha256, documents, calls, definition, withdrawn_at is not null as is_withdrawn,
        (select made.chained_release_id is not null from annotation_runs made where made.run_id = release.run_id) as is_chained
 from dataset_releases release
@@ -41,7 +39,6 @@ where :scope = 'all'
 order by release_id
 
 -- name: scope_models
--- The finetuned models of a scope.
 select model.model_id, model.run_id, model.release_id, model.uri, model.manifest_sha256, model.definition, model.without_calls,
        model.withdrawn_at is not null as is_withdrawn
 from finetuned_models model

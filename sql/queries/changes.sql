@@ -52,8 +52,7 @@ create temporary table compared_calls on commit drop as
 select * from release_changes_between(:run_id, cast(:before_run_id as text))
 
 -- name: texts
--- Texts of the calls of two runs that are compared: those that only the newer one has, those that only the older one has, and those of both
--- with other calls.
+-- Texts of the calls of two runs: those that only the newer one has, those that only the older one has, and those of both with other calls.
 with now as (
     select distinct document_id from calls_to_compare(:run_id, cast(:before_run_id as text))
 ),
@@ -78,7 +77,6 @@ group by is_added, tool, reason
 order by tool, is_added desc, calls desc, reason
 
 -- name: calls
--- The calls of compared_calls, place by place.
 select is_added, tool, reason, detail, document_id, position_char, call_text, result, loss_reduction
 from compared_calls
 order by document_id, position_char, is_added, tool

@@ -75,8 +75,7 @@ left join call_results result
    and result.tool_version = :tool_version
    and result.input_key = candidate.input_key;
 
--- 3. The documents in checked_members: what the filter decided, the rows that exist, and what the ledger says of each stage; its columns are
--- null if the stage has not finished the document.
+-- 3. The documents in checked_members: what the filter decided, the rows that exist, and what the ledger says (null: the stage is not done).
 create temporary table checked_documents as
 with decided as (
     select decision.document_id, count(*) as decisions, bool_or(decision.kept) as is_kept
@@ -148,8 +147,7 @@ left join stage_ledger scored
 left join stage_ledger placed
     on placed.document_id = member.variant_id and placed.recipe_id = :placebo_recipe_id and placed.stage = 'placebo';
 
--- 4. The texts with calls that one tool would release. Those whose calls are all plainly written give the text back; into the others calls are
--- put, and taken out again, outside of Postgres.
+-- 4. The texts with calls to release that are all plainly written, and so give the text back. The others are tried outside of Postgres.
 create temporary table checked_texts as
 select cast(document_id as text) as document_id, true as gives_text_back
 from checked_work
@@ -162,8 +160,7 @@ having bool_and(is_plainly_written is true)
 select call_id, position_char, text_length from checked_work where is_candidate
 
 -- name: yields
--- Row to check: how much of one tool's work in one run was kept (kept_counts), the bounds of the run, and how many of the samples that are
--- checked the call length cut off.
+-- Row to check: how much was kept of a tool in a run (kept_counts), the run's bounds, and how many of its samples the call length cut off.
 select cast(:tool as text) as tool, cast(:kept_calls as bigint) as kept_calls,
        cast(:kept_texts as bigint) as kept_texts, cast(:min_kept_texts as bigint) as min_kept_texts,
        coalesce(cast(:kept_calls as double precision) / nullif(:judged_calls, 0), 0) as kept_share,

@@ -57,8 +57,7 @@ where document_id = any(cast(:document_ids as uuid[]))
 insert into corpora (corpus_id, uri) values (:corpus_id, :uri) on conflict do nothing
 
 -- name: insert_version
--- The next version of a corpus: what its files hold now, and what changed since the version before. The sums of the files are a second
--- way to the number of documents, and a constraint compares them.
+-- What the files hold now, and what changed since the version before. A constraint compares the files' sums with the number of documents.
 insert into corpus_versions
     (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected)
 select :corpus_id, :version, :documents, :added, :removed, :corrected, :changed, :documents - :added - :corrected,

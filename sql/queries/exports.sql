@@ -49,7 +49,6 @@ left join (
 order by chosen.document_id
 
 -- name: texts
--- These texts, in the order of their ids.
 select document_id, text
 from documents
 where document_id = any (cast(:document_ids as uuid[]))

@@ -1,8 +1,7 @@
 -- What a training reads, and the model that it registers.
 
 -- name: development_documents
--- Documents that the corpus held when a release was made (at the version of the run that made it) and that are not in the release: as
--- many as asked for, in an order that follows from the seed and the documents' hashes alone.
+-- Documents of the corpus at the release's version that it does not hold: as many as asked for, in an order by seed and hashes alone.
 select document.document_id, document.text
 from dataset_releases release
 join annotation_runs run on run.run_id = release.run_id
@@ -18,8 +17,7 @@ order by md5(cast(:seed as text) || ' ' || member.document_id), member.document_
 limit :documents
 
 -- name: register
--- Register a finetuned model; one that is registered already stays as it is, but for its manifest and what its training gave if it
--- was trained anew, and is no longer withdrawn.
+-- A model that is registered already keeps all but its manifest and what its training gave, and is no longer withdrawn.
 insert into finetuned_models
     (model_id, release_id, run_id, uri, manifest_sha256, definition, training_loss, without_calls, best_step,
      development_perplexity)

@@ -59,8 +59,7 @@ from rejected_documents
 where corpus_id = :corpus_id and detail is not null
 
 -- name: running_runs
--- Runs that are not finished and are over this corpus, or use one of the texts: by their version of their corpus, by the pool of their
--- placebos, or by their release.
+-- Unfinished runs over this corpus, or that use one of the texts: in their corpus at their version, their placebos' pool or their release.
 select run.run_id
 from annotation_runs run
 where run.state = 'running'
@@ -87,8 +86,7 @@ where run.state = 'running'
 order by run.run_id
 
 -- name: mark
--- From now on no ingestion takes these texts. A text that was forgotten before is deleted again, in case a stage wrote rows about it
--- meanwhile.
+-- From now on no ingestion takes these texts. One that was forgotten before is deleted again: a stage may have written of it meanwhile.
 insert into forgotten_documents (document_id, reason)
 select distinct text_id, cast(:reason as text) from texts_to_forget
 on conflict (document_id) do update set removed_at = null
@@ -118,8 +116,7 @@ from (
 ) pending
 
 -- name: add_variants
--- With a text all of its variants, and with a variant its text; and the texts of a release over which a run with chains went, which are
--- this text with calls.
+-- With a text all of its variants, and with a variant its text; and this text with the calls of a release, over which a run with chains went.
 insert into texts_to_forget (document_id, text_id)
 select document_id, document_id
 from chained_texts
@@ -203,8 +200,7 @@ quality as (
 select 'quality_results' as table_name, count(*) as rows from quality
 
 -- name: delete
--- Delete the texts at hand and every row derived from them; returns the number of rows by table. Placebos of other texts keep their losses, and
--- lose what the result was.
+-- Delete the texts at hand and every row derived from them. Placebos of other texts keep their losses, and lose what the result was.
 select deleted.table_name, deleted.rows
 from rows_of_texts(array(select document_id from texts_to_forget), true) with ordinality deleted (table_name, rows, place)
 order by deleted.place desc
@@ -214,8 +210,7 @@ update forgotten_documents set removed_at = clock_timestamp()
 where document_id in (select text_id from texts_to_forget)
 
 -- name: results
--- Delete the results that no call asks for any more, of the inputs that forgotten calls asked for. One scan of candidate_calls: there is
--- no index on the inputs.
+-- Delete the results that only forgotten calls asked for. One scan of candidate_calls: there is no index on the inputs.
 with asked_elsewhere as (
     select distinct asked.tool, call.input_key
     from candidate_calls call
@@ -320,7 +315,6 @@ union
 select document_id, document_id from forgotten_documents where document_id = any(cast(:document_ids as uuid[]))
 
 -- name: all_forgotten_texts
--- Take every text that was forgotten.
 insert into texts_to_forget (document_id, text_id)
 select document_id, document_id from forgotten_documents
 

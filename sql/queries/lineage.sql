@@ -11,5 +11,4 @@ group by stage
 select count(*) as rows from evaluation_scores where run_id = :run_id and suite = coalesce(cast(:suite as text), suite)
 
 -- name: checks
--- What the checks of a subject found.
 select check_name, severity, success from quality_results where run_id = :run_id and subject = :subject order by check_name

@@ -1,7 +1,6 @@
 -- What a micro-batch writes beside its rows: its sums, and the hashes of the rows in the ledger.
 
 -- name: insert
--- A micro-batch that is about to be committed; returns its number.
 insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, counts, seconds, start_up_seconds)
 values (:run_id, :tool, :stage, :recipe_id, :documents, :tokens, :rows_written, :counts, :seconds, :start_up_seconds)
 returning batch_id

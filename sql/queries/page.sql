@@ -124,7 +124,7 @@ join dataset_releases release on release.release_id = made.release_id
 where made.run_id = :run_id
 
 -- name: quality
--- What the quality checks of a run found; those that did not pass first.
+-- Those that did not pass first.
 select subject, check_name, severity, success, message, checked_at
 from quality_results
 where run_id = :run_id
@@ -200,8 +200,7 @@ where run_id = :run_id
 order by tool, bucket
 
 -- name: false_discovery
--- By tool of a run, its sampled placebos, and how many calls one of them represents: table placebo_rates has the formula. No row for a tool without
--- placebos, and before its check has counted them.
+-- By tool, its sampled placebos, and how many calls one of them represents (placebo_rates has the formula). No row before they are counted.
 select distinct rate.tool, rate.placebos_scored, rate.calls_sampled / nullif(pool.sample_share, 0) / nullif(rate.placebos_scored, 0) as calls_a_placebo
 from placebo_rates rate
 join placebo_pools pool using (placebo_recipe_id)

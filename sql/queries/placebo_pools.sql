@@ -18,7 +18,6 @@ order by pool.drawn_at desc, pool.placebo_recipe_id
 limit 1
 
 -- name: use
--- The recipe of a run's placebos.
 update run_tools set placebo_recipe_id = :placebo_recipe_id
 where run_id = :run_id and tool = :tool and placebo_recipe_id is distinct from :placebo_recipe_id
 

@@ -7,8 +7,7 @@ delete from placebo_counts where run_id = :run_id and tool = :tool;
 delete from placebo_rates where run_id = :run_id and tool = :tool
 
 -- name: add_counts
--- How many documents of a tool of a run have so many sampled placebos and calls that the keep rule keeps, at each threshold. Parameters:
--- numbers.counted of placebo_counts.
+-- As counts_at, at each threshold. Parameters: numbers.counted of placebo_counts.
 insert into placebo_counts (run_id, tool, threshold, placebos, calls, documents)
 select :run_id, :tool, threshold, placebos, calls, sum(documents)
 from (

@@ -1,9 +1,8 @@
 -- How much work a run has, and how long it takes.
 
 -- name: remaining_work
--- How many of the run's documents, beyond what is finished, have a kept paragraph and are not scored, and about how many tokens they
--- have; and what tokens took lately: the seconds of one in sampling, execution and scoring together, over the newest 50 micro-batches
--- of each; null if none is sampled yet.
+-- How many of the run's documents, beyond what is finished, have a kept paragraph and are not scored, and about how many tokens; and the
+-- seconds of a token in sampling, execution and scoring together, over the newest 50 micro-batches of each; null if none is sampled yet.
 with unscored as (
     select count(*) as documents, coalesce(sum(kept.tokens), 0)::bigint as tokens
     from members_to_do(:members) d
@@ -32,8 +31,7 @@ select unscored.documents, unscored.tokens,
 from unscored
 
 -- name: tools_checked
--- The tools of a run for which another run passed the checks of the same rows: those of the same recipe, threshold and bounds for the
--- documents of the same version of the corpus.
+-- The tools for which another run passed the checks of the same rows: of the same recipe, threshold and bounds, at the same version.
 select asked.tool
 from annotation_runs run
 join run_tools asked on asked.run_id = run.run_id

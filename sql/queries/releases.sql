@@ -8,8 +8,7 @@ join dataset_releases release on release.release_id = made.release_id
 where made.run_id = :run_id
 
 -- name: sources
--- The runs that made the release at an address, or the release that the model there learned from: their corpora, and when
--- the publication at the address was registered (UTC).
+-- The runs that made the release at an address, or that of the model there: their corpora, and when it was registered (UTC).
 select run.corpus_uri, run.corpus_version, coalesce(model.created_at, release.created_at) at time zone 'UTC' as published_at
 from dataset_releases release
 join annotation_runs run on run.run_id = release.run_id
@@ -66,8 +65,7 @@ where run.run_id = :run_id
   )
 
 -- name: changed_examples
--- How many texts of a run's release are new, gone or hold other calls, against the release that another run of its schedule finetuned
--- on last; all of them if none did.
+-- How many texts of a run's release differ from the release that another run of its schedule finetuned on last; all if none did.
 with finetuned as (
     select model.release_id
     from run_models made

@@ -29,8 +29,7 @@ where scored.calls_before < :calls
 order by scored.turn, scored.document_id
 
 -- name: placebo_losses
--- Placebos of documents under a recipe, to be compared with placebos that are computed again; not those of documents that drew a result of
--- a text which was forgotten since.
+-- Placebos, to be compared with ones that are computed again; not those of documents that drew a result of a text which was forgotten since.
 select placebo.*
 from placebo_losses placebo
 where placebo.placebo_recipe_id = :recipe_id

@@ -37,8 +37,7 @@ where state = 'running'
 order by run_id
 
 -- name: unused_recipes
--- Recipes with rows that none of these runs uses, with the documents in the ledger, the bytes of their partitions, and the bytes that their
--- rows take of the tables that have no partitions (by the mean length of a row).
+-- Recipes with rows that none of these runs uses, with the bytes of their partitions, and of their rows elsewhere by the mean length of a row.
 with of_runs as (
     select distinct used.stage, used.recipe_id, rt.tool
     from run_tools rt

@@ -1,7 +1,6 @@
 -- Calls that people judge.
 
 -- name: judgements
--- The judgements of a release that count.
 select reviewer, tool, call_id, is_placebo, verdict
 from counted_judgements
 where release_id = :release_id
@@ -64,7 +63,6 @@ order by release.created_at desc, release.release_id
 limit :at_most
 
 -- name: judged
--- What a reviewer has judged of a release.
 select call_id, is_placebo, seed, verdict from counted_judgements where release_id = :release_id and reviewer = :reviewer
 
 -- name: call

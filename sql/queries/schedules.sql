@@ -11,5 +11,4 @@ values (:version, :name, :content)
 on conflict (version, name) do update set seen_at = excluded.seen_at
 
 -- name: files
--- The files of a version of the schedules.
 select name, content from schedule_versions where version = :version order by name

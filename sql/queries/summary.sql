@@ -94,14 +94,12 @@ where work.run_id = :failed_run_id and work.stage = did.stage
 order by work.tool, work.stage
 
 -- name: warnings
--- The checks of a run that did not succeed.
 select subject, check_name, severity, message
 from quality_results
 where run_id = :run_id and not success
 order by severity, subject, check_name
 
 -- name: model
--- The model that a run trained on its release.
 select model_id from run_models where run_id = :run_id and not without_calls
 
 -- name: scores

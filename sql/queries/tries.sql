@@ -1,7 +1,6 @@
 -- Tries: documents at which a process died or failed.
 
 -- name: left
--- The tries of a stage under a recipe whose rows are left, oldest first.
 select try_id, document_ids
 from micro_batch_tries
 where recipe_id = :recipe_id and stage = :stage
@@ -19,8 +18,7 @@ where tried.recipe_id = :recipe_id
           where done.recipe_id = tried.recipe_id and done.document_id = asked.document_id and done.stage = tried.stage))
 
 -- name: begin
--- A micro-batch that is about to be worked on; returns the number of the try. The row must outlive the client, not Postgres's machine: the
--- commit does not wait until it is on the disk.
+-- The row must outlive the client, not Postgres's machine: the commit does not wait until it is on the disk.
 insert into micro_batch_tries (run_id, tool, stage, recipe_id, document_ids)
 select :run_id, :tool, :stage, :recipe_id, cast(:document_ids as uuid[])
 where set_config('synchronous_commit', 'off', true) = 'off'

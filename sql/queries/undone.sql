@@ -38,8 +38,7 @@ cross join lateral (
 ) found
 
 -- name: after_stage
--- A shard's documents of the run, beyond what is finished, with a kept paragraph, that the previous stage has finished and this one has
--- not, in the order of their ids.
+-- A shard's documents of the run, beyond what is finished, with a kept paragraph, that the stage before has finished and this one has not.
 select d.variant_id as document_id
 from members_to_do(:members) d
 where (:shard_count = 1 or document_shard(d.variant_id, :shard_count) = :shard_index)
@@ -64,7 +63,6 @@ where filter_recipe_id = :filter_recipe_id
 group by document_id
 
 -- name: calls
--- The candidate calls of these documents, in the order of the text.
 select document_id, call_id, paragraph, position_token, position_char, call_input, call_text, input_key, effective_input,
        sample_count, input_only_after
 from candidate_calls
@@ -89,7 +87,6 @@ where (:shard_count = 1 or document_shard(d.variant_id, :shard_count) = :shard_i
 order by d.variant_id
 
 -- name: kept_paragraphs
--- The paragraphs of these documents that a filter kept, in the order of the text.
 select document_id, paragraph, start_char, end_char
 from filter_decisions
 where filter_recipe_id = :filter_recipe_id
