@@ -30,21 +30,16 @@ page as (
     order by document_id, place
     limit :at_most
 )
-select true as is_count, change, reason, count(*) as places, null::uuid as document_id, null::integer as position_char,
-       null as tool, null as call_text, null as result, null::double precision as loss_reduction, null::uuid as call_id, null as tool_before,
-       null as call_text_before, null as result_before, null::double precision as loss_reduction_before, null::uuid as call_id_before,
-       null as detail, null as text_before, null as text_after
-from compared
-group by change, reason
-union all
-select false, page.change, page.reason, null, page.document_id, page.position_char, page.tool, page.call_text, page.result,
-       page.loss_reduction, page.call_id, page.tool_before, page.call_text_before, page.result_before, page.loss_reduction_before,
-       page.call_id_before, page.detail,
-       substr(document.text, greatest(page.position_char - 100, 0) + 1, least(page.position_char, 100)),
-       substr(document.text, page.position_char + 1, 100)
-from page
-left join documents document using (document_id)
-order by is_count desc, places desc, document_id, position_char nulls first
+select counted.places is not null as is_count, coalesce(counted.change, page.change) as change,
+       coalesce(counted.reason, page.reason) as reason, counted.places, page.document_id, page.position_char, page.tool, page.call_text,
+       page.result, page.loss_reduction, page.call_id, page.tool_before, page.call_text_before, page.result_before,
+       page.loss_reduction_before, page.call_id_before, page.detail,
+       substr(document.text, greatest(page.position_char - 100, 0) + 1, least(page.position_char, 100)) as text_before,
+       substr(document.text, page.position_char + 1, 100) as text_after
+from (select change, reason, count(*) as places from compared group by change, reason) counted
+full join page on false
+left join documents document on document.document_id = page.document_id
+order by is_count desc, places desc, page.document_id, page.position_char nulls first
 
 -- name: yield_by_stage
 -- The funnel of a run: what each stage counted, and the reasons for which something was lost there.
