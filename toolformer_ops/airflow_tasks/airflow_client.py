@@ -10,7 +10,6 @@ import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -117,9 +116,7 @@ class AirflowClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
     # What `toolformer-ops up` needs
@@ -259,33 +256,24 @@ class AirflowClient:
             found += answer[key]
         return found
 
-    def _request(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        return self._patient(self._request_once, method, f"/api/v2{path}", **arguments)
-
-    def _request_once(
-        self,
-        method: str,
-        path: str,
-        *,
-        empty_at: int | None = None,
-        **arguments: Any,
-    ) -> dict[str, Any]:
-        """The JSON of one answer; empty if its status is `empty_at`."""
-        try:
-            answer = self._client.request(method, path, auth=self._login, **arguments)
-        except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
-            raise AirflowNotReadyError(
-                f"expected an answer of Airflow at {self.url} within {_SECONDS_PER_REQUEST:.0f} s, found none: it runs, and is "
-                "busy or stuck. `toolformer-ops logs` shows what it says."
-            ) from error
-        except httpx.TransportError as error:
-            raise AirflowNotReadyError(
-                f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it by `toolformer-ops up`, or set "
-                f"TOOLFORMER_AIRFLOW_URL."
-            ) from error
-        if answer.status_code == empty_at:
-            return {}
-        return _content(answer)
+    def _request(self, method: str, path: str, *, empty_at: int | None = None, **arguments: Any) -> dict[str, Any]:
+        """The JSON of the answer; empty if its status is `empty_at`."""
+        for attempt in self._patient:
+            with attempt:
+                try:
+                    answer = self._client.request(method, f"/api/v2{path}", auth=self._login, **arguments)
+                except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
+                    raise AirflowNotReadyError(
+                        f"expected an answer of Airflow at {self.url} within {_SECONDS_PER_REQUEST:.0f} s, found none: it runs, "
+                        "and is busy or stuck. `toolformer-ops logs` shows what it says."
+                    ) from error
+                except httpx.TransportError as error:
+                    raise AirflowNotReadyError(
+                        f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it by `toolformer-ops up`, "
+                        "or set TOOLFORMER_AIRFLOW_URL."
+                    ) from error
+                return {} if answer.status_code == empty_at else _content(answer)
+        raise AssertionError("the last attempt returns or raises")
 
 
 def _tell_of_retry(state: tenacity.RetryCallState) -> None:

@@ -52,20 +52,25 @@ NOT_FOR_PODS = (
     "state_dir",
 )
 """Beginnings of the names of settings that a pod does not get, or gets another value for."""
-SETTINGS_OF_TEMPLATES = (
-    "cache_gib",
-    "corpus_roots",
-    "device",
-    "hub_offline",
-    "micro_batch_documents",
-    "micro_batch_tokens",
-    "model_parallel",
-    "search_threads",
-    "threads",
-)
-"""Settings that a template may give a value: those that decide neither rows nor where they are written."""
-
 MODEL_PARALLEL = f"{ENV_PREFIX}MODEL_PARALLEL"
+FOR_TEMPLATES = (
+    f"{ENV_PREFIX}CACHE_GIB",
+    f"{ENV_PREFIX}CORPUS_ROOTS",
+    f"{ENV_PREFIX}DEVICE",
+    f"{ENV_PREFIX}HUB_OFFLINE",
+    f"{ENV_PREFIX}MICRO_BATCH_DOCUMENTS",
+    f"{ENV_PREFIX}MICRO_BATCH_TOKENS",
+    MODEL_PARALLEL,
+    f"{ENV_PREFIX}SEARCH_THREADS",
+    f"{ENV_PREFIX}THREADS",
+)
+"""Variables of settings that a template may give a value: those that decide neither rows nor where they are written."""
+SECRETS = frozenset(
+    f"{ENV_PREFIX}{name.upper()}"
+    for name, field in Settings.model_fields.items()
+    if "SecretStr" in str(field.annotation)
+)
+"""Variables of settings that only a Secret may hold."""
 
 POD_SECURITY = {
     "runAsNonRoot": True,
@@ -103,7 +108,16 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: no image is set, or one that may change; the template is missing or wrong, with file and line.
     """
-    _require_fixed_image(settings.kubernetes_image)
+    # 1. An image that stays the same, and the template.
+    image = settings.kubernetes_image
+    found = f"in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}"
+    if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
+        raise ConfigurationError(
+            f"expected an image with a tag or a digest {found}. Set it to what the stages are to run in, best by digest: "
+            "registry/toolformer@sha256:..."
+        )
+    if image.endswith(":latest"):
+        raise ConfigurationError(f"expected an image that stays the same {found}. Name a version or a digest.")
     path = settings.kubernetes_templates / f"{template}.yaml"
     if not path.is_file():
         raise ConfigurationError(
@@ -113,24 +127,22 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     pod = copy.deepcopy(_read_template(path, path.read_text(encoding="utf-8"), settings.kubernetes_namespace))
     spec = pod["spec"]
 
-    # 1. The stage comes first: KubernetesPodOperator adds arguments to the first container.
+    # 2. The stage comes first: KubernetesPodOperator adds arguments to the first container.
     spec["containers"].sort(key=lambda container: container["name"] != CONTAINER)
     stage = spec["containers"][0]
     gpus = gpus_of(stage)
-    stage["image"] = settings.kubernetes_image
+    stage["image"] = image
     stage.setdefault("imagePullPolicy", "IfNotPresent")
     stage["command"] = ["python", "-m", "toolformer_ops"]
     stage.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
 
-    # 2. Variables: the settings, then the template's.
-    variables = {variable["name"]: variable for variable in _environment(settings, gpu=gpus > 0)}
-    if template == "gpu" and gpus > 1:
-        variables[MODEL_PARALLEL] = {"name": MODEL_PARALLEL, "value": "layers"}
-    variables.update({variable["name"]: variable for variable in stage.get("env") or ()})
+    # 3. Variables: the settings, then the template's.
+    variables = _environment(settings, gpus, is_split=template == "gpu" and gpus > 1)
+    variables |= {variable["name"]: variable for variable in part_of(stage, "env")}
     stage["env"] = list(variables.values())
 
-    # 3. Where a stage writes.
-    volumes, mounts = spec.get("volumes") or [], stage.get("volumeMounts") or []
+    # 4. Where a stage writes.
+    volumes, mounts = part_of(spec, "volumes"), part_of(stage, "volumeMounts")
     named = {volume["name"] for volume in volumes}
     mounted = {mount["mountPath"] for mount in mounts}
     spec["volumes"] = [*volumes, *({"name": name, "emptyDir": {}} for name in WRITABLE if name not in named)]
@@ -139,90 +151,77 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
         *({"name": name, "mountPath": path} for name, path in WRITABLE.items() if path not in mounted),
     ]
 
-    # 4. Safety.
-    _make_safe(spec)
+    # 5. Safety: the Pod Security that the template left out.
+    spec["restartPolicy"] = "Never"
+    spec["automountServiceAccountToken"] = False
+    chosen = part_of(spec, "securityContext")
+    if chosen.get("runAsUser", USER_ID) is None:  # no runtime starts a pod that has a group and no user
+        chosen = {"runAsGroup": None, **chosen}
+    spec["securityContext"] = _filled(chosen, POD_SECURITY)
+    for container in (*spec["containers"], *part_of(spec, "initContainers")):
+        container["securityContext"] = _filled(part_of(container, "securityContext"), CONTAINER_SECURITY)
 
-    metadata = pod.get("metadata") or {}
     pod["metadata"] = {
         "namespace": settings.kubernetes_namespace,
-        "labels": {**(metadata.get("labels") or {}), **LABELS, "toolformer/template": template},
-        "annotations": metadata.get("annotations") or {},
+        "labels": {**part_of(pod, "metadata", "labels"), **LABELS, "toolformer/template": template},
+        "annotations": part_of(pod, "metadata", "annotations"),
     }
     return pod
 
 
-def _make_safe(spec: dict[str, Any]) -> None:
-    """Fill in the Pod Security of a pod's specification if the template left it out."""
-    spec["restartPolicy"] = "Never"
-    spec["automountServiceAccountToken"] = False
-    chosen = spec.get("securityContext") or {}
-    if "runAsUser" in chosen and chosen["runAsUser"] is None:  # no runtime starts a pod that has a group and no user
-        chosen = {"runAsGroup": None, **chosen}
-    spec["securityContext"] = _filled(chosen, POD_SECURITY)
-    for container in (*spec["containers"], *(spec.get("initContainers") or ())):
-        container["securityContext"] = _filled(container.get("securityContext"), CONTAINER_SECURITY)
-
-
-def _require_fixed_image(image: str) -> None:
-    """Do nothing if the image has a tag that stays, or a digest."""
-    if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
-        raise ConfigurationError(
-            f"expected an image with a tag or a digest in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. "
-            "Set it to what the stages are to run in, best by digest: registry/toolformer@sha256:..."
-        )
-    if image.endswith(":latest"):
-        raise ConfigurationError(
-            f"expected an image that stays the same in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}. Name a version or a digest."
-        )
-
-
 def gpus_of(container: Mapping[str, Any]) -> int:
     """How many GPUs the container asks for."""
-    resources = container.get("resources") or {}
-    return gpu_count({**(resources.get("requests") or {}), **(resources.get("limits") or {})})
+    return gpu_count({**part_of(container, "resources", "requests"), **part_of(container, "resources", "limits")})
 
 
 def gpu_count(amounts: Mapping[str, Any]) -> int:
     """How many GPUs (whole ones, or parts as of MIG) of any vendor are among these resources."""
-    gpus = {
-        name: amount for name, amount in amounts.items() if name.endswith("/gpu") or name.startswith("nvidia.com/mig-")
-    }
-    return sum(int(parse_quantity(amount)) for amount in gpus.values())
+    return sum(
+        int(parse_quantity(amount))
+        for name, amount in amounts.items()
+        if name.endswith("/gpu") or name.startswith("nvidia.com/mig-")
+    )
 
 
-def _environment(settings: Settings, *, gpu: bool) -> list[dict[str, Any]]:
-    """The settings for the pod: plain ones by value, secret ones by reference to the deployment's Secret."""
-    variables: list[dict[str, Any]] = [
-        {"name": "HOME", "value": STATE_PATH},
-        {"name": "HF_HOME", "value": f"{STATE_PATH}/huggingface"},
-        {"name": f"{ENV_PREFIX}STATE_DIR", "value": STATE_PATH},
-        {"name": f"{ENV_PREFIX}CACHE_DIR", "value": CACHE_PATH},
-        {"name": f"{ENV_PREFIX}DEVICE", "value": "cuda" if gpu else "cpu"},
-        {"name": f"{ENV_PREFIX}IMAGE", "value": settings.kubernetes_image},
+def part_of(manifest: Mapping[str, Any], *names: str) -> Any:
+    """The mapping or list at a place of a manifest; empty if there is none."""
+    found: Any = manifest
+    for name in names:
+        found = found.get(name) or {}
+    return found
+
+
+def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, dict[str, Any]]:
+    """The settings for the pod, by variable: plain ones by value, secret ones by reference to the deployment's Secret."""
+    variables: dict[str, Any] = {
+        "HOME": STATE_PATH,
+        "HF_HOME": f"{STATE_PATH}/huggingface",
+        f"{ENV_PREFIX}STATE_DIR": STATE_PATH,
+        f"{ENV_PREFIX}CACHE_DIR": CACHE_PATH,
+        f"{ENV_PREFIX}DEVICE": "cuda" if gpus else "cpu",
+        f"{ENV_PREFIX}IMAGE": settings.kubernetes_image,
         # Said always: its default follows the device, and the recipes hold the one that the run was started with.
-        {"name": f"{ENV_PREFIX}DTYPE", "value": settings.dtype},
-    ]
+        f"{ENV_PREFIX}DTYPE": settings.dtype,
+        **({MODEL_PARALLEL: "layers"} if is_split else {}),
+    }
+    references = {}
     for name, field in Settings.model_fields.items():
-        variable = f"{ENV_PREFIX}{name.upper()}"
-        if name.startswith(NOT_FOR_PODS) or name == "dtype":
+        variable, value = f"{ENV_PREFIX}{name.upper()}", getattr(settings, name)
+        if name.startswith(NOT_FOR_PODS):
             continue
-        value = getattr(settings, name)
-        if name in _secret_settings():
+        if variable in SECRETS:
             optional = not isinstance(field.default, SecretStr)  # without S3 keys boto3 looks for the pod's identity
-            reference = {"name": settings.kubernetes_secret, "key": variable, "optional": optional}
-            variables.append({"name": variable, "valueFrom": {"secretKeyRef": reference}})
+            references[variable] = {"name": settings.kubernetes_secret, "key": variable, "optional": optional}
         elif value is not None and value != field.get_default(call_default_factory=True):
-            variables.append({"name": variable, "value": str(value)})
-    return variables
+            variables[variable] = str(value)
+    return {name: {"name": name, "value": value} for name, value in variables.items()} | {
+        name: {"name": name, "valueFrom": {"secretKeyRef": reference}} for name, reference in references.items()
+    }
 
 
-def _secret_settings() -> frozenset[str]:
-    return frozenset(name for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation))
-
-
-def _filled(said: Mapping[str, Any] | None, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _filled(said: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """What the template says, and the defaults if it says nothing; `null` leaves a user or group to the cluster, and no more."""
-    chosen = {name: value for name, value in (said or {}).items() if value is not None or name in LEFT_TO_THE_CLUSTER}
+    chosen = {name: value for name, value in said.items() if value is not None or name in LEFT_TO_THE_CLUSTER}
     return {name: value for name, value in {**copy.deepcopy(dict(defaults)), **chosen}.items() if value is not None}
 
 
@@ -266,22 +265,18 @@ def _read_template(path: Path, text: str, namespace: str) -> dict[str, Any]:
             "`kubectl explain pod.spec --recursive` lists the fields, their types, and which have to be there."
         ) from error
     for keys, message in (*_not_taken(pod, taken), *_problems(pod, namespace)):
+        node = root  # the value at `keys`, or the last of its parents that is there
+        for key in keys:
+            members: dict[str | int, yaml.Node] = {}
+            if isinstance(node, yaml.CollectionNode):
+                is_list = isinstance(node, yaml.SequenceNode)
+                members = dict(enumerate(node.value)) if is_list else {name.value: value for name, value in node.value}
+            if key not in members:
+                break
+            node = members[key]
         field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
-        raise ConfigurationError(f"{path}, line {_line(root, keys)}: {field or 'the manifest'}: {message}")
+        raise ConfigurationError(f"{path}, line {node.start_mark.line + 1}: {field or 'the manifest'}: {message}")
     return pod
-
-
-def _line(node: yaml.Node, keys: Keys) -> int:
-    """The line of the value at `keys`, or of the last of its parents that is there."""
-    for key in keys:
-        members: dict[str | int, yaml.Node] = {}
-        if isinstance(node, yaml.CollectionNode):
-            is_list = isinstance(node, yaml.SequenceNode)
-            members = dict(enumerate(node.value)) if is_list else {name.value: value for name, value in node.value}
-        if key not in members:
-            break
-        node = members[key]
-    return int(node.start_mark.line) + 1
 
 
 def _not_taken(said: Any, taken: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:
@@ -304,11 +299,11 @@ def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]
     # 1. A pod with one container `stage`.
     if pod.get("kind") != "Pod" or pod.get("apiVersion") != "v1":
         yield (), "expected `kind: Pod` and `apiVersion: v1`."
-    if (said := (pod.get("metadata") or {}).get("namespace", namespace)) != namespace:
+    if (said := part_of(pod, "metadata").get("namespace", namespace)) != namespace:
         message = f"is {said!r}, and {ENV_PREFIX}KUBERNETES_NAMESPACE is {namespace!r}. Take it out here."
         yield ("metadata", "namespace"), message
-    spec = pod.get("spec") or {}
-    names = [container["name"] for container in spec.get("containers") or ()]
+    spec = part_of(pod, "spec")
+    names = [container["name"] for container in part_of(spec, "containers")]
     if names.count(CONTAINER) != 1:
         yield (
             ("spec", "containers"),
@@ -332,7 +327,7 @@ def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]
             yield (*place, field), f"is not for a template to say: {instead}. Take it out."
     if spec.get("automountServiceAccountToken"):
         yield ("spec", "automountServiceAccountToken"), "expected false: a stage needs nothing of the Kubernetes API."
-    if (stage.get("securityContext") or {}).get("readOnlyRootFilesystem") is False:
+    if part_of(stage, "securityContext").get("readOnlyRootFilesystem") is False:
         yield (
             (*at, "securityContext", "readOnlyRootFilesystem"),
             f"expected true: a stage writes to its volumes ({', '.join(WRITABLE.values())}).",
@@ -342,16 +337,15 @@ def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]
 
 
 def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Keys, str]]:
-    """What is wrong with the container `stage`: its resources, variables and mounts."""
+    """What is wrong with resources, variables and mounts of the container `stage`."""
     # 1. Resources: without a limit of memory one stage can take a whole node down.
-    resources = stage.get("resources") or {}
-    if not (resources.get("limits") or {}).get("memory"):
+    if not part_of(stage, "resources", "limits", "memory"):
         yield (
             (*at, "resources", "limits", "memory"),
             "expected a limit of memory for the container `stage`, found none. Set `resources.limits.memory`, such as 8Gi.",
         )
     for group in ("limits", "requests"):
-        for name, amount in (resources.get(group) or {}).items():
+        for name, amount in part_of(stage, "resources", group).items():
             try:
                 is_several = parse_quantity(amount) > 1
             except ValueError:
@@ -364,21 +358,18 @@ def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Ke
                 )
 
     # 2. Variables that would hold a secret, or that decide what the deployment decides.
-    secret = {f"{ENV_PREFIX}{name.upper()}" for name in _secret_settings()}
-    allowed = [f"{ENV_PREFIX}{name.upper()}" for name in SETTINGS_OF_TEMPLATES]
-    for index, variable in enumerate(stage.get("env") or ()):
-        name = variable["name"]
-        if name in secret:
+    for index, name in enumerate(variable["name"] for variable in part_of(stage, "env")):
+        if name in SECRETS:
             yield (*at, "env", index), f"{name} comes from the Secret of {ENV_PREFIX}KUBERNETES_SECRET. Take it out."
-        elif name.startswith(ENV_PREFIX) and name not in allowed:
+        elif name.startswith(ENV_PREFIX) and name not in FOR_TEMPLATES:
             yield (
                 (*at, "env", index),
                 f"{name} is the deployment's to say: set it for Airflow, and the pods get it. A template may set "
-                f"{', '.join(allowed)}, and variables that are not the project's.",
+                f"{', '.join(FOR_TEMPLATES)}, and variables that are not the project's.",
             )
 
     # 3. Volumes that stages write to, mounted elsewhere than where they write.
-    for index, mount in enumerate(stage.get("volumeMounts") or ()):
+    for index, mount in enumerate(part_of(stage, "volumeMounts")):
         expected = WRITABLE.get(mount["name"], mount["mountPath"])
         if mount["mountPath"] != expected:
             yield (
