@@ -29,6 +29,7 @@ from toolformer_ops.airflow_tasks.kubernetes.templates import (
     TEMPLATES,
     gpu_count,
     gpus_of,
+    part_of,
     pod_manifest,
 )
 from toolformer_ops.airflow_tasks.kubernetes.watching import (
@@ -65,77 +66,91 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
         pods: whether to start a short pod by each template.
         wait_seconds: longest wait for such a pod.
     """
-    # 1. What needs no cluster.
-    manifests: dict[str, dict[str, Any]] = {}
+    # 1. The templates, and Airflow.
+    manifests = {}
     for template in TEMPLATES:
-        yield looked(f"template {template}", partial(_template, settings, template, manifests))
+        subject, path = f"template {template}", settings.kubernetes_templates / f"{template}.yaml"
+        try:
+            manifest = pod_manifest(settings, template)
+        except ConfigurationError as error:
+            yield Finding("missing", subject, str(error))
+            continue
+        manifests[template] = manifest
+        stage = manifest["spec"]["containers"][0]
+        gpus = gpus_of(stage)
+        [way] = [variable.get("value", "") for variable in stage["env"] if variable["name"] == MODEL_PARALLEL] or [
+            "off"
+        ]
+        if template == "gpu" and (gpus > 1) != (way != "off"):
+            found = (
+                f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and {way}"
+            )
+            yield Finding("missing", subject, f"{found}. Change one of them.")
+        else:
+            yield Finding("ok", subject, f"{path} is valid; GPUs of a pod: {gpus}")
     yield from _airflow(settings)
     # 2. The cluster as the API shows it.
-    yield (reached := looked("cluster", partial(_version, settings)))
-    if reached.state != "ok":
+    namespace = settings.kubernetes_namespace
+    try:
+        client = cluster_client(settings)
+        version = VersionApi(client.api_client).get_code().git_version
+    except Exception as error:  # no such kubeconfig, an address that does not answer, a token that is refused
+        remedy = (
+            "Run this in the pod of Airflow's scheduler, or set "
+            f"{ENV_PREFIX}KUBERNETES_CONFIG_FILE or {ENV_PREFIX}KUBERNETES_CONNECTION."
+        )
+        yield Finding("missing", "cluster", f"cannot be reached: {_reason(error)}. {remedy}")
         return
-    client, namespace = cluster_client(settings), settings.kubernetes_namespace
+    yield Finding("ok", "cluster", f"answers: Kubernetes {version}")
+    yield _asked("rights", _rights, client, namespace)
+    yield _asked("namespace", _namespace, client, namespace)
+    yield _asked("Secret", _secret, client, namespace, settings.kubernetes_secret)
     volumes = [volume for manifest in manifests.values() for volume in manifest["spec"]["volumes"]]
     claims = {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if volume.get("persistentVolumeClaim")}
-    looks: list[tuple[str, Callable[[], str]]] = [
-        ("rights", partial(_rights, client, namespace)),
-        ("namespace", partial(_namespace, client, namespace)),
-        ("Secret", partial(_secret, client, settings)),
-        *((f"claim {claim}", partial(_claim, client, namespace, claim)) for claim in sorted(claims)),
-    ]
+    for claim in sorted(claims):
+        yield _asked(f"claim {claim}", _claim, client, namespace, claim)
     for template, manifest in manifests.items():
-        looks.append((f"nodes for {template}", partial(_nodes, client, manifest)))
-        looks.append((f"dry run of {template}", partial(_dry_run, client, namespace, template, manifest)))
-    for subject, look in looks:
-        yield looked(subject, partial(_asked, look))
+        yield _asked(f"nodes for {template}", _nodes, client, manifest)
+        # Its fields and values, the namespace's Pod Security, quotas.
+        pod = {**manifest, "metadata": {**manifest["metadata"], "name": f"toolformer-doctor-{template}"}}
+        try:
+            client.create_namespaced_pod(namespace, pod, dry_run="All", field_validation="Strict")
+        except ApiException as error:
+            refused = f"Kubernetes refuses the pod: {_reason(error)}. Correct the pod template."
+            yield Finding("missing", f"dry run of {template}", refused)
+        else:
+            yield Finding("ok", f"dry run of {template}", "Kubernetes takes the pod")
     # 3. The cluster as a pod finds it.
     if pods:
         with ThreadPoolExecutor(len(TEMPLATES)) as threads:  # at once: each may wait for a node
-            for found in threads.map(
+            for lines in threads.map(
                 lambda named: list(_pod(client, settings, *named, wait_seconds=wait_seconds)), manifests.items()
             ):
-                yield from found
+                yield from lines
 
 
-# The looks: each returns what is there, and raises ConfigurationError for what is missing, with the remedy
+# The looks at the API: each returns what is there, and raises ConfigurationError for what is missing, with the remedy
 
 
-def _asked(look: Callable[[], str]) -> str:
-    """What a look at the API shows; unseen if the rights do not show it."""
+def _asked(subject: str, look: Callable[..., str], *arguments: Any) -> Finding:
+    """What a look at the API shows; unknown if the rights do not show it."""
     try:
-        return look()
+        return looked(subject, partial(look, *arguments))
     except ApiException as error:
         if error.status == 403:
-            raise UnseenError("not shown with these rights; the pods below need it, and say if it is missing") from None
-        raise ConfigurationError(_reason(error)) from None
+            unseen = "not shown with these rights; the pods below need it, and say if it is missing"
+            return Finding("unknown", subject, unseen)
+        return Finding("missing", subject, _reason(error))
 
 
-def _template(settings: Settings, template: str, manifests: dict[str, dict[str, Any]]) -> str:
-    """Puts the manifest into `manifests`, also if its GPUs are not used."""
-    manifests[template] = pod_manifest(settings, template)
-    stage = manifests[template]["spec"]["containers"][0]
-    gpus = gpus_of(stage)
-    [way] = [variable.get("value", "") for variable in stage["env"] if variable["name"] == MODEL_PARALLEL] or ["off"]
-    path = settings.kubernetes_templates / f"{template}.yaml"
-    if template == "gpu" and (gpus > 1) != (way != "off"):
-        raise ConfigurationError(
-            f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and {way}. Change one of "
-            "them."
-        )
-    return f"{path} is valid; GPUs of a pod: {gpus}"
-
-
-def _version(settings: Settings) -> str:
+def _there(read: Callable[..., Any], name: str, namespace: str, missing: str) -> Any:
+    """What the API shows under this name; raises ConfigurationError with what is `missing` if that is nothing."""
     try:
-        version = VersionApi(cluster_client(settings).api_client).get_code().git_version
-    except (
-        Exception
-    ) as error:  # a kubeconfig that is not there, an address that does not answer, a token that is refused
-        raise ConfigurationError(
-            f"cannot be reached: {_reason(error)}. Run this in the pod of Airflow's scheduler, or set "
-            f"{ENV_PREFIX}KUBERNETES_CONFIG_FILE or {ENV_PREFIX}KUBERNETES_CONNECTION."
-        ) from error
-    return f"answers: Kubernetes {version}"
+        return read(name, namespace)
+    except ApiException as error:
+        if error.status != 404:
+            raise
+        raise ConfigurationError(missing) from None
 
 
 def _rights(client: CoreV1Api, namespace: str) -> str:
@@ -168,16 +183,9 @@ def _namespace(client: CoreV1Api, name: str) -> str:
     return found
 
 
-def _secret(client: CoreV1Api, settings: Settings) -> str:
-    name, namespace = settings.kubernetes_secret, settings.kubernetes_namespace
-    try:
-        keys = set(client.read_namespaced_secret(name, namespace).data or {})
-    except ApiException as error:
-        if error.status != 404:
-            raise
-        raise ConfigurationError(
-            f"{name} is not in namespace {namespace}. Make it from deploy/kubernetes/secrets/toolformer.env."
-        ) from None
+def _secret(client: CoreV1Api, namespace: str, name: str) -> str:
+    missing = f"{name} is not in namespace {namespace}. Make it from deploy/kubernetes/secrets/toolformer.env."
+    keys = set(_there(client.read_namespaced_secret, name, namespace, missing).data or {})
     needed = {f"{ENV_PREFIX}DATABASE_DSN"}
     optional = {f"{ENV_PREFIX}S3_ACCESS_KEY_ID", f"{ENV_PREFIX}S3_SECRET_ACCESS_KEY"}
     if lacking := needed - keys:
@@ -188,14 +196,9 @@ def _secret(client: CoreV1Api, settings: Settings) -> str:
 
 
 def _claim(client: CoreV1Api, namespace: str, name: str) -> str:
-    try:
-        claim = client.read_namespaced_persistent_volume_claim(name, namespace)
-    except ApiException as error:
-        if error.status != 404:
-            raise
-        raise ConfigurationError(
-            f"is not in namespace {namespace}. See deploy/kubernetes/shared-cache/cache.yaml, or take it out of the templates."
-        ) from None
+    remedy = "See deploy/kubernetes/shared-cache/cache.yaml, or take it out of the templates."
+    missing = f"is not in namespace {namespace}. {remedy}"
+    claim = _there(client.read_namespaced_persistent_volume_claim, name, namespace, missing)
     if claim.status.phase == "Bound":
         return f"bound, {', '.join(claim.spec.access_modes or ['access mode not said'])}"
     storage_class = claim.spec.storage_class_name or "the cluster's default storage class"
@@ -206,21 +209,11 @@ def _claim(client: CoreV1Api, namespace: str, name: str) -> str:
     )
 
 
-def _dry_run(client: CoreV1Api, namespace: str, template: str, manifest: Mapping[str, Any]) -> str:
-    """What the API server says of a pod by this template: its fields and values, the namespace's Pod Security, quotas."""
-    pod = {**manifest, "metadata": {**manifest["metadata"], "name": f"toolformer-doctor-{template}"}}
-    try:
-        client.create_namespaced_pod(namespace, pod, dry_run="All", field_validation="Strict")
-    except ApiException as error:
-        raise ConfigurationError(f"Kubernetes refuses the pod: {_reason(error)}. Correct the pod template.") from None
-    return "Kubernetes takes the pod"
-
-
 def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
-    """Nodes that the template's node selector and tolerations allow, their disk and driver, and GPUs that no pod has asked for."""
+    """Nodes that the template's node selector and tolerations allow, their disk, and their GPUs if a pod wants some."""
     spec = manifest["spec"]
-    selector = ",".join(f"{name}={value}" for name, value in (spec.get("nodeSelector") or {}).items())
-    # 1. Labels, taints, disk: nodes that no pod by this template can have.
+    stage = spec["containers"][0]
+    selector = ",".join(f"{name}={value}" for name, value in part_of(spec, "nodeSelector").items())
     labelled = client.list_node(label_selector=selector).items
     if not labelled:
         raise ConfigurationError(
@@ -228,31 +221,25 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
             "If an autoscaler adds such nodes, the pod below gets one."
         )
     described = f"{len(labelled)} nodes, {selector or 'no selector'}"
-    untolerated = {node.metadata.name: _untolerated(node, spec.get("tolerations") or ()) for node in labelled}
+    untolerated = {node.metadata.name: _untolerated(node, part_of(spec, "tolerations")) for node in labelled}
     nodes = [node for node in labelled if not untolerated[node.metadata.name]]
     if not nodes:
         taints = ", ".join(sorted(set().union(*untolerated.values())))
         raise ConfigurationError(f"{described}; all have taints ({taints}). Add them to tolerations in the template.")
-    stage = spec["containers"][0]
-    asked = str(((stage.get("resources") or {}).get("requests") or {}).get("ephemeral-storage", 0))
+    asked = str(part_of(stage, "resources", "requests").get("ephemeral-storage", 0))
     disks = [found for node in nodes if (found := node.status.allocatable.get("ephemeral-storage"))]
     if disks:
-        largest_disk = max(disks, key=parse_quantity)
-        described += f"; disk for pods {parse_quantity(largest_disk) / 2**30:.0f} GiB, a pod asks for {asked}"
-        if parse_quantity(largest_disk) < parse_quantity(asked):
+        largest_disk = max(map(parse_quantity, disks))
+        described += f"; disk for pods {largest_disk / 2**30:.0f} GiB, a pod asks for {asked}"
+        if largest_disk < parse_quantity(asked):
             raise ConfigurationError(
                 f"{described}. Give the nodes a larger boot disk, or lower ephemeral-storage in the template."
             )
-    # 2. GPUs.
     return _with_gpus(client, described, nodes, wanted) if (wanted := gpus_of(stage)) else described
 
 
 def _with_gpus(client: CoreV1Api, described: str, nodes: Sequence[k8s.V1Node], wanted: int) -> str:
-    """The described nodes with their drivers and free GPUs.
-
-    Raises:
-        ConfigurationError: no node has as many GPUs as a pod wants.
-    """
+    """The described nodes with their drivers, and the GPUs that no pod has asked for."""
     drivers = sorted({version for node in nodes if (version := (node.metadata.labels or {}).get(DRIVER_LABEL))})
     free = {node.metadata.name: gpu_count(node.status.allocatable) for node in nodes}
     largest = max(free.values())
@@ -260,13 +247,11 @@ def _with_gpus(client: CoreV1Api, described: str, nodes: Sequence[k8s.V1Node], w
         if pod.spec.node_name in free and not has_ended(pod):
             limits = [(found.resources and found.resources.limits) or {} for found in pod.spec.containers]
             free[pod.spec.node_name] -= sum(map(gpu_count, limits))
-    found = (
-        f"{described}; GPUs free: {sum(free.values())}, on one node {max(free.values())}; a pod wants {wanted}"
-        f"{'; driver ' if drivers else ''}{', '.join(drivers)}"
-    )
+    described += f"; GPUs free: {sum(free.values())}, on one node {max(free.values())}; a pod wants {wanted}"
+    described += f"; driver {', '.join(drivers)}" if drivers else ""
     if largest < wanted:
-        raise ConfigurationError(f"{found}. No node has so many: lower the number in the template.")
-    return found
+        raise ConfigurationError(f"{described}. No node has so many: lower the number in the template.")
+    return described
 
 
 def _untolerated(node: k8s.V1Node, tolerations: Sequence[Mapping[str, Any]]) -> set[str]:
@@ -301,17 +286,16 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
         yield Finding("unknown", "Airflow", detail)
         return
 
-    def pool(name: str) -> str:
-        remedy = "`airflow pools import toolformer_ops/airflow_tasks/pools.json` makes them"
+    remedy = "`airflow pools import toolformer_ops/airflow_tasks/pools.json` makes them"
+    for name in POOLS:
         slots, include_deferred = pools.get(name, (0, False))
         if not slots:
-            raise ConfigurationError(f"Airflow has none, or one without slots. {remedy}.")
-        if settings.kubernetes_deferrable and not include_deferred:
-            raise ConfigurationError(f"does not count deferred tasks, and so limits nothing. {remedy} so.")
-        return f"{slots} slots: as many pods at once"
-
-    for name in POOLS:
-        yield looked(f"pool {name}", partial(pool, name))
+            yield Finding("missing", f"pool {name}", f"Airflow has none, or one without slots. {remedy}.")
+        elif settings.kubernetes_deferrable and not include_deferred:
+            limits_nothing = "does not count deferred tasks, and so limits nothing"
+            yield Finding("missing", f"pool {name}", f"{limits_nothing}. {remedy} so.")
+        else:
+            yield Finding("ok", f"pool {name}", f"{slots} slots: as many pods at once")
     if settings.kubernetes_deferrable:
         alive = Finding("ok", "triggerer", "is alive")
         dead = Finding("missing", "triggerer", "none is alive, and it looks after the pods. Start `airflow triggerer`.")
@@ -350,28 +334,22 @@ def _pod(
     try:
         asyncio.run(event_of(trigger))
         pod = client.read_namespaced_pod(name, namespace)
-        lines = _lines(client, pod) if has_ended(pod) else []
+        said = ""
+        if has_ended(pod):
+            log = client.read_namespaced_pod_log(name, namespace, container=CONTAINER, _preload_content=False)
+            said = log.data.decode("utf-8", errors="replace")
+        lines = [match for line in said.splitlines() if (match := LINE.fullmatch(line.strip()))]
         if not lines:
             events = client.list_namespaced_event(namespace, field_selector=f"involvedObject.name={name}").items
             yield Finding("missing", subject, describe_pod_ending(pod, oldest_first(events)).message)
             return
         yield Finding("ok", subject, f"ran on node {pod.spec.node_name}")
-        for found in lines:
-            yield Finding(found.state, f"{subject}, {found.subject}", found.detail)
+        for state, part, detail in (match.groups() for match in lines):
+            yield Finding(state, f"{subject}, {part}", detail)
     except Exception as error:
         yield Finding("missing", subject, f"cannot be watched: {_reason(error)}.")
     finally:
         delete_pod(client, pod)
-
-
-def _lines(client: CoreV1Api, pod: k8s.V1Pod) -> list[Finding]:
-    """What the doctor in the pod has said."""
-    log = client.read_namespaced_pod_log(
-        pod.metadata.name, pod.metadata.namespace, container=CONTAINER, _preload_content=False
-    )
-    matches = (LINE.fullmatch(line.strip()) for line in log.data.decode("utf-8", errors="replace").splitlines())
-    states: dict[str, State] = {state: state for state in get_args(State)}
-    return [Finding(states[match[1]], match[2], match[3]) for match in matches if match]
 
 
 def _reason(error: BaseException) -> str:
