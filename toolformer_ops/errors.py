@@ -1,4 +1,4 @@
-"""Every error class of this project, but for Airflow's own kinds in `airflow_tasks/kubernetes/watching.py`.
+"""Every error class of this project.
 
     Exception
     +-- ToolformerError

@@ -21,10 +21,9 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.utils.quantity import parse_quantity
 
 from toolformer_ops.airflow_tasks.defaults import POOLS
-from toolformer_ops.airflow_tasks.endings import describe_pod_ending
+from toolformer_ops.airflow_tasks.endings import CONTAINER, describe_pod_ending
 from toolformer_ops.airflow_tasks.kubernetes.pods import cluster_access, cluster_client, delete_pod
 from toolformer_ops.airflow_tasks.kubernetes.templates import (
-    CONTAINER,
     MODEL_PARALLEL,
     TEMPLATES,
     gpu_count,
@@ -324,7 +323,7 @@ def _pod(
         startup_check_interval=settings.kubernetes_poll_seconds,
         patience_seconds=settings.kubernetes_patience_seconds,
         trigger_kwargs={"_execution_deadline": time.time() + wait_seconds},
-        **{"kubernetes_conn_id": None, **cluster_access(settings)},
+        **cluster_access(settings),
     )
     try:
         pod = client.create_namespaced_pod(namespace, manifest)

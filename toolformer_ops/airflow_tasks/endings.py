@@ -219,7 +219,31 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
         pod: the pod as the API shows it last; it may be deleted, or its node be lost.
         events: the pod's events, oldest first; they say why an image is not pulled, or a volume not mounted.
     """
-    return _described([*_said_of_pod(pod), *_said_of_containers(pod, events)], pod)
+    said = list(_said_of_pod(pod))
+    # 1. A container that ended, an init container first: the stage never ran then. One that does not start.
+    main = [status for status in _of(pod, "status.container_statuses", ()) if status.name == _main_name(pod)]
+    for container in (*_of(pod, "status.init_container_statuses", ()), *main):
+        if (ended := _of(container, "state.terminated")) and ended.exit_code != 0:
+            *_, last_line = "", *filter(str.strip, (ended.message or "").splitlines())
+            said.append(_Said("terminated", ended.reason, ended.message, container.name))
+            said.append(_Said("exit", str(ended.exit_code), last_line, container.name))
+        if waiting := _of(container, "state.waiting"):
+            said.append(_Said("waiting", waiting.reason, _why_waiting(waiting.message or "", events), container.name))
+    phase = _of(pod, "status.phase", "Unknown")
+    if phase == "Pending":
+        said += [_Said("event", event.reason, event.message) for event in reversed(events)]
+    # 2. A pod without a node, and what adds one: the cluster autoscaler, or Karpenter.
+    for condition in _of(pod, "status.conditions", ()):
+        if condition.type == "PodScheduled" and condition.status == "False":
+            added = [event for event in events if event.reason in ("TriggeredScaleUp", "Nominated")]
+            said += [_Said("node added", event.reason, event.message) for event in added]
+            said.append(_Said("unscheduled", condition.reason, condition.message))
+    # 3. Nothing of these.
+    if _of(pod, "metadata.deletion_timestamp"):
+        said.append(_Said("deleted"))
+    newest = events[-1].message if events else None
+    said.append(_Said("phase", phase, _of(pod, "status.message") or newest or "Kubernetes gives no reason"))
+    return _described(said, pod)
 
 
 def what_befell(pod: "V1Pod") -> dict[str, Any] | None:
@@ -307,39 +331,6 @@ def _said_of_pod(pod: "V1Pod") -> Iterator[_Said]:
     for condition in _of(pod, "status.conditions", ()):
         if condition.type == "DisruptionTarget" and condition.status == "True":
             yield _Said("condition", condition.reason, condition.message)
-
-
-def _said_of_containers(pod: "V1Pod", events: Sequence["CoreV1Event"]) -> Iterator[_Said]:
-    # 1. A container that ended, an init container first: the stage never ran then. One that does not start.
-    main = [status for status in _of(pod, "status.container_statuses", ()) if status.name == _main_name(pod)]
-    for container in (*_of(pod, "status.init_container_statuses", ()), *main):
-        if (ended := _of(container, "state.terminated")) and ended.exit_code != 0:
-            *_, last_line = "", *filter(str.strip, (ended.message or "").splitlines())
-            yield _Said("terminated", ended.reason, ended.message, container.name)
-            yield _Said("exit", str(ended.exit_code), last_line, container.name)
-        if waiting := _of(container, "state.waiting"):
-            yield _Said("waiting", waiting.reason, _why_waiting(waiting.message or "", events), container.name)
-    phase = _of(pod, "status.phase")
-    if phase == "Pending":
-        for event in reversed(events):
-            yield _Said("event", event.reason, event.message)
-    # 2. A pod without a node.
-    yield from _said_of_scheduling(pod, events)
-    # 3. Nothing of these.
-    if _of(pod, "metadata.deletion_timestamp"):
-        yield _Said("deleted")
-    newest = events[-1].message if events else None
-    yield _Said("phase", phase or "Unknown", _of(pod, "status.message") or newest or "Kubernetes gives no reason")
-
-
-def _said_of_scheduling(pod: "V1Pod", events: Sequence["CoreV1Event"]) -> Iterator[_Said]:
-    """Why the pod has no node, and what adds one."""
-    for condition in _of(pod, "status.conditions", ()):
-        if condition.type == "PodScheduled" and condition.status == "False":
-            for event in events:
-                if event.reason in ("TriggeredScaleUp", "Nominated"):  # of the cluster autoscaler, and of Karpenter
-                    yield _Said("node added", event.reason, event.message)
-            yield _Said("unscheduled", condition.reason, condition.message)
 
 
 def _why_waiting(message: str, events: Sequence["CoreV1Event"]) -> str:

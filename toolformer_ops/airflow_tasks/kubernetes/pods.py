@@ -39,13 +39,14 @@ from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
 
 from toolformer_ops.airflow_tasks.endings import (
+    CONTAINER,
     STARTS_AGAIN,
     PodEnding,
     describe_gone_pod,
     describe_pod_ending,
     is_lost,
 )
-from toolformer_ops.airflow_tasks.kubernetes.templates import CONTAINER, LABELS, pod_manifest
+from toolformer_ops.airflow_tasks.kubernetes.templates import LABELS, pod_manifest
 from toolformer_ops.airflow_tasks.kubernetes.watching import (
     BEFORE,
     SCHEDULE_SECONDS,
@@ -126,12 +127,8 @@ class StagePod(StageTask, KubernetesPodOperator):
                 event = asyncio.run(event_of(trigger))
             except AirflowTaskTimeout:
                 why = f"it ran longer than its time limit of {self.execution_timeout}"
-                event = {
-                    "status": "timeout",
-                    "name": trigger.pod_name,
-                    "namespace": trigger.pod_namespace,
-                    "message": why,
-                }
+                named = {"name": trigger.pod_name, "namespace": trigger.pod_namespace}
+                event = {"status": "timeout", "message": why, **named}
             step = partial(self.trigger_reentry, context, event)
 
     def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
@@ -220,7 +217,15 @@ class StagePod(StageTask, KubernetesPodOperator):
         # Clearing a task raises this number: what the tries before did is then done anew.
         cleared = context["ti"].max_tries - (self.retries or 0)
         pods = [pod for pod in found if not has_ended(pod) or int(pod.metadata.labels["try_number"]) > cleared]
-        pods.sort(key=lambda pod: (_worth(pod), pod.metadata.creation_timestamp))
+        # The last counts: one that succeeded, else one that works, one that is being deleted, one that failed.
+        pods.sort(
+            key=lambda pod: (
+                pod.status.phase == PodPhase.SUCCEEDED,
+                not has_ended(pod),
+                not pod.metadata.deletion_timestamp,
+                pod.metadata.creation_timestamp,
+            )
+        )
         for pod in pods[:-1]:
             if not has_ended(pod):
                 self.log.info("ending the pod %s of an earlier try", pod.metadata.name)
@@ -292,14 +297,9 @@ class StagePod(StageTask, KubernetesPodOperator):
 
     def _last_value(self, pod: k8s.V1Pod) -> Any:
         """The last JSON object on a line of the pod's log; None if there is none, or the log cannot be read."""
+        options = {"container": CONTAINER, "tail_lines": LAST_LINES, "_preload_content": False}
         try:
-            log = self.client.read_namespaced_pod_log(
-                pod.metadata.name,
-                pod.metadata.namespace,
-                container=CONTAINER,
-                tail_lines=LAST_LINES,
-                _preload_content=False,
-            )
+            log = self.client.read_namespaced_pod_log(pod.metadata.name, pod.metadata.namespace, **options)
         except ApiException as error:
             self.log.warning("the log of the pod %s cannot be read: %s", pod.metadata.name, error.reason)
             return None
@@ -433,13 +433,6 @@ def delete_pod(client: CoreV1Api, pod: k8s.V1Pod, *, grace_seconds: int | None =
     except ApiException as error:
         if error.status != 404:
             raise
-
-
-def _worth(pod: k8s.V1Pod) -> int:
-    """Which of a task's pods counts: one that succeeded, one that works, one that is being deleted, one that failed."""
-    if has_ended(pod):
-        return 3 if pod.status.phase == PodPhase.SUCCEEDED else 0
-    return 2 if pod.metadata.deletion_timestamp is None else 1
 
 
 def _ended_at(pod: k8s.V1Pod) -> datetime:

@@ -24,12 +24,12 @@ from kubernetes.client import ApiClient
 from kubernetes.utils.quantity import parse_quantity
 from pydantic import SecretStr
 
+from toolformer_ops.airflow_tasks.endings import CONTAINER
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import ConfigurationError
 
 TEMPLATES = ("cpu", "gpu", "finetune")
 """Names of the templates, each a file with `.yaml`."""
-CONTAINER = "stage"
 STATE_PATH = "/var/lib/toolformer"
 CACHE_PATH = "/var/cache/toolformer"
 WRITABLE = {"temporary": "/tmp", "state": STATE_PATH, "cache": CACHE_PATH}  # noqa: S108  (volumes of the pod alone)

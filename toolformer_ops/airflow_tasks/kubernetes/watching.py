@@ -8,8 +8,8 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -30,8 +30,7 @@ from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
 from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiException
 
-from toolformer_ops.airflow_tasks.endings import describe_pod_ending, is_lost, what_befell
-from toolformer_ops.airflow_tasks.kubernetes.templates import CONTAINER
+from toolformer_ops.airflow_tasks.endings import CONTAINER, describe_pod_ending, is_lost, what_befell
 
 SCHEDULE_SECONDS = 6 * 3600
 """Longest wait for a node. A GPU may be busy, a node may have to be added; a deferred task that waits costs next to nothing."""
@@ -177,10 +176,14 @@ class SharedHook(AsyncKubernetesHook):
         """The pod.
 
         Raises:
-            LostPodError: it is gone.
+            PodLaunchTimeoutException: it is gone. The provider's trigger makes a `timeout` event of this, and writes no traceback.
         """
-        with _gone_is_lost(name):
+        try:
             return await patiently(super().get_pod)(name, namespace)
+        except (ApiException, AsyncApiException) as error:
+            if error.status != 404:
+                raise
+            raise PodLaunchTimeoutException(f"the pod {name} is gone") from None
 
     read_logs = AsyncKubernetesHook.read_logs.__wrapped__  # asked once: the next look asks again
 
@@ -193,25 +196,6 @@ async def _close_later(manager: AbstractAsyncContextManager[Any]) -> None:
 _HOOKS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], SharedHook]] = WeakKeyDictionary()
 """By event loop, of which the triggerer has one, and by how the cluster is reached."""
 _CLOSING: set[asyncio.Task[None]] = set()
-
-
-class LostPodError(PodLaunchTimeoutException):
-    """The pod is gone, or its node is; as of the next, the provider's trigger makes a `timeout` event of it."""
-
-
-class PodNotStartedError(PodLaunchTimeoutException):
-    """The pod does not start, and the message says why."""
-
-
-@contextmanager
-def _gone_is_lost(name: str) -> Iterator[None]:
-    """LostPodError in place of the API's 404, which would be in the log with all of its headers."""
-    try:
-        yield
-    except (ApiException, AsyncApiException) as error:
-        if error.status != 404:
-            raise
-        raise LostPodError(f"the pod {name} is gone") from None
 
 
 class AsyncStagePodManager(AsyncPodManager):
@@ -238,7 +222,7 @@ class AsyncStagePodManager(AsyncPodManager):
         """Wait until the pod runs or has ended.
 
         Raises:
-            PodNotStartedError: it shows a reason that waiting does not mend, or takes longer than the limits.
+            PodLaunchTimeoutException: it shows a reason that waiting does not mend, or takes longer than the limits.
         """
         while True:
             pod = await self.read_pod(pod)
@@ -258,7 +242,7 @@ class AsyncStagePodManager(AsyncPodManager):
                 # 3. Is there any use in waiting?
                 limit = startup_timeout if scheduled else schedule_timeout
                 if is_lost(pod) or waited > limit or ending.fault == "setup":
-                    raise PodNotStartedError(ending.message)
+                    raise PodLaunchTimeoutException(ending.message)
             await asyncio.sleep(check_interval)
 
     async def fetch_container_logs_before_current_sec(
