@@ -17,18 +17,23 @@ If it does not answer, the task does not fail: the provider logs that, and sends
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from airflow.providers.openlineage.extractors import OperatorLineage
+from openlineage.client.event_v2 import InputDataset, OutputDataset
+from openlineage.client.facet_v2 import (
+    data_quality_assertions_dataset,
+    dataset_version_dataset,
+    input_statistics_input_dataset,
+    output_statistics_output_dataset,
+)
+from sqlalchemy import Connection, text
+
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import queries
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 from toolformer_ops.storage.queries import Statement
-
-if TYPE_CHECKING:
-    from airflow.providers.openlineage.extractors import OperatorLineage
-    from openlineage.client.event_v2 import InputDataset, OutputDataset
-    from sqlalchemy import Connection
 
 CORPUS_TABLE = "corpus_documents"
 WRITTEN_BY = {
@@ -49,30 +54,24 @@ READS_AND_WRITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("candidate_calls", "call_results", "call_losses", "placebo_losses"),
     ),
     "placebo": (("candidate_calls", "call_results", "call_losses"), ("placebo_losses",)),
+    "release": ((CORPUS_TABLE, "candidate_calls", "call_results", "call_losses", "placebo_losses"), ()),
 }
-"""By stage of a tool, the tables."""
+"""By stage, the tables that it always reads and writes."""
 
 
-def lineage_of(settings: Settings, arguments: Sequence[str]) -> "OperatorLineage[Any, Any]":
+def lineage_of(settings: Settings, arguments: Sequence[str]) -> OperatorLineage[Any, Any]:
     """The datasets of a stage with these arguments of `python -m toolformer_ops`; none for a stage that has none.
 
     Raises:
         DatabaseError: Postgres does not answer.
     """
-    from airflow.providers.openlineage.extractors import OperatorLineage
-
-    from toolformer_ops.storage import database
-
     if list(arguments[:1]) != ["stage"] or len(arguments) < 2:
         return OperatorLineage()
     # The provider asks in a separate process, forked from the task's: an engine of before would share its connections.
     engine = database.connect(settings)
     try:
         with database.transaction(engine) as connection:
-            stage = _Stage(
-                settings, connection, str(engine.url.host or "localhost"), engine.url.port or 5432, arguments
-            )
-            inputs, outputs = stage.datasets()
+            inputs, outputs = _Stage(connection, arguments).datasets()
     finally:
         engine.dispose()
     return OperatorLineage(inputs=inputs, outputs=outputs)
@@ -81,28 +80,24 @@ def lineage_of(settings: Settings, arguments: Sequence[str]) -> "OperatorLineage
 class _Stage:
     """A stage that has ended, in a transaction."""
 
-    def __init__(
-        self, settings: Settings, connection: "Connection", host: str, port: int, arguments: Sequence[str]
-    ) -> None:
-        from sqlalchemy import text
-
-        self.settings = settings
+    def __init__(self, connection: Connection, arguments: Sequence[str]) -> None:
         self.connection = connection
         self.name = arguments[1]
-        self.switches = {word for word in arguments if word.startswith("--")}
         self.options = dict(itertools.pairwise(arguments))
+        """By each word the next one: an option's value."""
         self.run_id = self.options.get("--run", "")
         self.tool = self.options.get("--tool")
-        # A socket's folder is the host of a database on this machine.
-        self.namespace = f"postgres://{'localhost' if host.startswith('/') else host}:{port}"
+        self.without_calls = "--without-calls" in arguments
+        url = connection.engine.url
+        # Without a host, or with a socket's folder in its place, the database is on this machine.
+        host = url.host if url.host and not url.host.startswith("/") else "localhost"
+        self.namespace = f"postgres://{host}:{url.port or 5432}"
         self.schema = connection.execute(text("select current_database() || '.' || current_schema()")).scalar_one()
 
     def rows(self, statement: Statement, **parameters: Any) -> list[Any]:
-        from toolformer_ops.storage import database
-
         return list(database.fetch_all(self.connection, statement, **parameters))
 
-    def datasets(self) -> tuple[list["InputDataset"], list["OutputDataset"]]:
+    def datasets(self) -> tuple[list[InputDataset], list[OutputDataset]]:
         """What the stage read, and what it wrote; nothing for a stage that only starts, chooses or ends a run."""
         tables_read, tables_written = READS_AND_WRITES.get(self.name, ((), ()))
         read = [self.read(self.table(table)) for table in tables_read]
@@ -117,8 +112,6 @@ class _Stage:
             case "check":
                 read = self._checked_tables()
             case "release":
-                tables = (CORPUS_TABLE, "candidate_calls", "call_results", "call_losses", "placebo_losses")
-                read = [self.read(self.table(table)) for table in tables]
                 for release in self.rows(queries.releases.of_run, run_id=self.run_id):
                     written.append(self.written(_at(release.uri, release.release_id), rows=release.documents))
                     written.append(self.written(self.table("release_calls"), rows=release.calls))
@@ -128,10 +121,9 @@ class _Stage:
                     made = _at(release.uri, release.release_id)
                     read.append(self.read(made, rows=release.documents, checks=checks))
                 if self.name == "publish":
-                    without_calls = "--without-calls" in self.switches
-                    models = self.rows(queries.evaluation.models_of_run, run_id=self.run_id)
-                    found = [model for model in models if model.without_calls == without_calls]
-                    written = [self.written(_at(model.uri, model.model_id)) for model in found]
+                    for model in self.rows(queries.evaluation.models_of_run, run_id=self.run_id):
+                        if model.without_calls == self.without_calls:
+                            written.append(self.written(_at(model.uri, model.model_id)))
             case "evaluate":
                 models = self.rows(queries.evaluation.models_of_run, run_id=self.run_id)
                 [scores] = self.rows(queries.lineage.scores, run_id=self.run_id, suite=self.options.get("--suite"))
@@ -142,7 +134,7 @@ class _Stage:
                 read = [self.read(self.table("evaluation_scores"), rows=scores.rows)]
         return read, written
 
-    def _checked_tables(self) -> list["InputDataset"]:
+    def _checked_tables(self) -> list[InputDataset]:
         """The tables of a tool with the rows that the run wrote in each; of placebos if it wrote any."""
         counts = {row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)}
         return [
@@ -160,37 +152,30 @@ class _Stage:
             version = f"corpus version {run.corpus_version}"
         return _dataset(self.namespace, f"{self.schema}.{name}", version)
 
-    def read(self, dataset: Mapping[str, Any], *, rows: int | None = None, checks: str | None = None) -> "InputDataset":
+    def read(self, dataset: Mapping[str, Any], *, rows: int | None = None, checks: str | None = None) -> InputDataset:
         """A dataset that the stage read. `checks`: the tool, or `release`, whose checks are its assertions."""
-        from openlineage.client.event_v2 import InputDataset
-        from openlineage.client.facet_v2 import data_quality_assertions_dataset, input_statistics_input_dataset
-
         facets: dict[str, Any] = {}
         if rows is not None:
             facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=rows)
         if checks is not None:
-            facets["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
-                assertions=[
-                    data_quality_assertions_dataset.Assertion(
-                        assertion=row.check_name,
-                        success=row.success,
-                        severity="error" if row.severity == "fail" else "warn",
-                    )
-                    for row in self.rows(queries.lineage.checks, run_id=self.run_id, subject=checks)
-                ]
-            )
+            assertions = [
+                data_quality_assertions_dataset.Assertion(
+                    assertion=row.check_name,
+                    success=row.success,
+                    severity="error" if row.severity == "fail" else "warn",
+                )
+                for row in self.rows(queries.lineage.checks, run_id=self.run_id, subject=checks)
+            ]
+            facet = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(assertions=assertions)
+            facets["dataQualityAssertions"] = facet
         return InputDataset(**dataset, inputFacets=facets)
 
-    def written(self, dataset: Mapping[str, Any], *, rows: int | None = None) -> "OutputDataset":
+    def written(self, dataset: Mapping[str, Any], *, rows: int | None = None) -> OutputDataset:
         """A dataset that the stage wrote."""
-        from openlineage.client.event_v2 import OutputDataset
-        from openlineage.client.facet_v2 import output_statistics_output_dataset
-
         facets: dict[str, Any] = {}
         if rows is not None:
-            facets["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-                rowCount=rows
-            )
+            facet = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=rows)
+            facets["outputStatistics"] = facet
         return OutputDataset(**dataset, outputFacets=facets)
 
 
@@ -204,7 +189,5 @@ def _at(address: str, version: str | None = None) -> dict[str, Any]:
 
 def _dataset(namespace: str, name: str, version: str | None) -> dict[str, Any]:
     """What datasets that were read and datasets that were written have in common."""
-    from openlineage.client.facet_v2 import dataset_version_dataset
-
     facets = {"version": dataset_version_dataset.DatasetVersionDatasetFacet(version)} if version else {}
     return {"namespace": namespace, "name": name, "facets": facets}

@@ -13,7 +13,6 @@ from airflow.sdk import AssetAlias, BaseOperator
 from airflow.sdk.bases.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPPED
 
 from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, release_asset
-from toolformer_ops.airflow_tasks.lineage import lineage_of
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
 
@@ -134,4 +133,6 @@ class StageTask(BaseOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any]":
         """The datasets of the stage that ended, well or not: Airflow's OpenLineage provider asks for them."""
+        from toolformer_ops.airflow_tasks.lineage import lineage_of  # and without the provider nobody imports it
+
         return lineage_of(load_settings(), self.arguments)
