@@ -11,18 +11,21 @@ it. `toolformer-ops audit --repair` says what can be derived again, and with `--
 S3 did not answer: clear the task, and the audit continues behind its last page.
 """
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronTriggerTimetable
 
-from toolformer_ops.airflow_tasks.audit_task import audit_schedule, audit_task
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import audit_form
+from toolformer_ops.airflow_tasks.notifying import set_report
+from toolformer_ops.airflow_tasks.stage_tasks import stage
 from toolformer_ops.config import load_settings
+
+SCHEDULE = load_settings().audit_schedule
 
 with DAG(
     "audit",
     description="Prove that nothing is lost, doubled or changed",
     doc_md=__doc__,
-    schedule=audit_schedule(load_settings()),
+    schedule=None if SCHEDULE == "off" else CronTriggerTimetable(SCHEDULE, timezone="UTC"),
     catchup=False,
     is_paused_upon_creation=False,
     max_active_runs=1,
@@ -30,4 +33,4 @@ with DAG(
     params=audit_form(),
     tags=["toolformer", "audit"],
 ):
-    audit_task()
+    stage("audit", arguments=("--sample", "{{ params.sample }}", "--seed", "{{ run_id }}"), tells=set_report)

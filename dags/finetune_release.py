@@ -31,7 +31,7 @@ from toolformer_ops.airflow_tasks.forms import FINETUNING_PARAMETERS, finetuning
 from toolformer_ops.airflow_tasks.model_tasks import model_tasks, not_needed_on_release
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
-from toolformer_ops.airflow_tasks.run_outcome import finish_run, note_why_not_started
+from toolformer_ops.airflow_tasks.run_outcome import FinishRun, note_why_not_started
 from toolformer_ops.airflow_tasks.stage_tasks import stage
 
 with DAG(
@@ -53,5 +53,5 @@ with DAG(
         on_failure=note_why_not_started,
     )
     published, report = model_tasks(start, chosen_by=start)
-    finish = finish_run(opened_by=start, made_by=published[0], product="model")
+    finish = FinishRun(opened_by=start.task_id, made_by=published[0].task_id, product="model")
     [*published, report] >> finish

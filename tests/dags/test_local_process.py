@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from toolformer_ops.airflow_tasks import audit_task, local_process
+from toolformer_ops.airflow_tasks import local_process, notifying
 from toolformer_ops.airflow_tasks.local_process import RunningProcess, StageProcess
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.errors import DatabaseUnreachableError
@@ -123,11 +123,11 @@ def test_a_stage_that_fails_says_why_and_whether_it_may_be_retried(
 
 def test_what_an_audit_found_is_the_note_also_if_the_audit_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
-    monkeypatch.setattr(audit_task, "set_note", lambda context, text: notes.append(text))
+    monkeypatch.setattr(notifying, "set_note", lambda context, text: notes.append(text))
     for status in (0, 3):
         program = f'import sys; print(\'{{"report": "3 looked at"}}\'); sys.exit({status})'
         with pytest.raises(AirflowFailException) if status else contextlib.nullcontext():
-            task(program, tells=audit_task.set_report).execute(context())
+            task(program, tells=notifying.set_report).execute(context())
     assert notes == ["3 looked at"] * 2
 
 

@@ -81,8 +81,7 @@ def ending(message: str, *, is_failure: bool) -> Iterator[None]:
 
 def gather(context: Any) -> list[str]:
     checks = {"QA": "QA.check", "MT": "MT.check"}
-    task = GatherTools(task_id="gather_tools", checks=checks, opened_by="start_run", chosen_by="tools_to_do")
-    return task.execute(context)
+    return GatherTools(checks=checks, opened_by="start_run", chosen_by="tools_to_do").execute(context)
 
 
 def finish(context: Any, arguments_file: Path, summary: str = "", **changed: Any) -> None:
@@ -90,12 +89,9 @@ def finish(context: Any, arguments_file: Path, summary: str = "", **changed: Any
     program = f"import json, pathlib, sys; pathlib.Path({str(arguments_file)!r}).write_text(json.dumps(sys.argv[1:]))"
     program += f"; print(json.dumps({{'summary': {summary!r}}}))" if summary else ""
     tasks = {"opened_by": "start_run", "gathered_by": "gather_tools", "made_by": "release", "product": "release"}
-    FinishRun(
-        task_id="finish_run",
-        arguments=["stage", "finish-run", "--run", "night-1"],
-        command=[sys.executable, "-c", program],
-        **tasks | changed,
-    ).execute(context)
+    task = FinishRun(command=[sys.executable, "-c", program], **tasks | changed)
+    task.arguments = ["stage", "finish-run", "--run", "night-1"]
+    task.execute(context)
 
 
 NO_CORPUS = "corpus: expected files at /nowhere, found nothing. Correct it, or put the files there."

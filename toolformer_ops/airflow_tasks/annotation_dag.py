@@ -21,7 +21,7 @@ from toolformer_ops.airflow_tasks.model_tasks import (
 from toolformer_ops.airflow_tasks.notifying import set_note
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
-from toolformer_ops.airflow_tasks.run_outcome import TO_DO, choices_of, finish_run, gather_tools, note_why_not_started
+from toolformer_ops.airflow_tasks.run_outcome import TO_DO, FinishRun, GatherTools, choices_of, note_why_not_started
 from toolformer_ops.airflow_tasks.schedules import Schedule
 from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -95,7 +95,11 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
             checks[tool] = stage("check", tool=tool)
             chain(filtered, plan, *shards, checks[tool])
 
-    gathered = gather_tools(checks, opened_by=start_run, chosen_by=tools_to_do)
+    gathered = GatherTools(
+        checks={tool: check.task_id for tool, check in checks.items()},
+        opened_by=start_run.task_id,
+        chosen_by=tools_to_do.task_id,
+    )
     release = stage(
         "release",
         not_needed=partial(not_needed_after_release, schedule.finetune.min_changed_examples if schedule else None),
@@ -108,8 +112,10 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
         asset_extra={"run_id": RUN_ID, "release_id": "{{ ti.xcom_pull('release')['release_id'] }}"},
     )
     published, report = model_tasks(check_release, chosen_by=release)
-    finish = finish_run(opened_by=start_run, gathered_by=gathered, made_by=release, product="release")
-    gathered >> release >> check_release
+    finish = FinishRun(
+        opened_by=start_run.task_id, gathered_by=gathered.task_id, made_by=release.task_id, product="release"
+    )
+    list(checks.values()) >> gathered >> release >> check_release
     [check_release, *published, report] >> finish
 
 

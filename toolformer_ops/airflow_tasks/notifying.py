@@ -10,7 +10,7 @@ import datetime
 import logging
 import smtplib
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -268,6 +268,11 @@ def set_note(context: "Context", text: str) -> None:
             airflow.set_note(instance.dag_id, instance.run_id, shortened(text))
     except AirflowError as error:
         logger.warning("the run's note was not set: %s %s", error, _CREDENTIALS)
+
+
+def set_report(context: "Context", printed: Mapping[str, str]) -> None:
+    """Set what an audit found, as its stage prints it, as the run's note."""
+    set_note(context, printed["report"])
 
 
 def shortened(text: str, characters: int = NOTE_CHARACTERS) -> str:

@@ -92,7 +92,13 @@ class GatherTools(BaseOperator):
     """
 
     def __init__(self, *, checks: Mapping[str, str], opened_by: str, chosen_by: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(
+            task_id="gather_tools",
+            pool=CPU_POOL,
+            execution_timeout=TIME_LIMITS["gather-tools"],
+            trigger_rule=TriggerRule.ALL_DONE,
+            **kwargs,
+        )
         self.checks = dict(checks)
         self.opened_by = opened_by
         self.chosen_by = chosen_by
@@ -136,17 +142,26 @@ class GatherTools(BaseOperator):
 class FinishRun(StageProcess):
     """Closes the run in `annotation_runs`, or records that it never started, and is red if any task of the DAG run failed.
 
-    Sets the run's note: the summary that the stage prints, which begins with what failed.
+    The last task of its DAG. Sets the run's note: the summary that the stage prints, which begins with what failed.
 
     Args:
         opened_by: id of the task that opened the run; if it did not succeed the run never started.
-        gathered_by: id of a task that fails only where others did, and so is not named as a cause; None if there is none.
+        gathered_by: id of a task that fails only if others did, and so is not named as a cause; None if there is none.
         made_by: id of the task after which there is what the run is for.
         product: what that is, in one word.
     """
 
-    def __init__(self, *, opened_by: str, gathered_by: str | None, made_by: str, product: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(
+        self, *, opened_by: str, made_by: str, product: str, gathered_by: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(
+            task_id="finish_run",
+            arguments=["stage", "finish-run", "--run", RUN_ID],
+            pool=CPU_POOL,
+            execution_timeout=TIME_LIMITS["finish-run"],
+            trigger_rule=TriggerRule.ALL_DONE,
+            **kwargs,
+        )
         self.opened_by = opened_by
         self.gathered_by = gathered_by
         self.made_by = made_by
@@ -184,41 +199,3 @@ class FinishRun(StageProcess):
                 f"{problem} Open the log of the first, mend its cause, and clear it together with what follows: what is done stays "
                 "done."
             )
-
-
-def gather_tools(
-    checks: Mapping[str, BaseOperator], *, opened_by: BaseOperator, chosen_by: BaseOperator
-) -> GatherTools:
-    """The task that waits for `checks`, the last task of each tool; `chosen_by` names the tools with work."""
-    task = GatherTools(
-        task_id="gather_tools",
-        checks={tool: check.task_id for tool, check in checks.items()},
-        opened_by=opened_by.task_id,
-        chosen_by=chosen_by.task_id,
-        pool=CPU_POOL,
-        execution_timeout=TIME_LIMITS["gather-tools"],
-        trigger_rule=TriggerRule.ALL_DONE,
-    )
-    task.set_upstream(list(checks.values()))
-    return task
-
-
-def finish_run(
-    *,
-    opened_by: BaseOperator,
-    made_by: BaseOperator,
-    product: str,
-    gathered_by: BaseOperator | None = None,
-) -> FinishRun:
-    """The last task of the DAG, put behind everything else: `made_by` is the task after which the `product` is there."""
-    return FinishRun(
-        task_id="finish_run",
-        arguments=["stage", "finish-run", "--run", RUN_ID],
-        opened_by=opened_by.task_id,
-        gathered_by=gathered_by.task_id if gathered_by else None,
-        made_by=made_by.task_id,
-        product=product,
-        pool=CPU_POOL,
-        execution_timeout=TIME_LIMITS["finish-run"],
-        trigger_rule=TriggerRule.ALL_DONE,
-    )

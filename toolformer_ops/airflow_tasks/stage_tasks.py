@@ -45,6 +45,7 @@ def stage(
     asset_extra: Mapping[str, str] | None = None,
     before: Callable[["Context"], None] | None = None,
     on_failure: Callable[["Context"], None] | None = None,
+    tells: Callable[["Context", Any], None] | None = None,
 ) -> BaseOperator:
     """The task that runs the stage `name` once.
 
@@ -61,6 +62,7 @@ def stage(
         asset_extra: ids for the events of `outlets`; templated.
         before: called first; raises AirflowSkipException if the task is not needed.
         on_failure: called once the task has failed and is not tried again.
+        tells: called with what the stage prints last, also if it failed.
     """
     operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)
     if task_id:
@@ -74,6 +76,7 @@ def stage(
         asset_extra=asset_extra,
         pre_execute=before,
         on_failure_callback=on_failure,
+        tells=tells,
     )
     return task
 
