@@ -28,7 +28,7 @@ def task(program: str, log: Log | None = None, **kwargs: Any) -> StageProcess:
     arguments = kwargs.pop("arguments", ["stage", "sample"])
     made = StageProcess(task_id="sample", arguments=arguments, command=[sys.executable, "-c", program], **kwargs)
     if log is not None:
-        made._log_line = log.append  # type: ignore[method-assign]
+        made._cached_logger = mock.Mock(info=lambda _, line: log.append(line))
     return made
 
 
@@ -69,7 +69,7 @@ def test_a_stage_of_placebos_is_started_only_if_it_has_work_or_nobody_knows(
         made.execute(context())
         assert [*asked.call_args.args[1:]] == ["night-1", "MT", "1/2"]
         assert said in caplog.text + capsys.readouterr().out
-        assert (made.ending is not None) == starts
+        assert (made._running is not None) == starts
 
 
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"

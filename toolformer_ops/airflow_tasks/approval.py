@@ -71,13 +71,33 @@ class AskForApproval(ApprovalOperator):
             AirflowError: Airflow does not say whether there is an answer.
             DatabaseError: Postgres does not answer.
         """
-        from toolformer_ops.storage import database
+        from toolformer_ops.storage import database, queries
 
         settings, instance = load_settings(), context["ti"]
-        if instance.try_number > 1 and (given := self._given_before(context)):
-            return self.execute_complete(context, given)
+        run_id = annotation_run_id(instance.dag_id, instance.run_id)
         with database.transaction(database.connect(settings)) as connection:
-            found = what_was_found(connection, annotation_run_id(instance.dag_id, instance.run_id))
+            rows = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
+        # 1. The stored answer: to an earlier try, or from before the task was cleared, which then asks anew.
+        given, stored = None, next((row for row in rows if row.step == self.step), None)
+        answered_at = stored and stored.answered_at.replace(tzinfo=datetime.UTC)
+        if instance.try_number > 1 and stored and stored.max_tries == instance.max_tries:
+            name = stored.answered_by
+            given = {
+                "chosen_options": [self.APPROVE if stored.is_approved else self.REJECT],
+                "params_input": {},
+                "responded_at": answered_at,
+                "responded_by_user": {"id": name, "name": name} if name else None,
+            }
+        # 2. An answer that only Airflow has.
+        elif instance.try_number > 1:
+            with airflow_client(settings) as airflow:
+                given = airflow.answer(instance.dag_id, instance.run_id, self.task_id)
+            given = None if given and given["responded_at"] == answered_at else given
+        if given:
+            return self.execute_complete(context, given)
+        # 3. None: ask.
+        with database.transaction(database.connect(settings)) as connection:
+            found = what_was_found(connection, run_id)
         address = f"{settings.airflow_url.rstrip('/')}/dags/{instance.dag_id}/runs/{quote(instance.run_id, safe='')}"
         until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=settings.approval_hours)
         self.body = f"{found}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as a no."
@@ -85,30 +105,6 @@ class AskForApproval(ApprovalOperator):
             context, f"{self.subject} Waits for an answer until {until:%Y-%m-%d %H:%M} UTC: {address}/required_actions"
         )
         return super().execute(context)
-
-    def _given_before(self, context: "Context") -> dict[str, Any] | None:
-        """The answer to an earlier try, stored or not; None also for a task that was cleared, which asks anew."""
-        from toolformer_ops.storage import database, queries
-
-        # 1. The stored answer: of this try's predecessors, or from before the task was cleared.
-        instance, settings = context["ti"], load_settings()
-        run_id = annotation_run_id(instance.dag_id, instance.run_id)
-        with database.transaction(database.connect(settings)) as connection:
-            rows = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
-        stored = next((row for row in rows if row.step == self.step), None)
-        answered_at = stored and stored.answered_at.replace(tzinfo=datetime.UTC)
-        if stored and stored.max_tries == instance.max_tries:
-            name = stored.answered_by
-            return {
-                "chosen_options": [self.APPROVE if stored.is_approved else self.REJECT],
-                "params_input": {},
-                "responded_at": answered_at,
-                "responded_by_user": {"id": name, "name": name} if name else None,
-            }
-        # 2. An answer that only Airflow has.
-        with airflow_client(settings) as airflow:
-            given = airflow.answer(instance.dag_id, instance.run_id, self.task_id)
-        return None if given and given["responded_at"] == answered_at else given
 
     def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
         """Store who answered what; a no skips what follows.

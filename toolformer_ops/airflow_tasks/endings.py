@@ -224,19 +224,24 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
     main = [status for status in _of(pod, "status.container_statuses", ()) if status.name == _main_name(pod)]
     for container in (*_of(pod, "status.init_container_statuses", ()), *main):
         if (ended := _of(container, "state.terminated")) and ended.exit_code != 0:
-            *_, last_line = "", *filter(str.strip, (ended.message or "").splitlines())
+            *_, last_line = "", *filter(str.strip, _of(ended, "message", "").splitlines())
             said.append(_Said("terminated", ended.reason, ended.message, container.name))
             said.append(_Said("exit", str(ended.exit_code), last_line, container.name))
         if waiting := _of(container, "state.waiting"):
-            said.append(_Said("waiting", waiting.reason, _why_waiting(waiting.message or "", events), container.name))
+            said.append(
+                _Said("waiting", waiting.reason, _why_waiting(_of(waiting, "message", ""), events), container.name)
+            )
     phase = _of(pod, "status.phase", "Unknown")
     if phase == "Pending":
         said += [_Said("event", event.reason, event.message) for event in reversed(events)]
     # 2. A pod without a node, and what adds one: the cluster autoscaler, or Karpenter.
     for condition in _of(pod, "status.conditions", ()):
         if condition.type == "PodScheduled" and condition.status == "False":
-            added = [event for event in events if event.reason in ("TriggeredScaleUp", "Nominated")]
-            said += [_Said("node added", event.reason, event.message) for event in added]
+            said += [
+                _Said("node added", event.reason, event.message)
+                for event in events
+                if event.reason in ("TriggeredScaleUp", "Nominated")
+            ]
             said.append(_Said("unscheduled", condition.reason, condition.message))
     # 3. Nothing of these.
     if _of(pod, "metadata.deletion_timestamp"):

@@ -79,11 +79,21 @@ def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> 
         of_file = [name for name in PROPERTIES if name not in SECTION_OF and defaults[name] != getattr(usual, name)]
     form = {}
     for name in (*SECTION_OF, *of_file):
-        if name == "keep_thresholds":
-            for tool in tool_names():
-                form[f"{THRESHOLD_OF}{tool}"] = _threshold_param(tool, defaults.get(name, {}).get(tool))
-        else:
+        if name != "keep_thresholds":
             form[name] = _param(name, defaults.get(name), starts_empty=filled_in is None and is_of_presets(name))
+            continue
+        bounds = PROPERTIES[name]["additionalProperties"]
+        for tool in tool_names():
+            usual = get_tool(tool).spec.keep_threshold  # of a field that is left empty
+            form[f"{THRESHOLD_OF}{tool}"] = Param(
+                defaults.get(name, {}).get(tool),
+                description=f"Nats from which its calls are kept ({usual:g}); prune_below is not higher.",
+                type=["number", "null"],
+                minimum=bounds["minimum"],
+                maximum=bounds["maximum"],
+                title=f"Keep threshold of {tool}",
+                section=SECTION_OF[name],
+            )
     return form
 
 
@@ -167,38 +177,13 @@ def shown(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _threshold_param(tool: str, default: float | None) -> Param:
-    """The param for one tool's keep threshold; empty is the tool's own."""
-    bounds = PROPERTIES["keep_thresholds"]["additionalProperties"]
-    return Param(
-        default,
-        description=f"Nats from which its calls are kept ({get_tool(tool).spec.keep_threshold:g}); prune_below is not higher.",
-        type=["number", "null"],
-        minimum=bounds["minimum"],
-        maximum=bounds["maximum"],
-        title=f"Keep threshold of {tool}",
-        section=SECTION_OF["keep_thresholds"],
-    )
-
-
 def _param(name: str, default: Any = None, *, starts_empty: bool = False) -> Param:
     """The param for one choice; it starts with `default`, or else with the choice's; without either, the form asks for it.
 
     With `starts_empty`, it starts empty if there is no `default`, and may be left so.
     """
-    keywords, usual = _keywords(name), usual_of(name)
-    if starts_empty or usual == "":
-        # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
-        keywords, usual = _or_null(keywords), None
-    value = usual if default in (None, "") else default
-    if RunChoices.model_fields[name].is_required() and not value:
-        return Param(description=description_of(name), **keywords)
-    return Param(to_jsonable_python(value), description=description_of(name), **keywords)
-
-
-def _keywords(name: str) -> dict[str, Any]:
-    """The JSON schema of a choice as Airflow's form wants it, with its section."""
-    schema = PROPERTIES[name]
+    # 1. The JSON schema of the choice as Airflow's form wants it, with its section.
+    schema, usual = PROPERTIES[name], usual_of(name)
     keywords = {key: value for key, value in schema.items() if key in KEYWORDS}
     for option in schema.get("anyOf", ()):
         if option["type"] != "null":
@@ -210,8 +195,16 @@ def _keywords(name: str) -> dict[str, Any]:
         keywords["values_display"] = PRESET_NAMES
     elif name == "evaluation_suites":
         keywords |= {"type": ["array", "null"], "examples": schema["choices"], "uniqueItems": True}
-    section = SECTION_OF.get(name, "Others that the schedule sets")
-    return keywords | ({"section": section} if section else {})
+    if section := SECTION_OF.get(name, "Others that the schedule sets"):
+        keywords["section"] = section
+    # 2. What it starts with.
+    if starts_empty or usual == "":
+        # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
+        keywords, usual = _or_null(keywords), None
+    value = usual if default in (None, "") else default
+    is_asked_for = RunChoices.model_fields[name].is_required() and not value
+    start = () if is_asked_for else (to_jsonable_python(value),)
+    return Param(*start, description=description_of(name), **keywords)
 
 
 def _or_null(keywords: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowException
@@ -119,8 +120,6 @@ class StageProcess(StageTask):
         self.arguments = list(arguments)
         self.command = list(command)
         self._running: RunningProcess | None = None
-        self.ending: Ending | None = None
-        """How the stage ended, also where `run_stage` raises."""
 
     def execute(self, context: "Context") -> Any:
         """Run the stage, if it has work; return its ids or counts where `returns_result` asks for them.
@@ -143,8 +142,8 @@ class StageProcess(StageTask):
 
     def run_stage(self, arguments: Sequence[str]) -> Ending:
         """Run the program with these arguments to its end, and raise unless it ended well."""
-        self._running = RunningProcess([*self.command, *arguments], self._log_line)
-        self.ending = ending = self._running.wait()
+        self._running = RunningProcess([*self.command, *arguments], partial(self.log.info, "%s"))
+        ending = self._running.wait()
         if self.reads_result:
             with suppress(ValueError):
                 self.printed = json.loads(ending.last_output)
@@ -156,6 +155,3 @@ class StageProcess(StageTask):
         """End the stage with its task."""
         if self._running is not None:
             self._running.kill_group()
-
-    def _log_line(self, line: str) -> None:
-        self.log.info("%s", line)

@@ -15,7 +15,7 @@ from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import annotation_form
-from toolformer_ops.airflow_tasks.schedules import Schedule, load_schedule
+from toolformer_ops.airflow_tasks.schedules import load_schedule
 from toolformer_ops.config import MAX_SHARDS, load_settings
 
 DOC = """Nightly runs of `annotate_corpus` over one corpus, as the file `{path}` says. docs/nightly.md is the guide.
@@ -42,17 +42,21 @@ def nightly_dag(path: str, content: bytes | None) -> DAG:
         ConfigurationError: the file is no schedule; the message names the file, the key and the remedy.
     """
     schedule = load_schedule(Path(path), content)
+    # What starts a run. An asset is what another DAG declares by that name or URI. The clock makes one run for each local time that
+    # `cron` names, also on the days on which clocks change.
+    assets = [Asset.ref(uri=Asset(uri=name).uri) if "://" in name else Asset.ref(name=name) for name in schedule.after]
+    starts: Any = reduce(or_, assets) if assets else None
+    if schedule.cron:
+        timetable = CronTriggerTimetable(schedule.cron, timezone=schedule.time_zone)
+        starts = AssetOrTimeSchedule(timetable=timetable, assets=starts) if assets else timetable
     clock = f"`{schedule.cron}` in the time zone {schedule.time_zone}" if schedule.cron else ""
     events = f"after a new version of {' or '.join(f'`{asset}`' for asset in schedule.after)}" if schedule.after else ""
+    described = ", and ".join(filter(None, (clock, events)))
     with DAG(
         schedule.dag_id,
-        description=f"{schedule.corpus}, {', and '.join(filter(None, (clock, events)))}".replace("`", ""),
-        doc_md=DOC.format(
-            path=path,
-            starts=", and ".join(filter(None, (clock, events))),
-            text=(content or b"").decode().strip(),
-        ),
-        schedule=_starts(schedule),
+        description=f"{schedule.corpus}, {described}".replace("`", ""),
+        doc_md=DOC.format(path=path, starts=described, text=(content or b"").decode().strip()),
+        schedule=starts,
         catchup=False,
         is_paused_upon_creation=False,  # who puts a file into the folder wants its runs
         max_active_runs=1,
@@ -64,16 +68,3 @@ def nightly_dag(path: str, content: bytes | None) -> DAG:
     ) as dag:
         annotation_tasks(schedule)
     return dag
-
-
-def _starts(schedule: Schedule) -> Any:
-    """What starts a run: the clock, any of the assets, or both. An asset is what another DAG declares by that name or URI.
-
-    The clock makes one run for each local time that `cron` names, also on the days on which clocks change.
-    """
-    assets = [Asset.ref(uri=Asset(uri=name).uri) if "://" in name else Asset.ref(name=name) for name in schedule.after]
-    any_asset = reduce(or_, assets) if assets else None
-    if schedule.cron is None:
-        return any_asset
-    clock = CronTriggerTimetable(schedule.cron, timezone=schedule.time_zone)
-    return clock if any_asset is None else AssetOrTimeSchedule(timetable=clock, assets=any_asset)

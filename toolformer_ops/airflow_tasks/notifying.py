@@ -154,7 +154,13 @@ def tell(settings: Settings, engine: "Engine", airflow: "AirflowClient", run: "R
                     send(message)
                     logger.info("told %s of %s", connection_id, run.run_id)
         except Exception as error:  # said in the note, and raised by the task once the others were told
-            problems.append(f"{connection_id}: {_one_line(error)}")
+            text = " ".join((str(error) or type(error).__name__).split())[:200].rstrip(".")
+            remedies = [
+                f". Put into the extra of the Connection: {remedy}"
+                for kind, remedy in MAIL_REMEDIES
+                if isinstance(error, kind)
+            ]
+            problems.append(f"{connection_id}: {text}{''.join(remedies[:1])}")
     _say_who_was_not_told(airflow, dag_id, dag_run_of(run.run_id, dag_id), message, problems)
     if not problems:
         with database.transaction(engine) as connection:
@@ -298,10 +304,3 @@ def _say_who_was_not_told(
             airflow.set_note(dag_id, run_id, note)
     except AirflowError as error:
         logger.warning("the note of %s was not set: %s %s", run_id, error, _CREDENTIALS)
-
-
-def _one_line(error: Exception) -> str:
-    """What went wrong, with its remedy if it is known."""
-    text = " ".join((str(error) or type(error).__name__).split())[:200].rstrip(".")
-    remedies = [remedy for kind, remedy in MAIL_REMEDIES if isinstance(error, kind)]
-    return f"{text}. Put into the extra of the Connection: {remedies[0]}" if remedies else text

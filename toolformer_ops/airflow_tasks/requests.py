@@ -5,8 +5,7 @@ together, or for an address with nothing behind it. And of a request that its AP
 such a run exists, is red within seconds, and its note says why (`run_outcome.note_why_not_started`).
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -29,27 +28,18 @@ def check_before_first_task(context: "Context") -> None:
         AirflowFailException: the run cannot start, however often it is tried; the message says what was expected, what was found,
             and the remedy.
     """
+    settings, dag_id, sent = load_settings(), context["dag"].dag_id, context["params"]
     try:
-        _check_request(context["dag"].dag_id, context["params"])
+        if dag_id == ANNOTATE or dag_id.startswith(NIGHTLY):
+            require_annotation(settings, sent)
+        elif dag_id == FINETUNE:
+            require_finetuning(settings, sent)
+        else:
+            address, *_ = FIELDS[dag_id]
+            require_known_fields(sent, FIELDS[dag_id])
+            require_there(settings, str(sent[address]), address)
     except UsageError as error:
         # Ends the group of log lines "Pre Execute": Airflow's UI folds groups, and cuts off the traceback's long lines.
         context["task"].log.info("::endgroup::")
         context["task"].log.error("%s", error)
         raise AirflowFailException(str(error)) from None
-
-
-def _check_request(dag_id: str, sent: Mapping[str, Any]) -> None:
-    """Check the fields of this DAG's form.
-
-    Raises:
-        UsageError: the run cannot start.
-    """
-    settings = load_settings()
-    if dag_id == ANNOTATE or dag_id.startswith(NIGHTLY):
-        require_annotation(settings, sent)
-    elif dag_id == FINETUNE:
-        require_finetuning(settings, sent)
-    else:
-        address, *_ = FIELDS[dag_id]
-        require_known_fields(sent, FIELDS[dag_id])
-        require_there(settings, str(sent[address]), address)

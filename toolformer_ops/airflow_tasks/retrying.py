@@ -68,7 +68,13 @@ class StageRetries(RetryPolicy):
         """Count the failure; end the task if its kind has used up its retries, else say when the next try starts."""
         fault: Fault = vars(exception).get("fault") or ("away" if _is_outage(exception) else "stage")
         kind, allowed, first, longest = RETRIES[fault]
-        count = _count(context, kind, try_number, max_tries)
+        count, store = try_number, (context or {}).get("task_state_store")
+        if store is not None:  # else no scheduler runs this task: each try counts alike
+            # Since the task was started or cleared: Airflow then raises `max_tries`.
+            stored: Any = store.get(COUNTS)
+            counts = stored if isinstance(stored, dict) and stored.get("max_tries") == max_tries else {}
+            count = counts.get(kind, 0) + 1
+            store.set(COUNTS, {**counts, "max_tries": max_tries, kind: count})
         if count > allowed:
             return RetryDecision.fail(f"{count} failures of this kind ({kind}): no further try")
         delay = min(first * 2 ** (count - 1), longest)
@@ -81,15 +87,3 @@ def _is_outage(exception: BaseException) -> bool:
     if isinstance(status, int):
         return status >= 500 or status in (0, 408, 429)
     return isinstance(exception, (ConnectionError, TimeoutError, httpx.TransportError, urllib3.exceptions.HTTPError))
-
-
-def _count(context: "Context | None", kind: str, try_number: int, max_tries: int) -> int:
-    """Which failure of its kind this is, since the task was started or cleared: Airflow then raises `max_tries`."""
-    store: Any = (context or {}).get("task_state_store")
-    if store is None:  # no scheduler runs this task: each try counts alike
-        return try_number
-    stored = store.get(COUNTS)
-    counts: Mapping[str, int] = stored if isinstance(stored, dict) and stored.get("max_tries") == max_tries else {}
-    count = counts.get(kind, 0) + 1
-    store.set(COUNTS, {**counts, "max_tries": max_tries, kind: count})
-    return count

@@ -56,7 +56,19 @@ class ScheduleBundle(BaseDagBundle):
         if self.version is None:
             self.refresh()
         elif not self.path.is_dir():
-            self._restore(self.version)
+            with database.transaction(database.connect(load_settings())) as connection:
+                rows = database.fetch_all(connection, queries.schedules.files, version=self.version)
+            if not rows:
+                raise ConfigurationError(
+                    f"expected the schedule files of version {self.version} in schedule_versions, found none. Does the dag "
+                    "processor write into this database (TOOLFORMER_DATABASE_DSN)? Clear the run with Airflow's newest version of "
+                    "the DAG."
+                )
+            self.versions_dir.mkdir(parents=True, exist_ok=True)
+            with self.lock(), tempfile.TemporaryDirectory(dir=self.versions_dir) as folder:
+                if not self.path.is_dir():
+                    _write({row.name: bytes(row.content) for row in rows}, Path(folder) / self.version)
+                    (Path(folder) / self.version).rename(self.path)
         super().initialize()
 
     def refresh(self) -> None:
@@ -79,20 +91,6 @@ class ScheduleBundle(BaseDagBundle):
             if target.stem not in contents:
                 target.unlink(missing_ok=True)
         self._newest = version
-
-    def _restore(self, version: str) -> None:
-        with database.transaction(database.connect(load_settings())) as connection:
-            rows = database.fetch_all(connection, queries.schedules.files, version=version)
-        if not rows:
-            raise ConfigurationError(
-                f"expected the schedule files of version {version} in schedule_versions, found none. Does the dag processor write "
-                "into this database (TOOLFORMER_DATABASE_DSN)? Clear the run with Airflow's newest version of the DAG."
-            )
-        self.versions_dir.mkdir(parents=True, exist_ok=True)
-        with self.lock(), tempfile.TemporaryDirectory(dir=self.versions_dir) as folder:
-            if not self.path.is_dir():
-                _write({row.name: bytes(row.content) for row in rows}, Path(folder) / version)
-                (Path(folder) / version).rename(self.path)
 
 
 def _contents() -> dict[str, bytes | None]:
