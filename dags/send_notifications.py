@@ -11,8 +11,8 @@ Connection (Admin, Connections; `docs/nightly.md`): the message is sent within t
 
 from airflow.sdk import DAG
 
-from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
-from toolformer_ops.airflow_tasks.notifying import SEND, notification_task, sending_schedule
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, DEFAULT_ARGS, TIME_LIMITS
+from toolformer_ops.airflow_tasks.notifying import SEND, SendNotifications, sending_schedule
 from toolformer_ops.config import load_settings
 
 with DAG(
@@ -26,4 +26,4 @@ with DAG(
     default_args=DEFAULT_ARGS,
     tags=["toolformer", "nightly"],
 ):
-    notification_task()
+    SendNotifications(task_id=SEND, pool=CPU_POOL, execution_timeout=TIME_LIMITS["send-notifications"])

@@ -23,7 +23,7 @@ from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
 from toolformer_ops.airflow_tasks.run_outcome import TO_DO, FinishRun, GatherTools, choices_of, note_why_not_started
 from toolformer_ops.airflow_tasks.schedules import Schedule
-from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, execution_pool, mapped_stage, stage
+from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, mapped_stage, stage
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 if TYPE_CHECKING:
@@ -78,14 +78,15 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
 
     checks = {}
     for tool in tool_names():
-        with TaskGroup(tool, tooltip=get_tool(tool).spec.purpose):
+        spec = get_tool(tool).spec
+        with TaskGroup(tool, tooltip=spec.purpose):
             filtered = mapped_stage("filter", tool=tool, shards=tools_to_do.output)
             plan = stage("plan", tool=tool, returns_result=True)
             pools = {"annotate": GPU_POOL}
-            if get_tool(tool).spec.executes_apart:
-                pools = {"sample": GPU_POOL, "execute": execution_pool(tool), "score": GPU_POOL}
+            if spec.executes_apart:
+                pools = {"sample": GPU_POOL, "execute": GPU_POOL if spec.needs_device else CPU_POOL, "score": GPU_POOL}
             # Tools that search have no filter, so the most texts. They start first: else they work alone at the end.
-            priority = 2 if get_tool(tool).spec.needs_index else 1
+            priority = 2 if spec.needs_index else 1
             shards = [
                 mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
                 for name, pool in pools.items()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from kubernetes.client import AuthorizationV1Api, CoreV1Api, VersionApi
 from kubernetes.client import models as k8s
@@ -343,8 +343,8 @@ def _pod(
             yield Finding("missing", subject, describe_pod_ending(pod, oldest_first(events)).message)
             return
         yield Finding("ok", subject, f"ran on node {pod.spec.node_name}")
-        for state, part, detail in (match.groups() for match in lines):
-            yield Finding(state, f"{subject}, {part}", detail)
+        for match in lines:
+            yield Finding(cast(State, match[1]), f"{subject}, {match[2]}", match[3])
     except Exception as error:
         yield Finding("missing", subject, f"cannot be watched: {_reason(error)}.")
     finally:

@@ -84,10 +84,10 @@ def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> 
             continue
         bounds = PROPERTIES[name]["additionalProperties"]
         for tool in tool_names():
-            usual = get_tool(tool).spec.keep_threshold  # of a field that is left empty
+            if_empty = get_tool(tool).spec.keep_threshold
             form[f"{THRESHOLD_OF}{tool}"] = Param(
                 defaults.get(name, {}).get(tool),
-                description=f"Nats from which its calls are kept ({usual:g}); prune_below is not higher.",
+                description=f"Nats from which its calls are kept ({if_empty:g}); prune_below is not higher.",
                 type=["number", "null"],
                 minimum=bounds["minimum"],
                 maximum=bounds["maximum"],
@@ -202,9 +202,10 @@ def _param(name: str, default: Any = None, *, starts_empty: bool = False) -> Par
         # Airflow asks for a text that is empty, unless it may be null; the stages read null as the default.
         keywords, usual = _or_null(keywords), None
     value = usual if default in (None, "") else default
-    is_asked_for = RunChoices.model_fields[name].is_required() and not value
-    start = () if is_asked_for else (to_jsonable_python(value),)
-    return Param(*start, description=description_of(name), **keywords)
+    keywords["description"] = description_of(name)
+    if RunChoices.model_fields[name].is_required() and not value:
+        return Param(**keywords)
+    return Param(to_jsonable_python(value), **keywords)
 
 
 def _or_null(keywords: dict[str, Any]) -> dict[str, Any]:

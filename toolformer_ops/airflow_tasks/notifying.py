@@ -21,7 +21,6 @@ from urllib.parse import quote
 from airflow.sdk import BaseHook, BaseOperator, CronTriggerTimetable
 from airflow.sdk.exceptions import AirflowException
 
-from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag_run_of
 from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule, schedule_files
 from toolformer_ops.config import Settings, load_settings
@@ -94,11 +93,6 @@ class SendNotifications(BaseOperator):
             raise AirflowException(f"expected everybody to be told, found: {'; '.join(problems)}.")
 
 
-def notification_task() -> SendNotifications:
-    """The only task of the DAG."""
-    return SendNotifications(task_id=SEND, pool=CPU_POOL, execution_timeout=TIME_LIMITS["send-notifications"])
-
-
 def sending_schedule(settings: Settings) -> CronTriggerTimetable | None:
     """The clock of the DAG; None if there is no schedule. Most ends of runs start it at once (`stopped_runs.py`)."""
     return CronTriggerTimetable(EACH_TEN_MINUTES, timezone="UTC") if schedule_files(settings.schedules_dir) else None
@@ -161,7 +155,16 @@ def tell(settings: Settings, engine: "Engine", airflow: "AirflowClient", run: "R
                 if isinstance(error, kind)
             ]
             problems.append(f"{connection_id}: {text}{''.join(remedies[:1])}")
-    _say_who_was_not_told(airflow, dag_id, dag_run_of(run.run_id, dag_id), message, problems)
+    # The run's note: who could not be told, and the message if its last task set none.
+    dag_run_id = dag_run_of(run.run_id, dag_id)
+    not_told = f"{NOT_TOLD}{'; '.join(problems)}."[: NOTE_CHARACTERS // 2] if problems else ""
+    try:
+        before = airflow.note(dag_id, dag_run_id)
+        text = before.partition(NOT_TOLD)[0] or message.text
+        if (note := shortened(text, NOTE_CHARACTERS - len(not_told)) + not_told) != before:
+            airflow.set_note(dag_id, dag_run_id, note)
+    except AirflowError as error:
+        logger.warning("the note of %s was not set: %s %s", dag_run_id, error, _CREDENTIALS)
     if not problems:
         with database.transaction(engine) as connection:
             database.execute(connection, queries.notifications.told, **end, connection_id=EVERYBODY)
@@ -290,17 +293,3 @@ def shortened(text: str, characters: int = NOTE_CHARACTERS) -> str:
         lines.pop()
     lines[0] = lines[0][: characters - 2]
     return "\n".join([*lines, "…"])
-
-
-def _say_who_was_not_told(
-    airflow: "AirflowClient", dag_id: str, run_id: str, message: Message, problems: list[str]
-) -> None:
-    """Bring the note of a run up to date: who could not be told, and the message if its last task set none."""
-    not_told = f"{NOT_TOLD}{'; '.join(problems)}."[: NOTE_CHARACTERS // 2] if problems else ""
-    try:
-        before = airflow.note(dag_id, run_id)
-        text = before.partition(NOT_TOLD)[0] or message.text
-        if (note := shortened(text, NOTE_CHARACTERS - len(not_told)) + not_told) != before:
-            airflow.set_note(dag_id, run_id, note)
-    except AirflowError as error:
-        logger.warning("the note of %s was not set: %s %s", run_id, error, _CREDENTIALS)

@@ -66,7 +66,14 @@ class StageRetries(RetryPolicy):
         self, exception: BaseException, try_number: int, max_tries: int, context: "Context | None" = None
     ) -> RetryDecision:
         """Count the failure; end the task if its kind has used up its retries, else say when the next try starts."""
-        fault: Fault = vars(exception).get("fault") or ("away" if _is_outage(exception) else "stage")
+        status = vars(exception).get("status")  # of Kubernetes' ApiException
+        if isinstance(status, int):
+            is_away = status >= 500 or status in (0, 408, 429)
+        else:  # the task itself has asked Airflow or Kubernetes
+            is_away = isinstance(
+                exception, (ConnectionError, TimeoutError, httpx.TransportError, urllib3.exceptions.HTTPError)
+            )
+        fault: Fault = vars(exception).get("fault") or ("away" if is_away else "stage")
         kind, allowed, first, longest = RETRIES[fault]
         count, store = try_number, (context or {}).get("task_state_store")
         if store is not None:  # else no scheduler runs this task: each try counts alike
@@ -79,11 +86,3 @@ class StageRetries(RetryPolicy):
             return RetryDecision.fail(f"{count} failures of this kind ({kind}): no further try")
         delay = min(first * 2 ** (count - 1), longest)
         return RetryDecision.retry(delay, f"failure {count} of this kind ({kind}), of which {allowed} are tried again")
-
-
-def _is_outage(exception: BaseException) -> bool:
-    """Whether a service that the task itself asks does not answer: Airflow's API, or that of Kubernetes."""
-    status = vars(exception).get("status")  # of Kubernetes' ApiException
-    if isinstance(status, int):
-        return status >= 500 or status in (0, 408, 429)
-    return isinstance(exception, (ConnectionError, TimeoutError, httpx.TransportError, urllib3.exceptions.HTTPError))

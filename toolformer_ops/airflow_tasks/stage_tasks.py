@@ -4,18 +4,17 @@ Stages that write or read a few rows, such as the plan with its list of shards, 
 and S3, little memory, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, AssetAlias, BaseOperator, TriggerRule, XComArg
+from airflow.sdk import BaseOperator, XComArg
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
-from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
-from toolformer_ops.airflow_tasks.stage_task import NotNeeded, StageTask
+from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import load_settings
-from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -38,14 +37,9 @@ def stage(
     tool: str | None = None,
     arguments: Sequence[str] = OF_RUN,
     pool: str = CPU_POOL,
-    returns_result: bool = False,
-    not_needed: NotNeeded | None = None,
-    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
-    outlets: Sequence[Asset | AssetAlias] = (),
-    asset_extra: Mapping[str, str] | None = None,
     before: Callable[["Context"], None] | None = None,
     on_failure: Callable[["Context"], None] | None = None,
-    tells: Callable[["Context", Any], None] | None = None,
+    **options: Any,
 ) -> BaseOperator:
     """The task that runs the stage `name` once.
 
@@ -55,29 +49,14 @@ def stage(
         tool: for stages that work for one tool.
         arguments: what follows the stage's name; templated.
         pool: `gpu` if the stage loads a model, else `cpu`.
-        returns_result: whether the task returns the ids or counts that the stage prints last.
-        not_needed: which tasks directly behind it are skipped, by what it prints last, which the task then returns, too.
-        trigger_rule: when to run with regard to the tasks before.
-        outlets: assets that the stage makes.
-        asset_extra: ids for the events of `outlets`; templated.
         before: called first; raises AirflowSkipException if the task is not needed.
         on_failure: called once the task has failed and is not tried again.
-        tells: called with what the stage prints last, also if it failed.
+        options: of `StageTask`, and Airflow's own `trigger_rule` and `outlets`: the assets that the stage makes.
     """
     operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)
     if task_id:
         common["task_id"] = task_id
-    task: BaseOperator = operator(
-        **common,
-        returns_result=returns_result,
-        not_needed=not_needed,
-        trigger_rule=trigger_rule,
-        outlets=list(outlets),
-        asset_extra=asset_extra,
-        pre_execute=before,
-        on_failure_callback=on_failure,
-        tells=tells,
-    )
+    task: BaseOperator = operator(**common, pre_execute=before, on_failure_callback=on_failure, **options)
     return task
 
 
@@ -88,11 +67,6 @@ def mapped_stage(
     operator, common = stage_operator(name, tool=tool, pool=pool)
     common |= {"priority_weight": priority_weight, "map_index_template": "{{ task.shard }}"}
     return operator.partial(**common).expand(shard=shards)
-
-
-def execution_pool(tool: str) -> str:
-    """The pool for running a tool that `executes_apart`: `gpu` if that loads a model."""
-    return GPU_POOL if get_tool(tool).spec.needs_device else CPU_POOL
 
 
 def stage_operator(

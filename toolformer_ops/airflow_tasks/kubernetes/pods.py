@@ -415,7 +415,15 @@ def end_pods_of_run(settings: Settings, *, dag_id: str, run_id: str) -> None:
         for pod in client.list_namespaced_pod(settings.kubernetes_namespace, label_selector=STAGE_PODS).items:
             ours = labels.items() <= pod.metadata.labels.items()
             if has_ended(pod):
-                if (ours and pod.status.phase == PodPhase.SUCCEEDED) or _ended_at(pod) < datetime.now(UTC) - KEEP_ENDED:
+                ended_at = max(
+                    (
+                        status.state.terminated.finished_at
+                        for status in pod.status.container_statuses or ()
+                        if status.state and status.state.terminated and status.state.terminated.finished_at
+                    ),
+                    default=pod.metadata.creation_timestamp,
+                )
+                if (ours and pod.status.phase == PodPhase.SUCCEEDED) or ended_at < datetime.now(UTC) - KEEP_ENDED:
                     delete_pod(client, pod)
             elif ours:
                 logger.warning("the pod %s outlived its task: ending it", pod.metadata.name)
@@ -433,14 +441,3 @@ def delete_pod(client: CoreV1Api, pod: k8s.V1Pod, *, grace_seconds: int | None =
     except ApiException as error:
         if error.status != 404:
             raise
-
-
-def _ended_at(pod: k8s.V1Pod) -> datetime:
-    """When the last container ended; if that is not said, when the pod was made."""
-    ended = [
-        status.state.terminated.finished_at
-        for status in pod.status.container_statuses or ()
-        if status.state and status.state.terminated and status.state.terminated.finished_at
-    ]
-    latest: datetime = max(ended, default=pod.metadata.creation_timestamp)
-    return latest

@@ -161,7 +161,7 @@ class SharedHook(AsyncKubernetesHook):
                 manager = super().get_conn()
                 client = await manager.__aenter__()
                 if self._opened is not None:  # requests under way end before it is closed
-                    _CLOSING.add(asyncio.create_task(_close_later(self._opened[0])))
+                    _CLOSING.add(asyncio.create_task(_close(self._opened[0], after_seconds=2 * API_TIMEOUT)))
                 self._opened, self._renew_at = (manager, client), time.monotonic() + CLIENT_SECONDS
             client = self._opened[1]
         yield client
@@ -169,7 +169,7 @@ class SharedHook(AsyncKubernetesHook):
     async def close(self) -> None:
         """Close the client."""
         if self._opened is not None:
-            await self._opened[0].__aexit__(None, None, None)
+            await _close(self._opened[0])
             self._opened = None
 
     async def get_pod(self, name: str, namespace: str) -> Any:
@@ -188,8 +188,8 @@ class SharedHook(AsyncKubernetesHook):
     read_logs = AsyncKubernetesHook.read_logs.__wrapped__  # asked once: the next look asks again
 
 
-async def _close_later(manager: AbstractAsyncContextManager[Any]) -> None:
-    await asyncio.sleep(2 * API_TIMEOUT)
+async def _close(manager: AbstractAsyncContextManager[Any], after_seconds: float = 0.0) -> None:
+    await asyncio.sleep(after_seconds)
     await manager.__aexit__(None, None, None)
 
 
