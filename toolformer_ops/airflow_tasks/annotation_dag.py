@@ -6,9 +6,9 @@ the tasks of the others are skipped by Airflow's scheduler without a process of 
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import TaskGroup, chain
+from airflow.sdk import Context, TaskGroup, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, RELEASES, TIME_LIMITS, release_asset
@@ -26,9 +26,6 @@ from toolformer_ops.airflow_tasks.schedules import Schedule
 from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, mapped_stage, stage
 from toolformer_ops.tools.registry import get_tool, tool_names
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
 SCHEDULED = "scheduled"
 MANUAL = "manual"
 CHECK_RELEASE = "check_release"
@@ -45,7 +42,7 @@ class ToolsToDo(StageProcess):
         super().__init__(not_needed=partial(tools_without_work, first_tasks), **kwargs)
         self.first_tasks = dict(first_tasks)
 
-    def execute(self, context: "Context") -> list[str]:
+    def execute(self, context: Context) -> list[str]:
         """Run the stage, and tell the task that gathers the tools which it named."""
         found = super().execute(context)
         context["ti"].xcom_push(key=TO_DO, value=found["tools"])
@@ -123,7 +120,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
 # Before a task: whether it is needed
 
 
-def check_or_skip(context: "Context") -> None:
+def check_or_skip(context: Context) -> None:
     """Skip a night that was missed; else check the run's choices.
 
     Raises:
@@ -134,7 +131,7 @@ def check_or_skip(context: "Context") -> None:
     check_before_first_task(context)
 
 
-def skip_missed_night(context: "Context") -> None:
+def skip_missed_night(context: Context) -> None:
     """Skip a scheduled run that started so late that the next one was due: that one does the work of both. Its note says so.
 
     Airflow makes a run for the date that was due when its scheduler stopped, and one for the last date that passed meanwhile.
@@ -163,7 +160,7 @@ def skip_missed_night(context: "Context") -> None:
 # After a task: what is not needed
 
 
-def tools_without_work(first_tasks: Mapping[str, str], context: "Context", found: Mapping[str, Any]) -> dict[str, str]:
+def tools_without_work(first_tasks: Mapping[str, str], context: Context, found: Mapping[str, Any]) -> dict[str, str]:
     """The first tasks of the tools that were not chosen, and of those for which everything is done."""
     asked_for = choices_of(context).tools
     return {
@@ -174,7 +171,7 @@ def tools_without_work(first_tasks: Mapping[str, str], context: "Context", found
 
 
 def not_needed_after_release(
-    min_changed_examples: int | None, context: "Context", release: Mapping[str, Any]
+    min_changed_examples: int | None, context: Context, release: Mapping[str, Any]
 ) -> dict[str, str]:
     """The tasks without which a run is whole: it has no release, is not to be finetuned on, or not to be evaluated.
 

@@ -10,20 +10,18 @@ no. What is there stays: `finetune_release` trains on the release of such a run.
 
 import datetime
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Context
+from sqlalchemy import Connection
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.notifying import airflow_client, set_note
 from toolformer_ops.airflow_tasks.run_ids import annotation_run_id
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import Approve
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-    from sqlalchemy import Connection
 
 APPROVALS: dict[Approve, str] = {
     "before_finetuning": "approve_finetuning",
@@ -61,7 +59,7 @@ class AskForApproval(ApprovalOperator):
             **kwargs,
         )
 
-    def execute(self, context: "Context") -> Any:
+    def execute(self, context: Context) -> Any:
         """Ask, and let the task wait; the run's note says for what. A task that is tried again takes an answer that was given.
 
         Airflow would ask anew, and forget the answer: that to a task whose waiting its scheduler had not read yet (3.3.2 then fails
@@ -106,7 +104,7 @@ class AskForApproval(ApprovalOperator):
         )
         return super().execute(context)
 
-    def execute_complete(self, context: "Context", event: dict[str, Any]) -> Any:
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         """Store who answered what; a no skips what follows.
 
         Raises:
@@ -135,7 +133,7 @@ def approvals_not_asked_for(approve: Approve) -> dict[str, str]:
     return {task: f"not asked for: approve is {approve}" for step, task in APPROVALS.items() if step != approve}
 
 
-def what_was_found(connection: "Connection", run_id: str) -> str:
+def what_was_found(connection: Connection, run_id: str) -> str:
     """What a person looks at before a yes, in Markdown: thresholds with their counts, the best calls, the run's summary.
 
     Texts of documents stand as code, without the characters that end it.

@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
 from toolformer_ops import termination
@@ -24,9 +25,6 @@ from toolformer_ops.airflow_tasks.endings import PodEnding, describe_exit
 from toolformer_ops.airflow_tasks.retrying import stage_failure
 from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import SHIPPED
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 COMMAND = (sys.executable, "-m", "toolformer_ops")
 GRACE_SECONDS = 30.0
@@ -121,7 +119,7 @@ class StageProcess(StageTask):
         self.command = list(command)
         self._running: RunningProcess | None = None
 
-    def execute(self, context: "Context") -> Any:
+    def execute(self, context: Context) -> Any:
         """Run the stage, if it has work; return its ids or counts where `returns_result` asks for them.
 
         Raises:

@@ -5,11 +5,12 @@ and names what is not. The models are those that there are, so the suites wait f
 """
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from airflow.sdk import BaseOperator, BaseOperatorLink, TaskGroup, TriggerRule
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context, TaskGroup, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.types import TaskInstanceKey
 
 from toolformer_ops.airflow_tasks.approval import APPROVALS, AskForApproval, approvals_not_asked_for
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
@@ -19,10 +20,6 @@ from toolformer_ops.airflow_tasks.run_outcome import SUCCESS, choices_of, task_s
 from toolformer_ops.airflow_tasks.stage_tasks import FINETUNE, stage
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import SUITES, RunChoices
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-    from airflow.sdk.types import TaskInstanceKey
 
 BASELINE = "finetune_without_calls"
 EVALUATION = "evaluation"
@@ -39,7 +36,7 @@ class ReportLink(BaseOperatorLink):
 
     name = "Evaluation report"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: "TaskInstanceKey") -> str:
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """The report's address; holds no secret."""
         path = f"/toolformer/reports/{quote(ti_key.dag_id, safe='')}/{quote(ti_key.run_id, safe='')}"
         return f"{load_settings().airflow_url.rstrip('/')}{path}"
@@ -58,7 +55,7 @@ class ReportEvaluation(StageProcess):
         super().__init__(**kwargs)
         self.suites = list(suites)
 
-    def execute(self, context: "Context") -> Any:
+    def execute(self, context: Context) -> Any:
         """Run the stage; returns the page's address on S3.
 
         Raises:
@@ -83,7 +80,7 @@ def not_asked_for(choices: RunChoices) -> dict[str, str]:
     return reasons
 
 
-def not_needed_on_release(context: "Context", _: object) -> dict[str, str]:
+def not_needed_on_release(context: Context, _: object) -> dict[str, str]:
     """The tasks of a run on a release that nobody asked for, with the reasons."""
     return not_asked_for(choices_of(context))
 

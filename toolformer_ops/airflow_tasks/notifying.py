@@ -15,22 +15,20 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from airflow.sdk import BaseHook, BaseOperator, CronTriggerTimetable
+import httpx
+from airflow.sdk import BaseHook, BaseOperator, Context, CronTriggerTimetable
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
+from sqlalchemy import Connection, Engine, Row
 
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag_run_of
 from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule, schedule_files
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import AirflowError, ConfigurationError, ToolformerError
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-    from sqlalchemy import Connection, Engine, Row
-
-    from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +64,7 @@ class Message:
 class SendNotifications(BaseOperator):
     """Tells people of every run of a schedule that has ended, and of which they were not told yet."""
 
-    def execute(self, context: "Context") -> None:
+    def execute(self, context: Context) -> None:
         """Tell them; the notes of the runs say who could not be told.
 
         Raises:
@@ -108,7 +106,7 @@ def start_sending(run_id: str) -> None:
         airflow.trigger(SEND, f"{run_id}.{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}", {})
 
 
-def close_ended_runs(settings: Settings, airflow: "AirflowClient", since: datetime.datetime) -> None:
+def close_ended_runs(settings: Settings, airflow: AirflowClient, since: datetime.datetime) -> None:
     """Close the runs of schedules that are over in Airflow and that nobody has closed, as where Postgres was away then."""
     from toolformer_ops.stages.run_setup import close_run
 
@@ -124,7 +122,7 @@ def close_ended_runs(settings: Settings, airflow: "AirflowClient", since: dateti
             logger.warning("run %s of %s could not be closed: %s", run_id, dag_id, error)
 
 
-def tell(settings: Settings, engine: "Engine", airflow: "AirflowClient", run: "Row[Any]") -> list[str]:
+def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[Any]) -> list[str]:
     """Tell whoever is to be told of the end of a run, a row of `notifications_due`; returns who could not be told, and why."""
     from toolformer_ops.storage import database, queries
 
@@ -171,7 +169,7 @@ def tell(settings: Settings, engine: "Engine", airflow: "AirflowClient", run: "R
     return problems
 
 
-def notification_of(connection: "Connection", name: str) -> Notification:
+def notification_of(connection: Connection, name: str) -> Notification:
     """Who is told of the runs of a schedule: as its file says now, or as it said when it was a schedule last."""
     from toolformer_ops.storage import database, queries
 
@@ -183,7 +181,7 @@ def notification_of(connection: "Connection", name: str) -> Notification:
     return Notification()
 
 
-def message_about(settings: Settings, connection: "Connection", run: "Row[Any]") -> Message:
+def message_about(settings: Settings, connection: Connection, run: Row[Any]) -> Message:
     """What is told of the end of a run, a row of `notifications_due`."""
     from toolformer_ops.runs.summary import failure_headline, summarise
 
@@ -223,8 +221,6 @@ def send_to_webhook(connection_id: str, message: Message) -> None:
     Raises:
         AirflowException: it was not taken; the message holds no address, which may be a secret.
     """
-    import httpx
-
     connection = BaseHook.get_connection(connection_id)
     host, password = connection.host or "", connection.password or ""
     address = host if "://" in host else f"{connection.schema or 'https'}://{host}"
@@ -252,12 +248,8 @@ def send_to_webhook(connection_id: str, message: Message) -> None:
 _CREDENTIALS = "Set TOOLFORMER_AIRFLOW_USERNAME and _PASSWORD where tasks run."
 
 
-def airflow_client(settings: Settings) -> "AirflowClient":
+def airflow_client(settings: Settings) -> AirflowClient:
     """Airflow's REST API, at the address of the server that tasks talk to anyway, as the user of the settings."""
-    from airflow.sdk.configuration import conf
-
-    from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
-
     logging.getLogger("httpx").setLevel(logging.WARNING)
     execution_api = conf.get("core", "execution_api_server_url", fallback="") or ""
     url = execution_api.rstrip("/").removesuffix("/execution") or settings.airflow_url
@@ -266,7 +258,7 @@ def airflow_client(settings: Settings) -> "AirflowClient":
     )
 
 
-def set_note(context: "Context", text: str) -> None:
+def set_note(context: Context, text: str) -> None:
     """Set the note of the DAG run; where Airflow does not take it, a warning says why, and the run is what it was.
 
     A task can set no note by Airflow's Task SDK (3.3), so this asks the REST API.
@@ -279,7 +271,7 @@ def set_note(context: "Context", text: str) -> None:
         logger.warning("the run's note was not set: %s %s", error, _CREDENTIALS)
 
 
-def set_report(context: "Context", printed: Mapping[str, str]) -> None:
+def set_report(context: Context, printed: Mapping[str, str]) -> None:
     """Set what an audit found, as its stage prints it, as the run's note."""
     set_note(context, printed["report"])
 

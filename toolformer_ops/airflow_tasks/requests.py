@@ -5,8 +5,7 @@ together, or for an address with nothing behind it. And of a request that its AP
 such a run exists, is red within seconds, and its note says why (`run_outcome.note_why_not_started`).
 """
 
-from typing import TYPE_CHECKING
-
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE, FINETUNE, NIGHTLY
@@ -14,14 +13,11 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_known_fields, require_there
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
 FIELDS = {"ingest_corpus": ("corpus", "accept_shrink"), "build_wiki_index": ("source",)}
 """By DAG without choices, the fields of its form; the first holds an address."""
 
 
-def check_before_first_task(context: "Context") -> None:
+def check_before_first_task(context: Context) -> None:
     """Check what the form holds, however the run was made.
 
     Raises:

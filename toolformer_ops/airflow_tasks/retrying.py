@@ -8,17 +8,15 @@ which a retry keeps and a cleared task begins anew. A worker that dies takes a r
 from collections.abc import Mapping
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import urllib3.exceptions
+from airflow.sdk import Context
 from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from toolformer_ops.airflow_tasks.endings import Fault, PodEnding
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 OWN_RETRIES = 2
 INFRASTRUCTURE_RETRIES = 20
@@ -63,7 +61,7 @@ class StageRetries(RetryPolicy):
     """The policy of all tasks; `stage_failure` makes the errors that it knows."""
 
     def evaluate(
-        self, exception: BaseException, try_number: int, max_tries: int, context: "Context | None" = None
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
         """Count the failure; end the task if its kind has used up its retries, else say when the next try starts."""
         status = vars(exception).get("status")  # of Kubernetes' ApiException

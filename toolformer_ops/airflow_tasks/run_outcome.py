@@ -8,9 +8,9 @@ the release or the model is there and can be used.
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk import BaseOperator, Context, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
@@ -19,9 +19,6 @@ from toolformer_ops.airflow_tasks.notifying import set_note
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID, annotation_run_id
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import RunChoices
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 SUCCESS = "success"
 FAILED = "failed"
@@ -33,14 +30,14 @@ REASON = "reason"
 """Key of the XCom with the reason why a run did not start, of the task that failed."""
 
 
-def task_states(context: "Context") -> dict[str, str | None]:
+def task_states(context: Context) -> dict[str, str | None]:
     """The state of each task of this DAG run; mapped tasks as `task_id_index`."""
     instance = context["ti"]
     states = instance.get_task_states(dag_id=instance.dag_id, run_ids=[instance.run_id])
     return dict(states.get(instance.run_id, {}))
 
 
-def choices_of(context: "Context") -> RunChoices:
+def choices_of(context: Context) -> RunChoices:
     """The choices that a run was started with, as `annotation_runs` holds them, not as the form or a file says by now.
 
     Raises:
@@ -69,7 +66,7 @@ def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> l
     return failed
 
 
-def note_why_not_started(context: "Context") -> None:
+def note_why_not_started(context: Context) -> None:
     """Set why a task failed without which no run starts as the run's note, which Airflow's UI shows while other tasks still end.
 
     The last task says it again, in `runs_not_started` too.
@@ -103,7 +100,7 @@ class GatherTools(BaseOperator):
         self.opened_by = opened_by
         self.chosen_by = chosen_by
 
-    def execute(self, context: "Context") -> list[str]:
+    def execute(self, context: Context) -> list[str]:
         """The tools that are done.
 
         Raises:
@@ -167,7 +164,7 @@ class FinishRun(StageProcess):
         self.made_by = made_by
         self.product = product
 
-    def execute(self, context: "Context") -> None:
+    def execute(self, context: Context) -> None:
         """Run `finish-run` with the state of the whole.
 
         Raises:

@@ -7,25 +7,21 @@ scheduler skips starts none, and has no log. So the reasons are in the log of th
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import AssetAlias, BaseOperator
+from airflow.sdk import AssetAlias, BaseOperator, Context
 from airflow.sdk.bases.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPPED
 
 from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, release_asset
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
 
-if TYPE_CHECKING:
-    from airflow.providers.openlineage.extractors import OperatorLineage
-    from airflow.sdk import Context
-
 logger = logging.getLogger(__name__)
 
 SKIPPED = "skipped"
 """Key of the XCom with the reason by skipped task."""
 
-NotNeeded = Callable[["Context", Any], Mapping[str, str]]
+NotNeeded = Callable[[Context, Any], Mapping[str, str]]
 """From Airflow's context and what the stage printed: by the id of each task that is not needed, the reason."""
 
 
@@ -52,7 +48,7 @@ class StageTask(BaseOperator):
         asset_extra: Mapping[str, str] | None = None,
         returns_result: bool = False,
         not_needed: NotNeeded | None = None,
-        tells: Callable[["Context", Any], None] | None = None,
+        tells: Callable[[Context, Any], None] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -102,12 +98,12 @@ class StageTask(BaseOperator):
             self.log.info("the stage has nothing to do and is not started: %s", reason)
         return bool(reason)
 
-    def tell(self, context: "Context") -> None:
+    def tell(self, context: Context) -> None:
         """Hand on what the stage printed, however it ended."""
         if self.tells is not None and self.printed is not None:
             self.tells(context, self.printed)
 
-    def finish(self, context: "Context") -> Any:
+    def finish(self, context: Context) -> Any:
         """What follows a stage that did its work: ids for asset events, tasks to skip; returns its ids or counts if asked for."""
         for asset in self.outlets:
             event = context["outlet_events"][asset]
@@ -131,7 +127,7 @@ class StageTask(BaseOperator):
                 self.log.info("%d tasks are not needed", len(reasons))
         return self.printed if self.returns_result else None
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any]":
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """The datasets of the stage that ended, well or not: Airflow's OpenLineage provider asks for them."""
         from toolformer_ops.airflow_tasks.lineage import lineage_of  # and without the provider nobody imports it
 

@@ -5,9 +5,9 @@ and S3, little memory, and no GPU. The others run where `TOOLFORMER_RUNNER` says
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import BaseOperator, XComArg
+from airflow.sdk import BaseOperator, Context, XComArg
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
@@ -15,9 +15,6 @@ from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
 from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import load_settings
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 OF_RUN = ("--run", RUN_ID)
 """What follows the name of most stages."""
@@ -37,8 +34,8 @@ def stage(
     tool: str | None = None,
     arguments: Sequence[str] = OF_RUN,
     pool: str = CPU_POOL,
-    before: Callable[["Context"], None] | None = None,
-    on_failure: Callable[["Context"], None] | None = None,
+    before: Callable[[Context], None] | None = None,
+    on_failure: Callable[[Context], None] | None = None,
     **options: Any,
 ) -> BaseOperator:
     """The task that runs the stage `name` once.

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import tenacity
 from airflow.models.xcom import XCOM_RETURN_KEY
@@ -33,7 +33,9 @@ from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import (
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator, make_safe_label_value
 from airflow.providers.cncf.kubernetes.utils.pod_manager import PodPhase
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout, TaskDeferred
+from airflow.triggers.base import BaseTrigger
 from kubernetes.client import CoreV1Api
 from kubernetes.client import models as k8s
 from kubernetes.client.exceptions import ApiException
@@ -64,10 +66,6 @@ from toolformer_ops.airflow_tasks.kubernetes.watching import (
 from toolformer_ops.airflow_tasks.retrying import stage_failure
 from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import Settings
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-    from airflow.triggers.base import BaseTrigger
 
 LOG_SECONDS = 30
 """Between two looks at the log of a pod whose task is deferred."""
@@ -106,14 +104,14 @@ class StagePod(StageTask, KubernetesPodOperator):
         self.manifest = manifest
         self.patience_seconds = patience_seconds
 
-    def execute(self, context: "Context") -> Any:
+    def execute(self, context: Context) -> Any:
         """Start the pod, if the stage has work, and defer or wait; failed for good or for a retry as `StageProcess` is."""
         if self.has_nothing_to_do():
             return
         with self._failures_described():
             super().execute(context)
 
-    def execute_sync(self, context: "Context") -> None:
+    def execute_sync(self, context: Context) -> None:
         """Wait as a deferred task does, but in this process."""
         step = partial(self.execute_async, context)
         while True:
@@ -131,7 +129,7 @@ class StagePod(StageTask, KubernetesPodOperator):
                 event = {"status": "timeout", "message": why, **named}
             step = partial(self.trigger_reentry, context, event)
 
-    def trigger_reentry(self, context: "Context", event: dict[str, Any]) -> Any:
+    def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after a deferral: fetch the log and look how the pod ended, as without a deferral.
 
         Args:
@@ -158,7 +156,7 @@ class StagePod(StageTask, KubernetesPodOperator):
             context["ti"].xcom_push(key=XCOM_RETURN_KEY, value=result)
         return result
 
-    def _continue(self, context: "Context", event: dict[str, Any]) -> None:
+    def _continue(self, context: Context, event: dict[str, Any]) -> None:
         name, status = event["name"], event["status"]
         self.pod = pod = self._read(name, event["namespace"])
         if pod is None:
@@ -185,7 +183,7 @@ class StagePod(StageTask, KubernetesPodOperator):
         retry=tenacity.retry_if_exception(is_outage), before_sleep=tenacity.before_sleep_nothing
     )
 
-    def defer(self, *, trigger: "BaseTrigger", **kwargs: Any) -> NoReturn:
+    def defer(self, *, trigger: BaseTrigger, **kwargs: Any) -> NoReturn:
         """Defer to a trigger of ours, which knows pods that cannot start and nodes that are gone."""
         _, arguments = trigger.serialize()
         # The triggerer reads kubeconfig and connection itself: what is in them is no business of Airflow's database.
@@ -198,7 +196,7 @@ class StagePod(StageTask, KubernetesPodOperator):
     def convert_config_file_to_dict(self) -> None:
         """Leave the kubeconfig where it is; see `defer`."""
 
-    def build_pod_request_obj(self, context: "Context | None" = None, *, dry_run: bool = False) -> k8s.V1Pod:
+    def build_pod_request_obj(self, context: Context | None = None, *, dry_run: bool = False) -> k8s.V1Pod:
         """The pod: its manifest, and what Airflow adds: a name, labels, the stage's arguments with the shard, and a deadline."""
         self.full_pod_spec = PodGenerator.deserialize_model_dict(dict(self.manifest))
         if self.execution_timeout:
@@ -209,7 +207,7 @@ class StagePod(StageTask, KubernetesPodOperator):
             pod.metadata.name = f"{pod.metadata.name[:TASK_CHARACTERS].rstrip('-.')}-{context['ti'].id.hex[-12:]}"
         return pod
 
-    def get_or_create_pod(self, pod_request_obj: k8s.V1Pod, context: "Context") -> k8s.V1Pod:
+    def get_or_create_pod(self, pod_request_obj: k8s.V1Pod, context: Context) -> k8s.V1Pod:
         """The pod of this task that is there, also one that has ended and whose end no task has told; else a new one."""
         metadata = pod_request_obj.metadata
         selector = self._build_find_pod_label_selector(context)  # without pods whose failure was told
