@@ -128,11 +128,6 @@ class AskForApproval(ApprovalOperator):
         return super().execute_complete(context, event)
 
 
-def approvals_not_asked_for(approve: Approve) -> dict[str, str]:
-    """The tasks that would ask, by the reason why they need not."""
-    return {task: f"not asked for: approve is {approve}" for step, task in APPROVALS.items() if step != approve}
-
-
 def what_was_found(connection: Connection, run_id: str) -> str:
     """What a person looks at before a yes, in Markdown: thresholds with their counts, the best calls, the run's summary.
 
@@ -156,8 +151,7 @@ def what_was_found(connection: Connection, run_id: str) -> str:
             "",
             *(f"- {BestCall.of(row)}" for row in calls),
             "",
-            *(
-                line for line in summary.splitlines() if not line.startswith("- New call: ")
-            ),  # the calls above are of all
+            # The calls above are of all.
+            *(line for line in summary.splitlines() if not line.startswith("- New call: ")),
         ]
     )

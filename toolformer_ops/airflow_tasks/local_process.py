@@ -10,18 +10,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
 from toolformer_ops import termination
-from toolformer_ops.airflow_tasks.endings import PodEnding, describe_exit
+from toolformer_ops.airflow_tasks.endings import describe_exit
 from toolformer_ops.airflow_tasks.retrying import stage_failure
 from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import SHIPPED
@@ -29,11 +27,9 @@ from toolformer_ops.config import SHIPPED
 COMMAND = (sys.executable, "-m", "toolformer_ops")
 GRACE_SECONDS = 30.0
 """Between SIGTERM and SIGKILL to a stage that does not end by itself, as in Kubernetes: a training writes a checkpoint."""
-LAST_LINES = 20
 
 
-@dataclass(frozen=True)
-class Ending:
+class Ending(NamedTuple):
     """How a process ended."""
 
     returncode: int
@@ -42,11 +38,6 @@ class Ending:
     """Last line on stdout that is not empty."""
     last_error: str
     """Last line on stderr that is not empty: what the stage says about its failure."""
-
-    def described(self) -> PodEnding:
-        """The ending as one sentence with its remedy, as that of a pod."""
-        status = self.returncode if self.returncode >= 0 else 128 - self.returncode
-        return describe_exit(status, self.last_error or self.last_output)
 
 
 class RunningProcess:
@@ -70,14 +61,13 @@ class RunningProcess:
 
     def wait(self) -> Ending:
         """Hand on lines until the process has ended."""
-        output: deque[str] = deque(maxlen=LAST_LINES)
-        errors: deque[str] = deque(maxlen=LAST_LINES)
-        reader = threading.Thread(target=self._read, args=(self._process.stdout, output), daemon=True)
+        last = {"stdout": "", "stderr": ""}
+        # A daemon: a time limit interrupts this thread, and then nobody waits for the other before the stage is ended.
+        reader = threading.Thread(target=self._read, args=("stdout", last), daemon=True)
         reader.start()
-        self._read(self._process.stderr, errors)
+        self._read("stderr", last)
         reader.join()
-        returncode = self._process.wait()
-        return Ending(returncode, output[-1] if output else "", errors[-1] if errors else "")
+        return Ending(self._process.wait(), last["stdout"], last["stderr"])
 
     def kill_group(self) -> None:
         """End the process and all that it started: SIGTERM, and SIGKILL to what is left after the grace time."""
@@ -88,10 +78,10 @@ class RunningProcess:
             self._on_line(f"still running {GRACE_SECONDS:.0f} s after SIGTERM: sending SIGKILL")
         self._signal_group(signal.SIGKILL)
 
-    def _read(self, stream: Any, lines: deque[str]) -> None:
-        for line in stream:
+    def _read(self, name: str, last: dict[str, str]) -> None:
+        for line in getattr(self._process, name):
             if stripped := line.rstrip():
-                lines.append(stripped)
+                last[name] = stripped
                 self._on_line(stripped)
 
     def _signal_group(self, number: signal.Signals) -> None:
@@ -146,7 +136,8 @@ class StageProcess(StageTask):
             with suppress(ValueError):
                 self.printed = json.loads(ending.last_output)
         if ending.returncode != 0:
-            raise stage_failure(self.stage_name, ending.described())
+            status = ending.returncode if ending.returncode > 0 else 128 - ending.returncode
+            raise stage_failure(self.stage_name, describe_exit(status, ending.last_error or ending.last_output))
         return ending
 
     def on_kill(self) -> None:

@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, BaseOperatorLink, Context, TaskGroup, Trig
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.types import TaskInstanceKey
 
-from toolformer_ops.airflow_tasks.approval import APPROVALS, AskForApproval, approvals_not_asked_for
+from toolformer_ops.airflow_tasks.approval import APPROVALS, AskForApproval
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
@@ -69,7 +69,8 @@ class ReportEvaluation(StageProcess):
 
 def not_asked_for(choices: RunChoices) -> dict[str, str]:
     """What nobody asked for, by task with the reason: approvals, the baseline, suites, and the report if no suite is named."""
-    reasons = approvals_not_asked_for(choices.approve)
+    approve = choices.approve
+    reasons = {task: f"not asked for: approve is {approve}" for step, task in APPROVALS.items() if step != approve}
     if not choices.finetune_baseline:
         reasons[BASELINE] = "not asked for: finetune_baseline is false"
     for suite in SUITES:
@@ -88,9 +89,10 @@ def not_needed_on_release(context: Context, _: object) -> dict[str, str]:
 def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[list[BaseOperator], BaseOperator]:
     """Train, publish and evaluate the model, and the baseline if it is asked for; the tasks that publish the two, and the report.
 
-    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both; a person who is
-    asked and says no skips what follows.
+    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both, and suites that
+    nobody asked for; a person who is asked and says no skips what follows.
     """
+    # 1. The models.
     yes, yes_to_publish = (AskForApproval(step=step, trigger_rule=MIN_ONE_SUCCESS) for step in APPROVALS)
     # What is behind `chosen_by` may be skipped, such as the check of a release that was checked before.
     finetune = stage(FINETUNE, pool=GPU_POOL, trigger_rule=MIN_ONE_SUCCESS)
@@ -107,15 +109,7 @@ def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[list[B
     chosen_by >> [yes_to_publish, baseline]
     if after is not chosen_by:
         chosen_by >> [yes, finetune]
-    published = [publish, publish_baseline]
-    return published, evaluation_group(published, chosen_by=[chosen_by, yes, yes_to_publish])
-
-
-def evaluation_group(models: Sequence[BaseOperator], *, chosen_by: Sequence[BaseOperator]) -> ReportEvaluation:
-    """One task a suite behind the tasks that publish `models`, and the report behind all of them, which is returned.
-
-    `chosen_by` skip the suites that are not asked for, or all.
-    """
+    # 2. A task for each suite behind those that publish, and the report behind all suites.
     with TaskGroup(EVALUATION, tooltip="The paper's evaluations, and the page of their scores"):
         suites = [
             stage(
@@ -136,8 +130,8 @@ def evaluation_group(models: Sequence[BaseOperator], *, chosen_by: Sequence[Base
             execution_timeout=TIME_LIMITS["report-evaluation"],
             trigger_rule=TriggerRule.ALL_DONE,
         )
+    published, may_skip = [publish, publish_baseline], [chosen_by, yes, yes_to_publish]
     for suite in suites:
-        suite.set_upstream([*models, *chosen_by])
-        suite >> report
-    report.set_upstream(list(chosen_by))
-    return report
+        [*published, *may_skip] >> suite >> report
+    may_skip >> report
+    return published, report

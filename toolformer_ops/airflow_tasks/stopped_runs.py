@@ -37,15 +37,13 @@ def on_dag_run_success(dag_run: "DagRun", msg: str) -> None:
     close_in_background(dag_run.dag_id, dag_run.run_id, is_failure=False)
 
 
-def close_in_background(
-    dag_id: str, run_id: str, *, is_failure: bool, is_timeout: bool = False
-) -> threading.Thread | None:
+def close_in_background(dag_id: str, run_id: str, *, is_failure: bool, is_timeout: bool = False) -> None:
     """Close the annotation run of this DAG run in a thread, so that neither the scheduler nor a person's request waits for it.
 
-    Of a schedule's run it then starts the DAG that tells people. Returns the thread; None for a DAG that has no annotation runs.
+    Of a schedule's run it then starts the DAG that tells people. Does nothing for a DAG that has no annotation runs.
     """
     if not is_ours(dag_id):
-        return None
+        return
 
     def close() -> None:
         from toolformer_ops.airflow_tasks.notifying import start_sending
@@ -60,6 +58,4 @@ def close_in_background(
         except ToolformerError as error:
             logger.warning("run %s could not be closed, or nobody told yet: %s", name, error)
 
-    thread = threading.Thread(target=close, daemon=True, name="close-run")
-    thread.start()
-    return thread
+    threading.Thread(target=close, daemon=True, name="close-run").start()
