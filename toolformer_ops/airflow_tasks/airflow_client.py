@@ -56,7 +56,7 @@ class _Login(httpx.Auth):
     requires_response_body = True
 
     def __init__(self, url: str, username: str, password: str) -> None:
-        """No username: asks for the token that Airflow gives where everybody is admin."""
+        """No username: asks for the token that Airflow gives if everybody is admin."""
         self._url = f"{url}/auth/token"
         self._login = {"username": username, "password": password} if username else None
         self._token = ""
@@ -89,7 +89,7 @@ class AirflowClient:
 
         Args:
             url: of the UI, which is also that of the API.
-            username: empty where Airflow asks for no login.
+            username: empty if Airflow asks for no login.
             password: of that user.
             patience_seconds: how long a request is repeated.
             wait_seconds: before the first repetition; doubled each time, up to thirty seconds.

@@ -269,7 +269,7 @@ def _untolerated(node: k8s.V1Node, tolerations: Sequence[Mapping[str, Any]]) -> 
 
 
 def _airflow(settings: Settings) -> Iterator[Finding]:
-    """Airflow's pools, and its triggerer where tasks are deferred."""
+    """Airflow's pools, and its triggerer if tasks are deferred."""
     from airflow.jobs.job import most_recent_job
     from airflow.models.pool import Pool
     from airflow.utils.session import create_session

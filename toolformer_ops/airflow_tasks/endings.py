@@ -253,7 +253,7 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
 
 def what_befell(pod: "V1Pod") -> dict[str, Any] | None:
     """What is said of the whole pod, for `describe_gone_pod`, as plain values; None if nothing is."""
-    said = [list(one[:3]) for one in _said_of_pod(pod)]
+    said = [[found.where, found.reason, found.message] for found in _said_of_pod(pod)]
     return {"said": said, "node": _of(pod, "spec.node_name")} if said else None
 
 
@@ -263,7 +263,7 @@ def describe_gone_pod(
     """The ending of a pod that the API does not show any more, by its events, which outlive it, and by what befell it `before`."""
     said = [_Said("gone", event.reason, event.message) for event in reversed(events)]
     node = {"node": f"node {before['node']}"} if before and before["node"] else {}
-    earlier = [_Said(*one) for one in before["said"]] if before else []
+    earlier = [_Said(*found) for found in before["said"]] if before else []
     return _described([*earlier, *said, _Said("gone")], None, name=name, **node)
 
 
@@ -275,9 +275,9 @@ def is_lost(pod: "V1Pod") -> bool:
 
 def _described(said: Sequence[_Said], pod: "V1Pod | None", **more: str) -> PodEnding:
     for row in ENDINGS:
-        for one in said:
-            if row.where == one.where and (match := re.search(row.pattern, one.text, re.IGNORECASE)):
-                values = _values(one, pod) | match.groupdict() | more
+        for found in said:
+            if row.where == found.where and (match := re.search(row.pattern, found.text, re.IGNORECASE)):
+                values = _values(found, pod) | match.groupdict() | more
                 return PodEnding(row.fault, row.sentence.format_map(values))
     raise AssertionError(f"no row of ENDINGS for {said}")
 

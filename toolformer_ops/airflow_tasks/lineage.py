@@ -16,7 +16,7 @@ If it does not answer, the task does not fail: the provider logs that, and sends
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -100,8 +100,8 @@ class _Stage:
     def datasets(self) -> tuple[list[InputDataset], list[OutputDataset]]:
         """What the stage read, and what it wrote; nothing for a stage that only starts, chooses or ends a run."""
         tables_read, tables_written = READS_AND_WRITES.get(self.name, ((), ()))
-        read = [self.read(self.table(table)) for table in tables_read]
-        written = [self.written(self.table(table)) for table in tables_written]
+        read = [self.read(table) for table in tables_read]
+        written = [self.written(table) for table in tables_written]
         match self.name:
             case "ingest":
                 uri = normal_uri(self.options["--corpus"])
@@ -114,7 +114,7 @@ class _Stage:
             case "release":
                 for release in self.rows(queries.releases.of_run, run_id=self.run_id):
                     written.append(self.written(_at(release.uri, release.release_id), rows=release.documents))
-                    written.append(self.written(self.table("release_calls"), rows=release.calls))
+                    written.append(self.written("release_calls", rows=release.calls))
             case "check-release" | "finetune" | "publish":  # a training publishes nothing yet
                 checks = "release" if self.name == "check-release" else None
                 for release in self.rows(queries.releases.of_run, run_id=self.run_id):
@@ -128,19 +128,17 @@ class _Stage:
                 models = self.rows(queries.evaluation.models_of_run, run_id=self.run_id)
                 [scores] = self.rows(queries.lineage.scores, run_id=self.run_id, suite=self.options.get("--suite"))
                 read = [self.read(_at(model.uri, model.model_id)) for model in models]
-                written = [self.written(self.table("evaluation_scores"), rows=scores.rows)]
+                written = [self.written("evaluation_scores", rows=scores.rows)]
             case "report-evaluation":
                 [scores] = self.rows(queries.lineage.scores, run_id=self.run_id, suite=None)
-                read = [self.read(self.table("evaluation_scores"), rows=scores.rows)]
+                read = [self.read("evaluation_scores", rows=scores.rows)]
         return read, written
 
     def _checked_tables(self) -> list[InputDataset]:
         """The tables of a tool with the rows that the run wrote in each; of placebos if it wrote any."""
         counts = {row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)}
         return [
-            self.read(
-                self.table(table), rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None
-            )
+            self.read(table, rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None)
             for table, stage in WRITTEN_BY.items()
             if table != "placebo_losses" or stage in counts
         ]
@@ -152,8 +150,8 @@ class _Stage:
             version = f"corpus version {run.corpus_version}"
         return _dataset(self.namespace, f"{self.schema}.{name}", version)
 
-    def read(self, dataset: Mapping[str, Any], *, rows: int | None = None, checks: str | None = None) -> InputDataset:
-        """A dataset that the stage read. `checks`: the tool, or `release`, whose checks are its assertions."""
+    def read(self, of: str | dict[str, Any], *, rows: int | None = None, checks: str | None = None) -> InputDataset:
+        """A table by its name, or a dataset, that the stage read. `checks`: the tool, or `release`, that its assertions are of."""
         facets: dict[str, Any] = {}
         if rows is not None:
             facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=rows)
@@ -168,15 +166,15 @@ class _Stage:
             ]
             facet = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(assertions=assertions)
             facets["dataQualityAssertions"] = facet
-        return InputDataset(**dataset, inputFacets=facets)
+        return InputDataset(**(self.table(of) if isinstance(of, str) else of), inputFacets=facets)
 
-    def written(self, dataset: Mapping[str, Any], *, rows: int | None = None) -> OutputDataset:
-        """A dataset that the stage wrote."""
+    def written(self, of: str | dict[str, Any], *, rows: int | None = None) -> OutputDataset:
+        """A table by its name, or a dataset, that the stage wrote."""
         facets: dict[str, Any] = {}
         if rows is not None:
             facet = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=rows)
             facets["outputStatistics"] = facet
-        return OutputDataset(**dataset, outputFacets=facets)
+        return OutputDataset(**(self.table(of) if isinstance(of, str) else of), outputFacets=facets)
 
 
 def _at(address: str, version: str | None = None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Run a stage as a process on the Airflow worker: an argument list, no shell.
 
 The lines of the process become lines of the task log while it runs. Its process group is ended when the task is, and it ends with
-the task's own process if that is killed. Does not read what the stage prints, but for the last line where ids are asked for.
+the task's own process if that is killed. Does not read what the stage prints, but for the last line if ids are asked for.
 """
 
 import json
@@ -110,7 +110,7 @@ class StageProcess(StageTask):
         self._running: RunningProcess | None = None
 
     def execute(self, context: Context) -> Any:
-        """Run the stage, if it has work; return its ids or counts where `returns_result` asks for them.
+        """Run the stage, if it has work; return its ids or counts if `returns_result` asks for them.
 
         Raises:
             AirflowFailException: the stage failed in a way that a retry cannot mend.

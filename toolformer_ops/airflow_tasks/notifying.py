@@ -107,7 +107,7 @@ def start_sending(run_id: str) -> None:
 
 
 def close_ended_runs(settings: Settings, airflow: AirflowClient, since: datetime.datetime) -> None:
-    """Close the runs of schedules that are over in Airflow and that nobody has closed, as where Postgres was away then."""
+    """Close the runs of schedules that are over in Airflow and that nobody has closed, since Postgres was away then for example."""
     from toolformer_ops.stages.run_setup import close_run
 
     try:
@@ -259,7 +259,7 @@ def airflow_client(settings: Settings) -> AirflowClient:
 
 
 def set_note(context: Context, text: str) -> None:
-    """Set the note of the DAG run; where Airflow does not take it, a warning says why, and the run is what it was.
+    """Set the note of the DAG run; if Airflow does not take it, a warning says why, and the run is what it was.
 
     A task can set no note by Airflow's Task SDK (3.3), so this asks the REST API.
     """

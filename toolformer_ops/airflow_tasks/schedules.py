@@ -151,11 +151,11 @@ def load_schedule(path: Path, content: bytes | None = None) -> Schedule:
         raise ConfigurationError(f"{path}: expected a schedule in TOML, found: {error}. {_REMEDY}") from error
     problems = []
     run = values.get("run", {})
-    misplaced = [f"run.{key}" for key in OF_THE_FILE if isinstance(run, dict) and key in run]
-    problems += [f"{key}: belongs at the top of the file, before the first section" for key in misplaced]
     if "name" in values:
         problems.append("name: unknown key; the name of a schedule is that of its file")
     if isinstance(run, dict):
+        misplaced = [key for key in OF_THE_FILE if key in run]
+        problems += [f"run.{key}: belongs at the top of the file, before the first section" for key in misplaced]
         run = {**run, **{key: values[key] for key in OF_THE_FILE if key in values}}
         # What is wrong with a tool is told beside the other mistakes, so the others are looked for among the tools that there are.
         if unknown := _unknown_tools(run.get("tools")):

@@ -1,6 +1,6 @@
 """What the task of a stage does besides its stage, whether that runs as a process or as a pod.
 
-It starts nothing where Postgres shows that there is no work, attaches ids to the events of its assets, returns what the stage
+It starts nothing if Postgres shows that there is no work, attaches ids to the events of its assets, returns what the stage
 printed last, and skips tasks that are not needed then. A task that skips itself starts a process to do so; one that Airflow's
 scheduler skips starts none, and has no log. So the reasons are in the log of the task before, and in its XCom `skipped`.
 """
