@@ -85,10 +85,8 @@ class RunningProcess:
                 self._on_line(stripped)
 
     def _signal_group(self, number: signal.Signals) -> None:
-        try:
+        with suppress(ProcessLookupError):  # all of the group has ended
             os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            return  # all of the group has ended
 
 
 class StageProcess(StageTask):

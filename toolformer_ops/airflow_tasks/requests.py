@@ -13,9 +13,6 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_known_fields, require_there
 
-FIELDS = {"ingest_corpus": ("corpus", "accept_shrink"), "build_wiki_index": ("source",)}
-"""By DAG without choices, the fields of its form; the first holds an address."""
-
 
 def check_before_first_task(context: Context) -> None:
     """Check what the form holds, however the run was made.
@@ -30,10 +27,10 @@ def check_before_first_task(context: Context) -> None:
             require_annotation(settings, sent)
         elif dag_id == FINETUNE:
             require_finetuning(settings, sent)
-        else:
-            address, *_ = FIELDS[dag_id]
-            require_known_fields(sent, FIELDS[dag_id])
-            require_there(settings, str(sent[address]), address)
+        else:  # a form without choices, whose first field holds an address
+            fields = list(context["dag"].params)
+            require_known_fields(sent, fields)
+            require_there(settings, str(sent[fields[0]]), fields[0])
     except UsageError as error:
         # Ends the group of log lines "Pre Execute": Airflow's UI folds groups, and cuts off the traceback's long lines.
         context["task"].log.info("::endgroup::")

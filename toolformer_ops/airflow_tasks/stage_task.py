@@ -5,7 +5,6 @@ printed last, and skips tasks that are not needed then. A task that skips itself
 scheduler skips starts none, and has no log. So the reasons are in the log of the task before, and in its XCom `skipped`.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,8 +14,6 @@ from airflow.sdk.bases.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPP
 from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, release_asset
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
-
-logger = logging.getLogger(__name__)
 
 SKIPPED = "skipped"
 """Key of the XCom with the reason by skipped task."""
@@ -92,7 +89,7 @@ class StageTask(BaseOperator):
         try:
             reason = why_nothing_to_do(load_settings(), options["--run"], options["--tool"], self.shard or "0/1")
         except ToolformerError as error:
-            logger.warning("it is not known whether the stage has work, so it starts: %s", error)
+            self.log.warning("it is not known whether the stage has work, so it starts: %s", error)
             return False
         if reason:
             self.log.info("the stage has nothing to do and is not started: %s", reason)

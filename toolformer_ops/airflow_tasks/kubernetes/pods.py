@@ -395,11 +395,7 @@ def cluster_access(settings: Settings) -> dict[str, Any]:
 def cluster_client(settings: Settings) -> CoreV1Api:
     """A client of the cluster, with the rights that the tasks have."""
     access = cluster_access(settings)
-    return KubernetesHook(
-        conn_id=access.get("kubernetes_conn_id"),
-        in_cluster=access.get("in_cluster"),
-        config_file=access.get("config_file"),
-    ).core_v1_client
+    return KubernetesHook(conn_id=access.pop("kubernetes_conn_id"), **access).core_v1_client
 
 
 def end_pods_of_run(settings: Settings, *, dag_id: str, run_id: str) -> None:
