@@ -32,15 +32,7 @@ CHECK_RELEASE = "check_release"
 
 
 class ToolsToDo(StageProcess):
-    """Asks which tools have work, and skips the tasks of all others; returns the shards of the filters that remain.
-
-    Args:
-        first_tasks: by tool, the id of its first task.
-    """
-
-    def __init__(self, *, first_tasks: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(not_needed=partial(tools_without_work, first_tasks), **kwargs)
-        self.first_tasks = dict(first_tasks)
+    """Asks which tools have work, so that the tasks of all others are skipped; returns the shards of the filters that remain."""
 
     def execute(self, context: Context) -> list[str]:
         """Run the stage, and tell the task that gathers the tools which it named."""
@@ -67,7 +59,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     tools_to_do = ToolsToDo(
         task_id="tools_to_do",
         arguments=["stage", "tools-to-do", "--run", RUN_ID],
-        first_tasks={tool: f"{tool}.filter" for tool in tool_names()},
+        not_needed=tools_without_work,
         pool=CPU_POOL,
         execution_timeout=TIME_LIMITS["tools-to-do"],
     )
@@ -121,12 +113,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
 
 
 def check_or_skip(context: Context) -> None:
-    """Skip a night that was missed; else check the run's choices.
-
-    Raises:
-        AirflowSkipException: as `skip_missed_night`.
-        AirflowFailException: as `check_before_first_task`.
-    """
+    """Skip a night that was missed; else check the run's choices. Raises what the two raise."""
     skip_missed_night(context)
     check_before_first_task(context)
 
@@ -160,12 +147,12 @@ def skip_missed_night(context: Context) -> None:
 # After a task: what is not needed
 
 
-def tools_without_work(first_tasks: Mapping[str, str], context: Context, found: Mapping[str, Any]) -> dict[str, str]:
+def tools_without_work(context: Context, found: Mapping[str, Any]) -> dict[str, str]:
     """The first tasks of the tools that were not chosen, and of those for which everything is done."""
-    asked_for = choices_of(context).tools
+    done, asked_for = "everything is done and checked", choices_of(context).tools
     return {
-        task_id: "everything is done and checked" if tool in asked_for else f"not asked for: tools does not name {tool}"
-        for tool, task_id in first_tasks.items()
+        f"{tool}.filter": done if tool in asked_for else f"not asked for: tools does not name {tool}"
+        for tool in tool_names()
         if tool not in found["tools"]
     }
 

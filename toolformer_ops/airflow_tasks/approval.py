@@ -36,11 +36,7 @@ CALLS_SHOWN = 10
 
 
 class AskForApproval(ApprovalOperator):
-    """Asks a person, with what the run found as the text, and stores the answer.
-
-    Args:
-        step: what waits for the answer.
-    """
+    """Asks a person, with what the run found as the text, and stores the answer, for which the `step` waits."""
 
     # The text holds calls of documents, which no template engine may read.
     template_fields: Sequence[str] = ()

@@ -43,11 +43,7 @@ class ReportLink(BaseOperatorLink):
 
 
 class ReportEvaluation(StageProcess):
-    """Makes the page of what was evaluated, and links it; skipped if nothing was.
-
-    Args:
-        suites: ids of the tasks that evaluate.
-    """
+    """Makes the page of what the tasks `suites` evaluated, and links it; skipped if nothing was."""
 
     operator_extra_links: Collection[BaseOperatorLink] = (ReportLink(),)
 

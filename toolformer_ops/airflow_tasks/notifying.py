@@ -253,9 +253,7 @@ def airflow_client(settings: Settings) -> AirflowClient:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     execution_api = conf.get("core", "execution_api_server_url", fallback="") or ""
     url = execution_api.rstrip("/").removesuffix("/execution") or settings.airflow_url
-    return AirflowClient(
-        url, settings.airflow_username, settings.airflow_password.get_secret_value(), patience_seconds=20.0
-    )
+    return AirflowClient.of(settings.model_copy(update={"airflow_url": url}), patience_seconds=20.0)
 
 
 def set_note(context: Context, text: str) -> None:

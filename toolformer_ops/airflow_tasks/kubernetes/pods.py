@@ -130,7 +130,7 @@ class StagePod(StageTask, KubernetesPodOperator):
             step = partial(self.trigger_reentry, context, event)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
-        """Continue after a deferral: fetch the log and look how the pod ended, as without a deferral.
+        """Continue after a deferral, or after a wait: fetch the log and look how the pod ended.
 
         Args:
             context: of the task.

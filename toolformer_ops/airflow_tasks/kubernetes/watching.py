@@ -85,12 +85,7 @@ def is_outage(error: BaseException) -> bool:
 
 
 class StagePodTrigger(KubernetesPodTrigger):
-    """Looks after a pod whose task is deferred; in the triggerer.
-
-    Args:
-        config_file: kubeconfig, read here.
-        patience_seconds: see `StagePod`.
-    """
+    """Looks after a pod whose task is deferred, in the triggerer, which reads the kubeconfig `config_file` itself."""
 
     def __init__(self, *, config_file: str | None = None, patience_seconds: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
