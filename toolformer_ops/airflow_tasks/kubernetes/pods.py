@@ -173,10 +173,7 @@ class StagePod(StageTask, KubernetesPodOperator):
         if not is_lost(pod):
             with suppress(ApiException, *TRANSIENT_CONNECTION_ERRORS):
                 self._write_logs(pod, since_time=event.get("last_log_time"))
-        if not self._succeeded(pod, event):
-            raise self._failure(
-                PodEnding("away", f"the pod {name} runs, and its trigger said that it had ended: {event}")
-            )
+        self._require_success(pod, event)
 
     # A pod that is gone by now has no log, however often one asks; and the provider would log whole answers.
     _write_logs = KubernetesPodOperator._write_logs.retry_with(
@@ -259,12 +256,8 @@ class StagePod(StageTask, KubernetesPodOperator):
         if self.pod:
             patiently(delete_pod)(self.client, self.pod)
 
-    def _succeeded(self, pod: k8s.V1Pod, event: Mapping[str, Any]) -> bool:
-        """Whether the stage did its work; else fail the task by how the pod ended, or end it if its time is up.
-
-        Returns:
-            False if the pod works on and there is no reason to end it: the next try takes it over.
-        """
+    def _require_success(self, pod: k8s.V1Pod, event: Mapping[str, Any]) -> None:
+        """Return if the stage did its work; else fail the task by how the pod ended, and end the pod if its time is up."""
         if self.reads_result:
             self.printed = self._last_value(pod)  # now: a pod that succeeded may go, and its log with it
         name = pod.metadata.name
@@ -274,13 +267,14 @@ class StagePod(StageTask, KubernetesPodOperator):
             raise self._failure(describe_gone_pod(name, self._events(name), event.get(BEFORE)))
         phase, lost, exit_code = newest.status.phase, is_lost(newest), stage_exit_code(newest)
         if phase == PodPhase.SUCCEEDED:
-            return True
+            return
         if exit_code == 0 and phase != PodPhase.FAILED:  # a container beside it runs on
             delete_pod(self.client, newest)
-            return True
+            return
         works = phase != PodPhase.FAILED and exit_code is None and not lost
-        if works and why is None:
-            return False
+        if works and why is None:  # there is no reason to end it: the next try takes it over
+            why = f"the pod {name} runs, and its trigger said that it had ended: {event}"
+            raise self._failure(PodEnding("away", why))
         ending = describe_pod_ending(newest, self._events(name))
         if works and why and phase == PodPhase.RUNNING:
             ending = PodEnding("stage", f"{why.rstrip('.')}; {STARTS_AGAIN}.")
@@ -369,7 +363,7 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
         "logging_interval": log_seconds,
         "poll_interval": poll_seconds,
         "log_events_on_startup": False,
-        "on_finish_action": "keep_pod",  # see `_succeeded`
+        "on_finish_action": "keep_pod",  # see `_require_success`
         "termination_message_policy": "FallbackToLogsOnError",
         "schedule_timeout_seconds": SCHEDULE_SECONDS,
         "startup_timeout_seconds": STARTUP_SECONDS,
