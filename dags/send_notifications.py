@@ -9,17 +9,21 @@ what was not told then. By hand it does the same.
 Connection (Admin, Connections; `docs/nightly.md`): the message is sent within ten minutes, for three days.
 """
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronTriggerTimetable
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, DEFAULT_ARGS, TIME_LIMITS
-from toolformer_ops.airflow_tasks.notifying import SEND, SendNotifications, sending_schedule
+from toolformer_ops.airflow_tasks.notifying import SEND, SendNotifications
+from toolformer_ops.airflow_tasks.schedules import schedule_files
 from toolformer_ops.config import load_settings
 
 with DAG(
     SEND,
     description="Mails and webhooks about the nights that have ended",
     doc_md=__doc__,
-    schedule=sending_schedule(load_settings()),
+    # Most ends of runs start it at once (`airflow_tasks/stopped_runs.py`).
+    schedule=CronTriggerTimetable("*/10 * * * *", timezone="UTC")
+    if schedule_files(load_settings().schedules_dir)
+    else None,
     catchup=False,
     is_paused_upon_creation=False,
     max_active_runs=1,

@@ -49,9 +49,10 @@ def nightly_dag(path: str, content: bytes | None) -> DAG:
     if schedule.cron:
         timetable = CronTriggerTimetable(schedule.cron, timezone=schedule.time_zone)
         starts = AssetOrTimeSchedule(timetable=timetable, assets=starts) if assets else timetable
-    clock = f"`{schedule.cron}` in the time zone {schedule.time_zone}" if schedule.cron else ""
-    events = f"after a new version of {' or '.join(f'`{asset}`' for asset in schedule.after)}" if schedule.after else ""
-    described = ", and ".join(filter(None, (clock, events)))
+    words = [f"`{schedule.cron}` in the time zone {schedule.time_zone}"] if schedule.cron else []
+    if assets:
+        words.append(f"after a new version of {' or '.join(f'`{asset}`' for asset in schedule.after)}")
+    described = ", and ".join(words)
     with DAG(
         schedule.dag_id,
         description=f"{schedule.corpus}, {described}".replace("`", ""),

@@ -19,14 +19,14 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-from airflow.sdk import BaseHook, BaseOperator, Context, CronTriggerTimetable
+from airflow.sdk import BaseHook, BaseOperator, Context
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag_run_of
-from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule, schedule_files
+from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import AirflowError, ConfigurationError, ToolformerError
 
@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 SEND = "send_notifications"
 """Id of the DAG that tells people."""
-EACH_TEN_MINUTES = "*/10 * * * *"
 TOLD_WITHIN = datetime.timedelta(days=3)
 """Who could not be told of a run for so long is not told any more."""
 EVERYBODY = ""
@@ -89,11 +88,6 @@ class SendNotifications(BaseOperator):
         self.log.info("%d runs had ended, %d messages could not be sent", len(due), len(problems))
         if problems:
             raise AirflowException(f"expected everybody to be told, found: {'; '.join(problems)}.")
-
-
-def sending_schedule(settings: Settings) -> CronTriggerTimetable | None:
-    """The clock of the DAG; None if there is no schedule. Most ends of runs start it at once (`stopped_runs.py`)."""
-    return CronTriggerTimetable(EACH_TEN_MINUTES, timezone="UTC") if schedule_files(settings.schedules_dir) else None
 
 
 def start_sending(run_id: str) -> None:
