@@ -39,6 +39,6 @@ with DAG(
         arguments=("--source", "{{ params.source }}", "--publish"),
         outlets=[WIKI_INDEX],
         asset_extra={"source": "{{ params.source }}", "dag_run": "{{ run_id }}"},
-        before=check_before_first_task,
-        on_failure=note_why_not_started,
+        pre_execute=check_before_first_task,
+        on_failure_callback=note_why_not_started,
     )

@@ -49,8 +49,8 @@ with DAG(
         "start-finetuning",
         arguments=("--run", RUN_ID, "--release", "{{ params.release }}", "--parameters", FINETUNING_PARAMETERS),
         not_needed=not_needed_on_release,
-        before=check_before_first_task,
-        on_failure=note_why_not_started,
+        pre_execute=check_before_first_task,
+        on_failure_callback=note_why_not_started,
     )
     published, report = model_tasks(start, chosen_by=start)
     finish = FinishRun(opened_by=start.task_id, made_by=published[0].task_id, product="model")

@@ -41,6 +41,6 @@ with DAG(
             "{{ params.corpus }}",
             "{{ '--accept-shrink' if params.accept_shrink else '--no-accept-shrink' }}",
         ),
-        before=check_before_first_task,
-        on_failure=note_why_not_started,
+        pre_execute=check_before_first_task,
+        on_failure_callback=note_why_not_started,
     )

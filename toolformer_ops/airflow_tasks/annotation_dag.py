@@ -47,14 +47,14 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     ingest = stage(
         "ingest",
         arguments=("--corpus", "{{ params.corpus }}", *(("--accept-shrink",) if schedule and schedule.accept_shrink else ())),
-        before=check_or_skip if schedule else check_before_first_task,
-        on_failure=note_why_not_started,
+        pre_execute=check_or_skip if schedule else check_before_first_task,
+        on_failure_callback=note_why_not_started,
     )  # fmt: skip
     of_schedule = ("--schedule", schedule.name) if schedule else ()
     start_run = stage(
         "start-run",
         arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule),
-        on_failure=note_why_not_started,
+        on_failure_callback=note_why_not_started,
     )
     tools_to_do = ToolsToDo(
         task_id="tools_to_do",

@@ -4,10 +4,10 @@ Stages that write or read a few rows, such as the plan with its list of shards, 
 and S3, little memory, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context, XComArg
+from airflow.sdk import BaseOperator, XComArg
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
@@ -34,8 +34,6 @@ def stage(
     tool: str | None = None,
     arguments: Sequence[str] = OF_RUN,
     pool: str = CPU_POOL,
-    before: Callable[[Context], None] | None = None,
-    on_failure: Callable[[Context], None] | None = None,
     **options: Any,
 ) -> BaseOperator:
     """The task that runs the stage `name` once.
@@ -46,15 +44,12 @@ def stage(
         tool: for stages that work for one tool.
         arguments: what follows the stage's name; templated.
         pool: `gpu` if the stage loads a model, else `cpu`.
-        before: called first; raises AirflowSkipException if the task is not needed.
-        on_failure: called once the task has failed and is not tried again.
-        options: of `StageTask`, and Airflow's own `trigger_rule` and `outlets`: the assets that the stage makes.
+        options: of `StageTask`, and of Airflow's BaseOperator, such as `outlets`: the assets that the stage makes.
     """
     operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)
     if task_id:
         common["task_id"] = task_id
-    task: BaseOperator = operator(**common, pre_execute=before, on_failure_callback=on_failure, **options)
-    return task
+    return operator(**common, **options)
 
 
 def mapped_stage(
