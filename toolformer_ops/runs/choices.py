@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
@@ -79,12 +79,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 # Two choices belong to two sets each.
 Seed = Annotated[
     int,
-    Field(
-        ge=0,
-        le=2**31 - 1,
-        title="Seed",
-        description="Another seed samples other calls from the same texts.",
-    ),
+    Field(ge=0, le=2**31 - 1, title="Seed", description="Another seed samples other calls from the same texts."),
 ]
 PruneBelow = Annotated[
     float,
@@ -127,6 +122,9 @@ def registered_name(tool: str) -> str:
     return next((name for name in tool_names() if name.lower() == tool.lower()), tool)
 
 
+ToolName = Annotated[str, AfterValidator(registered_name)]
+
+
 def call_budget(tool: str, prompt: str) -> int:
     """Tokens that a sampled call may have, from the calls that the tool's prompt shows: the bytes of the longest, 32 to 256.
 
@@ -138,181 +136,108 @@ def call_budget(tool: str, prompt: str) -> int:
 
 
 class Choices(BaseModel):
-    """A set of choices: unknown names are refused, and nothing changes it."""
+    """A set of choices: unknown names are refused, and nothing changes it. A field's docstring is its description."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     def part(self, kind: type[Part]) -> Part:
         """Those of these choices that are of one set."""
         return kind(**{name: getattr(self, name) for name in kind.model_fields})
 
     def deciding(self) -> dict[str, Any]:
-        """What a recipe hashes: all fields, as JSON values, but for those that decide nothing that is written."""
-        return self.model_dump(mode="json", exclude=set(DECIDE_NOTHING))
+        """What a recipe or a release's id hashes: all fields, as JSON values, but those of `DECIDE_NOTHING` and `UNSAID`."""
+        values = self.model_dump(mode="json", exclude=set(DECIDE_NOTHING))
+        return {name: value for name, value in values.items() if value not in UNSAID.get(name, ())}
 
 
 class SubjectChoices(Choices):
     """What is annotated, with which tools, by which language model."""
 
-    corpus: str = Field(
-        min_length=1,
-        max_length=2000,
-        title="Corpus",
-        description="JSON Lines (also .gz, .zst) or Parquet: a path or an s3:// address of a file or a folder.",
-    )
-    preset: Preset = Field(
-        default="paper",
-        title="Preset",
-        description="What empty fields hold: the paper's numbers, a small model's, or those to only look.",
-    )
+    corpus: str = Field(min_length=1, max_length=2000, title="Corpus")
+    """JSON Lines (also .gz, .zst) or Parquet: a path or an s3:// address of a file or a folder."""
+    preset: Preset = Field(default="paper", title="Preset")
+    """What empty fields hold: the paper's numbers, a small model's, or those to only look."""
     document_limit: int | None = Field(
-        default=None,
-        ge=1,
-        le=100_000_000,
-        title="Document limit",
-        description="Only so many documents, the first of the corpus.",
-        json_schema_extra={"usual": "all"},
+        default=None, ge=1, le=100_000_000, title="Document limit", json_schema_extra={"usual": "all"}
     )
-    tools: tuple[str, ...] = Field(
-        default=PAPER_TOOLS,
-        min_length=1,
-        title="Tools",
-        description="Tools whose calls are sampled; one that fails does not stop the others.",
-        json_schema_extra={"choices": list(PAPER_TOOLS)},
+    """Only so many documents, the first of the corpus."""
+    tools: tuple[ToolName, ...] = Field(
+        default=PAPER_TOOLS, min_length=1, title="Tools", json_schema_extra={"choices": list(PAPER_TOOLS)}
     )
-    keep_thresholds: dict[str, Threshold] = Field(
-        default_factory=dict,
-        title="Keep thresholds (tau_f)",
-        description='Nats from which a call is kept, by tool: {"Calculator": 0.5}; others keep their own.',
-    )
-    model: str = Field(
-        min_length=1,
-        max_length=1000,
-        title="Language model",
-        description="A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit, id@revision.",
-    )
-
+    """Tools whose calls are sampled; one that fails does not stop the others."""
+    keep_thresholds: dict[ToolName, Threshold] = Field(default_factory=dict, title="Keep thresholds (tau_f)")
+    """Nats from which a call is kept, by tool: {"Calculator": 0.5}; others keep their own."""
+    model: str = Field(min_length=1, max_length=1000, title="Language model")
+    """A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit, id@revision."""
     proposer: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1000,
-        title="Proposer",
-        description="A model, as above, that says where and what to call; the language model scores. Empty: it does both.",
-        json_schema_extra={"usual": "the language model"},
+        default=None, min_length=1, max_length=1000, title="Proposer", json_schema_extra={"usual": "the language model"}
     )
+    """A model, as above, that says where and what to call; the language model scores. Empty: it does both."""
 
     @field_validator("tools")
     @classmethod
     def _each_tool_once(cls, tools: tuple[str, ...]) -> tuple[str, ...]:
-        registered = tuple(registered_name(tool) for tool in tools)
-        if len(set(registered)) != len(registered):
+        if len(set(tools)) != len(tools):
             raise ValueError(f"each tool once, found {', '.join(tools)}")
-        return registered
-
-    @field_validator("keep_thresholds")
-    @classmethod
-    def _by_registered_tool(cls, thresholds: dict[str, Threshold]) -> dict[str, Threshold]:
-        return {registered_name(tool): threshold for tool, threshold in thresholds.items()}
+        return tools
 
 
 class FilterChoices(Choices):
     """How long a text may be that is annotated as a whole."""
 
-    max_text_tokens: int = Field(
-        default=1024,
-        ge=0,
-        le=1_000_000,
-        title="Longest text",
-        description="Most tokens, of four characters each, of a text that is annotated as a whole; 0: no limit.",
-    )
-    long_texts: Literal["pieces", "leave_out"] = Field(
-        default="pieces",
-        title="Longer texts",
-        description="pieces: cut at ends of paragraphs, each annotated as a text; leave_out: not annotated, and counted.",
-    )
+    max_text_tokens: int = Field(default=1024, ge=0, le=1_000_000, title="Longest text")
+    """Most tokens, of four characters each, of a text that is annotated as a whole; 0: no limit."""
+    long_texts: Literal["pieces", "leave_out"] = Field(default="pieces", title="Longer texts")
+    """pieces: cut at ends of paragraphs, each annotated as a text; leave_out: not annotated, and counted."""
 
     def deciding(self) -> dict[str, Any]:
         """What a recipe hashes: nothing at the defaults."""
-        found = super().deciding()
-        return {} if found == FilterChoices().model_dump(mode="json") else found
+        return {} if self == FilterChoices() else super().deciding()
 
 
 class SamplingChoices(Choices):
     """How positions are found and calls are sampled. A number that is None is the tool's (`for_tool`)."""
 
-    call_prefix: Literal["free", "tool_name"] = Field(
-        default="free",
-        title="Call prefix",
-        description="free: the model writes the whole call (the paper); tool_name: the tool's name is given.",
-    )
+    call_prefix: Literal["free", "tool_name"] = Field(default="free", title="Call prefix")
+    """free: the model writes the whole call (the paper); tool_name: the tool's name is given."""
     max_positions: int | None = Field(
-        default=None,
-        ge=1,
-        le=200,
-        title="Positions a text (k)",
-        description="Most call positions a text.",
-        json_schema_extra={"usual": "5, Calculator and MT 20"},
+        default=None, ge=1, le=200, title="Positions a text (k)", json_schema_extra={"usual": "5, Calculator and MT 20"}
     )
+    """Most call positions a text."""
     samples_per_position: int | None = Field(
-        default=None,
-        ge=1,
-        le=100,
-        title="Calls a position (m)",
-        description="Calls sampled at each position.",
-        json_schema_extra={"usual": "5, Calculator and MT 10"},
+        default=None, ge=1, le=100, title="Calls a position (m)", json_schema_extra={"usual": "5, Calculator and MT 10"}
     )
+    """Calls sampled at each position."""
     sampling_threshold: float | None = Field(
         default=None,
         ge=0.0,
         lt=1.0,
         title="Sampling threshold (tau_s)",
-        description='Positions are where p(" [") is above this.',
         json_schema_extra={"usual": "0.05, Calculator and MT 0"},
     )
+    """Positions are where p(" [") is above this."""
     max_call_tokens: int | None = Field(
         default=None,
         ge=4,
         le=256,
         title="Call length",
-        description="Most tokens of a sampled call; a longer one is dropped and counted.",
         json_schema_extra={"usual": "32 to 256, as the calls of the tool's prompt need"},
     )
-    temperature: float = Field(
-        default=1.0,
-        gt=0.0,
-        le=2.0,
-        title="Temperature",
-        description="Temperature of sampling.",
-    )
-    top_p: float = Field(
-        default=1.0,
-        gt=0.0,
-        le=1.0,
-        title="Top p",
-        description="Samples only from the most likely tokens that together have this probability; 1: from all.",
-    )
+    """Most tokens of a sampled call; a longer one is dropped and counted."""
+    temperature: float = Field(default=1.0, gt=0.0, le=2.0, title="Temperature")
+    """Temperature of sampling."""
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0, title="Top p")
+    """Samples only from the most likely tokens that together have this probability; 1: from all."""
     sample_until: Literal["bracket", "arrow"] | None = Field(
         default=None,
         title="Samples end at",
-        description="bracket: the end of the call (the paper); arrow: before the result that a finetuned model would write.",
         json_schema_extra={"usual": "arrow for a model that was finetuned with finetune_results mask"},
     )
+    """bracket: the end of the call (the paper); arrow: before the result that a finetuned model would write."""
     seed: Seed = 0
     prune_below: PruneBelow = 0.5
-    chains: bool = Field(
-        default=False,
-        title="Chains",
-        description="The corpus is a release (s3:// address): samples calls whose input holds the result of a call in its texts.",
-    )
-
-    def deciding(self) -> dict[str, Any]:
-        """What a recipe hashes. Without chains, and of samples that end at the bracket, it is what it was before."""
-        deciding = super().deciding()
-        if self.sample_until != "arrow":
-            deciding.pop("sample_until", None)
-        if not self.chains:
-            deciding.pop("chains", None)
-        return deciding
+    chains: bool = Field(default=False, title="Chains")
+    """The corpus is a release (s3:// address): samples calls whose input holds the result of a call in its texts."""
 
     def for_tool(self, spec: ToolSpec, prompt: str) -> "ToolSamplingChoices":
         """The sampling choices with the tool's number, or that of its prompt, wherever none was chosen."""
@@ -339,78 +264,42 @@ class ScoringChoices(Choices):
 
     prune_below: PruneBelow = 0.5
     scoring_context_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        le=4096,
-        title="Scoring context",
-        description="Tokens of text before a position that its call is scored with.",
-        json_schema_extra={"usual": "all"},
+        default=None, ge=1, le=4096, title="Scoring context", json_schema_extra={"usual": "all"}
     )
-
+    """Tokens of text before a position that its call is scored with."""
     verify_in_float32: VerifyInFloat32 = Field(
         default="auto",
         title="Verify in float32",
         description="Computes losses in bfloat16 again in float32 if rounding may bring them over a threshold. auto: if the GPU "
         "has room; on: always; all: of each call that may be kept; off: never.",
     )
-    score_unreleasable: bool = Field(
-        default=True,
-        title="Score calls that no release takes",
-        description="Scores calls whose input stands in the text only after them, too. Off: they are counted, and cost no GPU.",
-    )
-
-    def deciding(self) -> dict[str, Any]:
-        """What a recipe hashes. With all calls scored it is what it was before there was a choice."""
-        deciding = super().deciding()
-        if self.score_unreleasable:
-            deciding.pop("score_unreleasable", None)
-        return deciding
+    score_unreleasable: bool = Field(default=True, title="Score calls that no release takes")
+    """Scores calls whose input stands in the text only after them, too. Off: they are counted, and cost no GPU."""
 
 
 class StoringChoices(Choices):
     """What is stored of a score beside what the method needs."""
 
-    token_log_probabilities: bool = Field(
-        default=True,
-        title="Store token log probabilities",
-        description="Stores the terms of the losses, 100 bytes a call: explain then needs no model, another weighting only SQL.",
-    )
+    token_log_probabilities: bool = Field(default=True, title="Store token log probabilities")
+    """Stores the terms of the losses, 100 bytes a call: explain then needs no model, another weighting only SQL."""
 
 
 class PlaceboChoices(Choices):
     """How many results of other calls are scored in a call's place (docs/placebo.md)."""
 
-    placebos: int = Field(
-        default=3,
-        ge=0,
-        le=20,
-        title="Placebos a call (K)",
-        description="Results of other calls scored in the place of each call that reaches prune_below; 0: none.",
-    )
-    placebo_sample: int = Field(
-        default=2000,
-        ge=0,
-        le=10_000_000,
-        title="Placebo sample",
-        description="Calls a tool that the false-discovery rate is estimated from, about; 0: no rate.",
-    )
+    placebos: int = Field(default=3, ge=0, le=20, title="Placebos a call (K)")
+    """Results of other calls scored in the place of each call that reaches prune_below; 0: none."""
+    placebo_sample: int = Field(default=2000, ge=0, le=10_000_000, title="Placebo sample")
+    """Calls a tool that the false-discovery rate is estimated from, about; 0: no rate."""
 
 
 class KeepRuleChoices(Choices):
     """Which calls are kept, beside the thresholds of the tools: asked of stored losses."""
 
-    keep_rule: Literal["paper", "information"] = Field(
-        default="paper",
-        title="Keep rule",
-        description="information: a kept call also saves more than placebos.",
-    )
-    tau_information: float = Field(
-        default=0.2,
-        ge=0.0,
-        le=20.0,
-        title="Least information (tau_information)",
-        description="With the rule information: nats that a kept call's result saves beyond its placebos, in the mean.",
-    )
+    keep_rule: Literal["paper", "information"] = Field(default="paper", title="Keep rule")
+    """information: a kept call also saves more than placebos."""
+    tau_information: float = Field(default=0.2, ge=0.0, le=20.0, title="Least information (tau_information)")
+    """With the rule information: nats that a kept call's result saves beyond its placebos, in the mean."""
 
     @property
     def least_information(self) -> float | None:
@@ -421,199 +310,93 @@ class KeepRuleChoices(Choices):
 class CostChoices(Choices):
     """How much a kept call saves at least for what it costs (runs/costs.py): decided when a run starts, with its thresholds."""
 
-    nats_per_second: float = Field(
-        default=0.0,
-        ge=0.0,
-        le=1_000_000.0,
-        title="Nats a second",
-        description="A kept call saves at least so many nats for each second that a call of its tool takes.",
+    nats_per_second: float = Field(default=0.0, ge=0.0, le=1_000_000.0, title="Nats a second")
+    """A kept call saves at least so many nats for each second that a call of its tool takes."""
+    nats_per_price: float = Field(default=0.0, ge=0.0, le=1_000_000.0, title="Nats a unit of price")
+    """A kept call saves at least so many nats for each unit of the price that its tool names."""
+    call_seconds: dict[ToolName, Annotated[float, Field(ge=0.0, le=86_400.0)]] = Field(
+        default_factory=dict, title="Seconds of a call"
     )
-    nats_per_price: float = Field(
-        default=0.0,
-        ge=0.0,
-        le=1_000_000.0,
-        title="Nats a unit of price",
-        description="A kept call saves at least so many nats for each unit of the price that its tool names.",
-    )
-    call_seconds: dict[str, Annotated[float, Field(ge=0.0, le=86_400.0)]] = Field(
-        default_factory=dict,
-        title="Seconds of a call",
-        description='What a call takes, by tool: {"WikiSearch": 0.02}; of other tools what was measured, once a tool version.',
-    )
-
-    @field_validator("call_seconds")
-    @classmethod
-    def _seconds_by_registered_tool(cls, seconds: dict[str, float]) -> dict[str, float]:
-        return {registered_name(tool): value for tool, value in seconds.items()}
+    """What a call takes, by tool: {"WikiSearch": 0.02}; of other tools what was measured, once a tool version."""
 
 
 class QualityChoices(Choices):
     """Bounds on what a tool keeps, for its check."""
 
-    min_kept_texts: int = Field(
-        default=0,
-        ge=0,
-        title="Fewest kept texts a tool",
-        description="The check of a tool fails if fewer texts than this have a kept call.",
-    )
-    max_kept_share: float = Field(
-        default=1.0,
-        ge=0.0,
-        le=1.0,
-        title="Largest kept share",
-        description="The check of a tool fails if a larger share of its scored calls is kept: results would be leaking.",
-    )
+    min_kept_texts: int = Field(default=0, ge=0, title="Fewest kept texts a tool")
+    """The check of a tool fails if fewer texts than this have a kept call."""
+    max_kept_share: float = Field(default=1.0, ge=0.0, le=1.0, title="Largest kept share")
+    """The check of a tool fails if a larger share of its scored calls is kept: results would be leaking."""
     max_false_discovery_rate: float | None = Field(
         default=None,
         ge=0.0,
         le=1.0,
         title="Largest false-discovery rate",
-        description="The check of a tool fails if a larger share of its kept calls is kept by chance.",
         json_schema_extra={"usual": "it warns above 0.2"},
     )
+    """The check of a tool fails if a larger share of its kept calls is kept by chance."""
 
 
 class ReleaseChoices(Choices):
     """How kept calls become a release."""
 
-    max_examples_per_tool: int = Field(
-        default=25_000,
-        ge=1,
-        le=10_000_000,
-        title="Examples a tool",
-        description="Most texts a tool in the release.",
-    )
+    max_examples_per_tool: int = Field(default=25_000, ge=1, le=10_000_000, title="Examples a tool")
+    """Most texts a tool in the release."""
     decontaminate: Literal["off", "report", "leave_out"] = Field(
         default="off",
         title="Texts that hold evaluation data",
         description="Compares the texts with the evaluation data by word n-grams (docs/releases.md). report: names those that hold "
         "some; leave_out: the release does without them.",
     )
-    require_following: bool = Field(
-        default=False,
-        title="Only results that follow",
-        description="The release does without calls whose result is a number or name that the text does not go on with "
-        "(docs/releases.md).",
-    )
-
-    def deciding(self) -> dict[str, Any]:
-        """What a release's id holds: of what was not always a choice only what is asked for."""
-        deciding = super().deciding()
-        return {name: value for name, value in deciding.items() if value not in ("off", False)}
+    require_following: bool = Field(default=False, title="Only results that follow")
+    """The release does without calls whose result is a number or name that the text does not go on with (docs/releases.md)."""
 
 
 class FinetuningChoices(Choices):
     """How a model is finetuned on a release (sections 2 and 4.1, appendix B)."""
 
     seed: Seed = 0
-    finetune: bool = Field(
-        default=True,
-        title="Finetune",
-        description="Finetunes the language model on the release and publishes it.",
-    )
-    finetune_steps: int = Field(
-        default=2000,
-        ge=1,
-        le=1_000_000,
-        title="Steps",
-        description="Most optimiser steps.",
-    )
-    finetune_batch: int = Field(
-        default=128,
-        ge=1,
-        le=4096,
-        title="Effective batch",
-        description="Texts an optimiser step.",
-    )
-    finetune_device_batch: int = Field(
-        default=4,
-        ge=1,
-        le=1024,
-        title="Device batch",
-        description="Texts in one forward pass; gradients are accumulated up to the effective batch.",
-    )
-    finetune_length: int = Field(
-        default=1024,
-        ge=16,
-        le=131_072,
-        title="Sequence length",
-        description="Tokens that a training text is cut into.",
-    )
-    finetune_learning_rate: float = Field(
-        default=1e-5,
-        gt=0.0,
-        le=1.0,
-        title="Learning rate",
-        description="Peak learning rate.",
-    )
-    finetune_warmup: float = Field(
-        default=0.1,
-        ge=0.0,
-        le=1.0,
-        title="Warm-up",
-        description="Share of the steps with a linearly rising learning rate.",
-    )
-    finetune_results: Literal["train", "mask"] = Field(
-        default="train",
-        title="Results in the loss",
-        description="train: the model learns to write results, too (the paper); mask: the loss leaves out what tools wrote.",
-    )
-    finetune_dev_documents: int = Field(
-        default=1000,
-        ge=0,
-        le=1_000_000,
-        title="Development documents",
-        description="Documents outside the release whose perplexity chooses the checkpoint.",
-    )
-    finetune_eval_steps: int = Field(
-        default=500,
-        ge=1,
-        le=1_000_000,
-        title="Steps between evaluations",
-        description="Optimiser steps between two development perplexities.",
-    )
-    finetune_checkpoint_steps: int = Field(
-        default=100,
-        ge=1,
-        le=1_000_000,
-        title="Steps between checkpoints",
-        description="Optimiser steps that a killed training loses at most; a checkpoint is three times the model's size.",
-    )
-    finetune_baseline: bool = Field(
-        default=False,
-        title="Finetune the baseline",
-        description="Finetunes on the same texts without calls, too: the paper's second baseline.",
-    )
-    approve: Approve = Field(
-        default="none",
-        title="Approve",
-        description="Waits for a person's yes before it finetunes, or before it publishes the model.",
-    )
+    finetune: bool = Field(default=True, title="Finetune")
+    """Finetunes the language model on the release and publishes it."""
+    finetune_steps: int = Field(default=2000, ge=1, le=1_000_000, title="Steps")
+    """Most optimiser steps."""
+    finetune_batch: int = Field(default=128, ge=1, le=4096, title="Effective batch")
+    """Texts an optimiser step."""
+    finetune_device_batch: int = Field(default=4, ge=1, le=1024, title="Device batch")
+    """Texts in one forward pass; gradients are accumulated up to the effective batch."""
+    finetune_length: int = Field(default=1024, ge=16, le=131_072, title="Sequence length")
+    """Tokens that a training text is cut into."""
+    finetune_learning_rate: float = Field(default=1e-5, gt=0.0, le=1.0, title="Learning rate")
+    """Peak learning rate."""
+    finetune_warmup: float = Field(default=0.1, ge=0.0, le=1.0, title="Warm-up")
+    """Share of the steps with a linearly rising learning rate."""
+    finetune_results: Literal["train", "mask"] = Field(default="train", title="Results in the loss")
+    """train: the model learns to write results, too (the paper); mask: the loss leaves out what tools wrote."""
+    finetune_dev_documents: int = Field(default=1000, ge=0, le=1_000_000, title="Development documents")
+    """Documents outside the release whose perplexity chooses the checkpoint."""
+    finetune_eval_steps: int = Field(default=500, ge=1, le=1_000_000, title="Steps between evaluations")
+    """Optimiser steps between two development perplexities."""
+    finetune_checkpoint_steps: int = Field(default=100, ge=1, le=1_000_000, title="Steps between checkpoints")
+    """Optimiser steps that a killed training loses at most; a checkpoint is three times the model's size."""
+    finetune_baseline: bool = Field(default=False, title="Finetune the baseline")
+    """Finetunes on the same texts without calls, too: the paper's second baseline."""
+    approve: Approve = Field(default="none", title="Approve")
+    """Waits for a person's yes before it finetunes, or before it publishes the model."""
 
 
 class EvaluationChoices(Choices):
     """What models are evaluated on."""
 
     evaluation_suites: tuple[Suite, ...] = Field(
-        default=(),
-        title="Suites",
-        description="What the models are evaluated on, beside the language model itself (docs/evaluation.md).",
-        json_schema_extra={"choices": list(SUITES)},
+        default=(), title="Suites", json_schema_extra={"choices": list(SUITES)}
     )
-    evaluation_data: str = Field(
-        default="",
-        max_length=2000,
-        title="Evaluation data",
-        description="A folder or s3:// address with one folder a data set, its files as they are published.",
-    )
+    """What the models are evaluated on, beside the language model itself (docs/evaluation.md)."""
+    evaluation_data: str = Field(default="", max_length=2000, title="Evaluation data")
+    """A folder or s3:// address with one folder a data set, its files as they are published."""
     evaluation_inputs: int | None = Field(
-        default=None,
-        ge=1,
-        le=10_000_000,
-        title="Inputs a data set",
-        description="Inputs asked of each data set, sampled over its parts.",
-        json_schema_extra={"usual": "all"},
+        default=None, ge=1, le=10_000_000, title="Inputs a data set", json_schema_extra={"usual": "all"}
     )
+    """Inputs asked of each data set, sampled over its parts."""
 
     @model_validator(mode="after")
     def _suites_have_data(self) -> Self:
@@ -648,19 +431,16 @@ class RunChoices(
             return values
         sent = {name: value for name, value in values.items() if value is not None}
         # 1. One field a tool.
+        given = sent.get("keep_thresholds", {})
         by_tool = {
             registered_name(name.removeprefix(THRESHOLD_OF)): sent.pop(name)
             for name in list(sent)
             if name.startswith(THRESHOLD_OF)
         }
-        if by_tool:
-            given = sent.get("keep_thresholds", {})
-            twice = (
-                sorted({registered_name(tool) for tool in given} & set(by_tool)) if isinstance(given, Mapping) else []
-            )
-            if twice:
+        if by_tool and isinstance(given, Mapping):
+            if twice := sorted(set(by_tool) & set(map(registered_name, given))):
                 raise ValueError(f"keep_thresholds and {THRESHOLD_OF}{twice[0]} both give a threshold; leave one out")
-            sent["keep_thresholds"] = {**given, **by_tool} if isinstance(given, Mapping) else given
+            sent["keep_thresholds"] = {**given, **by_tool}
         # 2. The preset. `finetune` is a switch, which is never empty: a preset that turns it off wins.
         name = sent.get("preset", "paper")
         preset = PRESETS.get(name, {}) if isinstance(name, str) else {}
@@ -771,6 +551,17 @@ FINETUNING_FIELDS = tuple(
     name for name in RunChoices.model_fields if name.startswith(CHOSEN_ANEW) and name != "finetune"
 )
 """The choices of a run on a release that is there; such a run always finetunes."""
+
+UNSAID: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "sample_until": (None, "bracket"),
+        "chains": (False,),
+        "score_unreleasable": (True,),
+        "decontaminate": ("off",),
+        "require_following": (False,),
+    }
+)
+"""Of fields that were not always there: the values that a recipe does not hold, so that it is what it was before."""
 
 DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
     {
