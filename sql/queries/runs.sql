@@ -20,7 +20,7 @@ where run_id = :run_id
 
 -- name: tool
 select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
-       prune_below, reads_record, placebo_recipe_id, tau_information,
+       reads_record, placebo_recipe_id, tau_information,
        (select definition ->> 'proposer' from recipes where recipe_id = sampling_recipe_id) as proposer_identity
 from run_tools
 where run_id = :run_id and tool = :tool

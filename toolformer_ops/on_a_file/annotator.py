@@ -39,7 +39,7 @@ from toolformer_ops.records import Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
 from toolformer_ops.runs.models import load_model, load_scoring_model, proposer_beside, with_sample_end
-from toolformer_ops.runs.placebo_pools import Pool, wants_placebos
+from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
@@ -140,7 +140,7 @@ def annotate_file(
     annotator = Annotator.of(settings, corpus, tool_name, model_name, values)
     choices, tool = annotator.choices, annotator.tool
     annotated = (found for paragraphs in annotator.documents(limit) for found in annotator.annotate(paragraphs))
-    if not wants_placebos(choices):
+    if not choices.wants_placebos:
         for paragraph in annotated:
             yield from paragraph.lines
         return

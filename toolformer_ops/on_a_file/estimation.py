@@ -26,7 +26,7 @@ from toolformer_ops.on_a_file.annotator import AnnotatedParagraph, Annotator, re
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.models import load_scoring_model, proposer_beside, with_sample_end
-from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share, wants_placebos
+from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import Record
 from toolformer_ops.tools.base import Tool
@@ -150,7 +150,7 @@ def probe_tool(
         probed.append(
             ProbedText(positions=counts["positions"], calls=counts["candidates"], rows=rows, seconds=one.seconds)
         )
-    return with_placebos(probed, model, choices, annotated) if wants_placebos(choices) else probed
+    return with_placebos(probed, model, choices, annotated) if choices.wants_placebos else probed
 
 
 def with_placebos(

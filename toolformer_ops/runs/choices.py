@@ -292,6 +292,11 @@ class PlaceboChoices(Choices):
     placebo_sample: int = Field(default=2000, ge=0, le=10_000_000, title="Placebo sample")
     """Calls a tool that the false-discovery rate is estimated from, about; 0: no rate."""
 
+    @property
+    def wants_placebos(self) -> bool:
+        """Whether any placebos are asked for."""
+        return self.placebos > 0 or self.placebo_sample > 0
+
 
 class KeepRuleChoices(Choices):
     """Which calls are kept, beside the thresholds of the tools: asked of stored losses."""

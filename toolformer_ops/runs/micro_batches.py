@@ -31,7 +31,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.records import Document
 from toolformer_ops.runs.feeding import FeedingTimes, feed
-from toolformer_ops.runs.run_tools import RunTool, Shard, kept_tokens
+from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
 from toolformer_ops.storage import database, queries
@@ -73,13 +73,17 @@ class MicroBatch:
 
 @dataclass
 class StageWork(ABC, Generic[Loaded]):
-    """What one stage does for one shard of a run's documents. Only `undone`, `tokens` and `load` read Postgres.
+    """What one stage does for one shard of a run's documents. Only `undone` and `load` read Postgres.
 
     `load` and `compute` run in different threads, and `load` may run before the two micro-batches that precede it are written.
     """
 
     stage: ClassVar[str]
     """Name in `stage_ledger`."""
+    after: ClassVar[str] = ""
+    """Name of the stage that has finished a document before; empty for the first one."""
+    counts_tokens: ClassVar[bool] = False
+    """Whether a model reads the kept paragraphs: micro-batches are then cut by their tokens, too, else by documents alone."""
     asks_float32: ClassVar[bool] = False
     """Whether it computes losses in float32 as well if the run verifies them."""
     run: RunTool
@@ -90,13 +94,9 @@ class StageWork(ABC, Generic[Loaded]):
         """The stage's recipe."""
         return self.run.recipe_of(self.stage)
 
-    @abstractmethod
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """Documents of the shard without a ledger row under the recipe, in the order in which they are to be done."""
-
-    def tokens(self, connection: Connection, document_ids: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, int]:
-        """About how many tokens of each document a model reads; none for a stage without one, which counts documents alone."""
-        return {}
+        return documents_after(connection, self.run, self.shard, self.stage, self.after)
 
     @abstractmethod
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
@@ -140,7 +140,7 @@ def work_off(
     # 1. What is to be done, and in which micro-batches.
     with database.transaction(engine) as connection:
         pending = list(work.undone(connection))
-        tokens = work.tokens(connection, pending)
+        tokens = kept_tokens(connection, run, pending) if work.counts_tokens else {}
         batches = plan_batches(
             pending,
             tries.left(connection) if pending else [],
@@ -333,8 +333,7 @@ def write_ledger(
     [batch] = database.fetch_all(
         connection,
         queries.micro_batches.insert,
-        run_id=run.run_id,
-        tool=run.tool,
+        **run.ids,
         stage=stage,
         recipe_id=run.recipe_of(stage),
         **sums_of(outcomes, tokens),
@@ -347,12 +346,7 @@ def write_ledger(
             queries.micro_batches.hashes,
             stage=stage,
             document_ids=[outcome.document_id for outcome in outcomes],
-            filter_recipe_id=run.filter_recipe_id,
-            sampling_recipe_id=run.sampling_recipe_id,
-            scoring_recipe_id=run.scoring_recipe_id,
-            placebo_recipe_id=run.placebo_recipe_id,
-            tool=run.tool,
-            tool_version=run.tool_version,
+            **run.ids,
         )
     }
     keys = {"stage": stage, "recipe_id": run.recipe_of(stage), "batch_id": batch.batch_id}

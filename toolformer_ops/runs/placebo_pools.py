@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from toolformer_ops.errors import NoResultError
-from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.runs.recipes import placebo_recipe, store_recipe
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
 from toolformer_ops.storage import database, queries
@@ -68,11 +68,6 @@ class Pool:
 def sample_share(choices: PlaceboChoices, calls: int) -> float:
     """Which share of so many calls is sampled for the false-discovery rate."""
     return min(1.0, choices.placebo_sample / calls) if calls else float(choices.placebo_sample > 0)
-
-
-def wants_placebos(choices: PlaceboChoices | RunChoices) -> bool:
-    """Whether a run asks for placebos at all."""
-    return choices.placebos > 0 or choices.placebo_sample > 0
 
 
 def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -> str | None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Engine, Row
 
-from toolformer_ops.config import MAX_SHARDS
+from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage import database, queries
+from toolformer_ops.tools.registry import get_tool
 
 NO_LIMIT = 2**31 - 1
 """The exclusive bound of a run without a document limit; no ordinal reaches it."""
@@ -65,8 +66,13 @@ class RunTool:
     @property
     def recipe_ids(self) -> tuple[str, ...]:
         """The recipes of its stages, in their order; that of the placebos if it has one."""
-        four = self.filter_recipe_id, self.sampling_recipe_id, self.execution_recipe_id, self.scoring_recipe_id
-        return four if self.placebo_recipe_id is None else (*four, self.placebo_recipe_id)
+        return tuple(filter(None, (getattr(self, column) for column in RECIPE_OF_STAGE.values())))
+
+    @property
+    def ids(self) -> dict[str, object]:
+        """What queries bind of it, by column; each passes over those that it does not name."""
+        names = ("run_id", "tool", "tool_version", "corpus_id", *RECIPE_OF_STAGE.values())
+        return {name: getattr(self, name) for name in names}
 
     @property
     def keep_rule(self) -> dict[str, object]:
@@ -138,27 +144,26 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
     rows = database.fetch_all(connection, queries.runs.tool, run_id=run_id, tool=tool)
     if not rows:
         raise ToolError(f"run {run_id} was started with {', '.join(run.tools)}, not with {tool!r}.")
-    row = rows[0]
     return RunTool(
-        run_id=run_id,
-        tool=tool,
+        **rows[0]._asdict(),
         corpus_id=run.corpus_id,
         corpus_version=run.corpus_version,
         ordinal_limit=below_ordinal(run.ordinal_limit),
         choices=RunChoices.parse(run.parameters),
         model_identity=run.model_identity,
-        tool_version=row.tool_version,
-        keep_threshold=row.keep_threshold,
-        reads_record=row.reads_record,
-        filter_recipe_id=row.filter_recipe_id,
-        sampling_recipe_id=row.sampling_recipe_id,
-        execution_recipe_id=row.execution_recipe_id,
-        scoring_recipe_id=row.scoring_recipe_id,
-        placebo_recipe_id=row.placebo_recipe_id,
         chained_release_id=run.chained_release_id,
-        tau_information=row.tau_information,
-        proposer_identity=row.proposer_identity,
     )
+
+
+def open_run_tool(settings: Settings, run_id: str, tool_name: str) -> tuple[Engine, RunTool]:
+    """The registered run, and an engine for what a stage does for it.
+
+    Raises:
+        UsageError, ToolError: as `load_run_tool`; also if no tool has this name.
+    """
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        return engine, load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
 
 
 def members_of_run(run: RunTool) -> dict[str, object]:
@@ -202,10 +207,8 @@ def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int
     [found] = database.fetch_all(
         connection,
         queries.undone.unfinished,
+        **run.ids,
         members=members_beyond_finished(connection, run, *run.recipe_ids),
-        filter_recipe_id=run.filter_recipe_id,
-        scoring_recipe_id=run.scoring_recipe_id,
-        placebo_recipe_id=run.placebo_recipe_id,
     )
     return found.unfiltered, found.unscored, found.without_placebos
 

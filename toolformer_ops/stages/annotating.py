@@ -17,14 +17,12 @@ import functools
 
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import load_run_tool
+from toolformer_ops.runs.run_tools import open_run_tool
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.execution import prepare_execution
 from toolformer_ops.stages.placebo import placebos_of_last_shard, prepare_placebos
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import prepare_scoring
-from toolformer_ops.storage import database
-from toolformer_ops.tools.registry import get_tool
 
 
 def annotate_stage(
@@ -45,9 +43,8 @@ def annotate_stage(
         functools.cache(functools.partial(prepare_scoring, *of_shard)),
         functools.cache(functools.partial(prepare_placebos, *of_shard, of_known_pool=True)),
     ]
-    with database.transaction(database.connect(settings)) as connection:
-        has_proposer = load_run_tool(connection, run_id, get_tool(tool_name).spec.name).proposer_identity is not None
-    if has_proposer:
+    _, run = open_run_tool(settings, run_id, tool_name)
+    if run.proposer_identity is not None:
         sample_stage(*of_shard)
         for prepared in later:
             prepared()()

@@ -18,7 +18,7 @@ from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import Shard, documents_after, load_run_tool
+from toolformer_ops.runs.run_tools import Shard, open_run_tool
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
@@ -47,21 +47,18 @@ class ExecuteWork(StageWork[Asked]):
     """Execution as micro-batches."""
 
     stage = "execute"
+    after = "sample"
     runner: Callable[[], ToolRunner]
     time_limit_seconds: float
     answered: deque[dict[uuid.UUID, str | None]] = field(default_factory=lambda: deque(maxlen=2))
     """What the last two micro-batches ran: they may not have been in Postgres yet when the next was read."""
-
-    def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
-        """The shard's sampled documents whose calls were not executed."""
-        return documents_after(connection, self.run, self.shard, self.stage, "sample")
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Asked:
         """The documents' calls, and which of their inputs are answered already."""
         rows = database.fetch_all(
             connection,
             queries.undone.calls,
-            sampling_recipe_id=self.run.sampling_recipe_id,
+            **self.run.ids,
             document_ids=[item.document_id for item in documents],
         )
         calls: dict[uuid.UUID, list[uuid.UUID]] = {item.document_id: [] for item in documents}
@@ -71,8 +68,7 @@ class ExecuteWork(StageWork[Asked]):
         known = database.fetch_all(
             connection,
             queries.undone.known_results,
-            tool=self.run.tool,
-            tool_version=self.run.tool_version,
+            **self.run.ids,
             input_keys=list(inputs),
         )
         return Asked(calls=calls, inputs=inputs, known={row.input_key: row.reason for row in known})
@@ -161,10 +157,8 @@ def prepare_execution(
         UsageError: an index or model is not there.
         ConfigurationError: the tool is not the one that the run was started with.
     """
-    tool = get_tool(tool_name)
-    engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        run = load_run_tool(connection, run_id, tool.spec.name)
+    engine, run = open_run_tool(settings, run_id, tool_name)
+    tool = get_tool(run.tool)
     settings = with_index_of(settings, run.tool_version)
     found = tool.version(settings, run.model_identity)
     if found != run.tool_version:

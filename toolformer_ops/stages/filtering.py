@@ -16,7 +16,7 @@ from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
-from toolformer_ops.runs.run_tools import Shard, load_run_tool, members_beyond_finished
+from toolformer_ops.runs.run_tools import Shard, members_beyond_finished, open_run_tool
 from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
@@ -89,9 +89,7 @@ def filter_stage(
 
     `start_up` is what the process took to start, if that is measured.
     """
-    tool = get_tool(tool_name)
-    engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        run = load_run_tool(connection, run_id, tool.spec.name)
+    engine, run = open_run_tool(settings, run_id, tool_name)
+    work = FilterWork(run=run, shard=Shard.parse(shard), tool=get_tool(run.tool))
     batches = settings.model_copy(update={"micro_batch_documents": max(settings.micro_batch_documents, 256)})
-    return work_off(batches, engine, FilterWork(run=run, shard=Shard.parse(shard), tool=tool), start_up)
+    return work_off(batches, engine, work, start_up)

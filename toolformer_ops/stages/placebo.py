@@ -12,7 +12,7 @@ import logging
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,19 +32,18 @@ from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.numbers import store_numbers
-from toolformer_ops.runs.placebo_pools import choose_pool, load_pool, wants_placebos
+from toolformer_ops.runs.placebo_pools import choose_pool, load_pool
 from toolformer_ops.runs.placebo_rates import Rate, store_rates
 from toolformer_ops.runs.run_tools import (
     Shard,
     documents_after,
-    kept_tokens,
     load_run_tool,
+    open_run_tool,
     require_run,
     unfinished_documents,
 )
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
-from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -62,26 +61,18 @@ class PlaceboWork(StageWork[Loaded]):
     """Scoring placebos as micro-batches."""
 
     stage = "placebo"
+    after = "score"
+    counts_tokens = True
     asks_float32 = True
     draw: PlaceboDraw
     load_model: "Callable[[], LanguageModel]"
-
-    def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
-        """The shard's scored documents whose placebos were not scored."""
-        return documents_after(connection, self.run, self.shard, self.stage, "score")
-
-    def tokens(self, connection: Connection, document_ids: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, int]:
-        """Those of the kept paragraphs."""
-        return kept_tokens(connection, self.run, document_ids)
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """The documents' calls that have a result and losses."""
         rows = database.fetch_all(
             connection,
             queries.placebos.calls,
-            filter_recipe_id=self.run.filter_recipe_id,
-            sampling_recipe_id=self.run.sampling_recipe_id,
-            scoring_recipe_id=self.run.scoring_recipe_id,
+            **self.run.ids,
             document_ids=[item.document_id for item in documents],
         )
         calls: dict[uuid.UUID, dict[Place, list[JudgedCall]]] = defaultdict(lambda: defaultdict(list))
@@ -201,17 +192,16 @@ def prepare_placebos(
         NoResultError: not all documents of the run are scored.
         ConfigurationError: the model is not the one that the run was started with.
     """
-    tool = get_tool(tool_name)
-    engine = database.connect(settings)
+    engine, run = open_run_tool(settings, run_id, tool_name)
+    asked = choices or run.choices.part(PlaceboChoices)
+    if run.placebo_recipe_id is None:
+        if not asked.wants_placebos:
+            logger.info("placebo: run %s asks for no placebos", run_id)
+            return Counter
+        if of_known_pool:
+            return Counter
     with database.transaction(engine) as connection:
-        run = load_run_tool(connection, run_id, tool.spec.name)
-        asked = choices or run.choices.part(PlaceboChoices)
         if run.placebo_recipe_id is None:
-            if not wants_placebos(asked):
-                logger.info("placebo: run %s asks for no placebos", run_id)
-                return Counter
-            if of_known_pool:
-                return Counter
             run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, asked))
         draw = PlaceboDraw(load_pool(connection, run.recipe_of("placebo")))
     of_run = model or RunModel(settings)
@@ -227,10 +217,11 @@ def placebos_of_last_shard(settings: Settings, run_id: str, tool_name: str, shar
     Raises:
         ConfigurationError: the model is not the one that the run was started with.
     """
-    with database.transaction(database.connect(settings)) as connection:
-        run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
-        has_pool, wanted = run.placebo_recipe_id is not None, wants_placebos(run.choices)
-        if has_pool or not wanted or any(unfinished_documents(connection, run)):
+    engine, run = open_run_tool(settings, run_id, tool_name)
+    if run.placebo_recipe_id is not None or not run.choices.wants_placebos:
+        return
+    with database.transaction(engine) as connection:
+        if any(unfinished_documents(connection, run)):
             return
     placebo_stage(settings, run_id, tool_name, shard, model)
 
@@ -242,10 +233,10 @@ def why_nothing_to_do(settings: Settings, run_id: str, tool_name: str, shard: st
         DatabaseError: Postgres does not answer.
         UsageError: there is no such run, or it was started without this tool.
     """
-    with database.transaction(database.connect(settings)) as connection:
-        run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
-        if run.placebo_recipe_id is None:
-            return None if wants_placebos(run.choices) else f"run {run_id} asks for no placebos"
+    engine, run = open_run_tool(settings, run_id, tool_name)
+    if run.placebo_recipe_id is None:
+        return None if run.choices.wants_placebos else f"run {run_id} asks for no placebos"
+    with database.transaction(engine) as connection:
         if documents_after(connection, run, Shard.parse(shard), "placebo", "score"):
             return None
     return f"no document of shard {shard} lacks its placebos"
@@ -269,7 +260,7 @@ def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) ->
     own = RunChoices.parse(run.parameters).part(PlaceboChoices)
     rates: dict[str, dict[float, Rate]] = {}
     for tool in tools:
-        placebo_stage(settings, run_id, tool, "0/1", model, own if wants_placebos(own) else choices)
+        placebo_stage(settings, run_id, tool, "0/1", model, own if own.wants_placebos else choices)
         with database.transaction(engine) as connection:
             rates[tool] = store_rates(connection, load_run_tool(connection, run_id, tool))
     if run.state != "running":

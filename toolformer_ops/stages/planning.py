@@ -14,23 +14,19 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from toolformer_ops.config import MAX_SHARDS, Settings
-from toolformer_ops.runs.choices import PlaceboChoices
-from toolformer_ops.runs.placebo_pools import wants_placebos
 from toolformer_ops.runs.run_tools import (
     load_run_tool,
     members_beyond_finished,
+    open_run_tool,
     require_run,
     unfinished_documents,
 )
 from toolformer_ops.storage import database, queries
-from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
 
 START_UP_SHARE = 0.05
 """The most that starting a shard's process and loading its model may take, as a share of the shard's work."""
-
-
 FILTER_SECONDS_PER_DOCUMENT = 0.001
 """Guess of a filter's time a document, used until it is measured: MT's takes 0.0024 s, the others less."""
 FILTER_START_UP_SECONDS = 1.0
@@ -52,16 +48,13 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
 
     There is always one at least: a task that finds nothing to do ends in seconds, and says so.
     """
-    with database.transaction(database.connect(settings)) as connection:
-        run = load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
+    engine, run = open_run_tool(settings, run_id, tool_name)
+    with database.transaction(engine) as connection:
         [work] = database.fetch_all(
             connection,
             queries.planning.remaining_work,
+            **run.ids,
             members=members_beyond_finished(connection, run, run.scoring_recipe_id),
-            filter_recipe_id=run.filter_recipe_id,
-            sampling_recipe_id=run.sampling_recipe_id,
-            execution_recipe_id=run.execution_recipe_id,
-            scoring_recipe_id=run.scoring_recipe_id,
         )
         start_up = _start_up_seconds(connection, settings.start_up_seconds, run.model_identity)
     measured = work.seconds_per_token
@@ -86,7 +79,7 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
         for tool in asked_for:
             run = load_run_tool(connection, run_id, tool)
             unfiltered, unscored, without_placebos = unfinished_documents(connection, run)
-            pool_is_missing = run.placebo_recipe_id is None and wants_placebos(run.choices.part(PlaceboChoices))
+            pool_is_missing = run.placebo_recipe_id is None and run.choices.wants_placebos
             if tool in checked and not any((unfiltered, unscored, without_placebos, pool_is_missing)):
                 continue
             [lately] = database.fetch_all(

@@ -23,7 +23,7 @@ from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices,
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
 from toolformer_ops.runs.models import proposer_identity, require_identity, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
-from toolformer_ops.runs.placebo_pools import known_pool, wants_placebos
+from toolformer_ops.runs.placebo_pools import known_pool
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.recipes import ToolRecipes, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import load_run_tool
@@ -202,7 +202,7 @@ def _register_tool(connection: Connection, run_id: str, choices: RunChoices, too
             f"the model or the index changed meanwhile. Start a new run."
         )
     # 3. The pool of its placebos, if an earlier run drew one that fits.
-    if row.placebo_recipe_id is None and wants_placebos(choices):
+    if row.placebo_recipe_id is None and choices.wants_placebos:
         known_pool(connection, load_run_tool(connection, run_id, name), choices.part(PlaceboChoices))
     # 4. The partitions of its rows.
     for table in ("candidate_calls", "pruned_positions"):

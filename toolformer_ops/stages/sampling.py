@@ -8,7 +8,7 @@ no call reaches `prune_below` are stored in `pruned_positions` with the loss tha
 import heapq
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
-from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
+from toolformer_ops.runs.run_tools import Shard, open_run_tool
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
@@ -111,6 +111,8 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     """Sampling as micro-batches; loaded are the kept paragraphs of each document."""
 
     stage = "sample"
+    after = "filter"
+    counts_tokens = True
     tool: Tool
     load_model: "Callable[[], LanguageModel]"
     """The model that proposes calls."""
@@ -118,20 +120,12 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     """How the model that scores tokenises a text, if it is another one."""
     smallest_keys: SmallestKeys = field(default_factory=SmallestKeys)
 
-    def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
-        """The shard's documents with a kept paragraph that were not sampled."""
-        return documents_after(connection, self.run, self.shard, self.stage, "filter")
-
-    def tokens(self, connection: Connection, document_ids: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, int]:
-        """Those of the kept paragraphs."""
-        return kept_tokens(connection, self.run, document_ids)
-
     def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
         """The kept paragraphs of each document."""
         rows = database.fetch_all(
             connection,
             queries.undone.kept_paragraphs,
-            filter_recipe_id=self.run.filter_recipe_id,
+            **self.run.ids,
             document_ids=[item.document_id for item in documents],
         )
         by_id = {item.document_id: item for item in documents}
@@ -192,15 +186,12 @@ def sample_stage(
     Raises:
         ConfigurationError: the model is not the one that the run was started with.
     """
-    tool = get_tool(tool_name)
-    engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        run = load_run_tool(connection, run_id, tool.spec.name)
+    engine, run = open_run_tool(settings, run_id, tool_name)
     of_run = model or RunModel(settings)
     work = SampleWork(
         run=run,
         shard=Shard.parse(shard),
-        tool=tool,
+        tool=get_tool(run.tool),
         load_model=lambda: of_run.proposer_of(run),
         scorer=tokens_for_scoring(settings, run),
     )

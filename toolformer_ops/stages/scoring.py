@@ -8,7 +8,7 @@ import functools
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import FLOAT32, Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import Shard, documents_after, kept_tokens, load_run_tool
+from toolformer_ops.runs.run_tools import Shard, open_run_tool
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
@@ -55,27 +55,18 @@ class ScoreWork(StageWork[Loaded]):
     """Scoring as micro-batches."""
 
     stage = "score"
+    after = "execute"
+    counts_tokens = True
     asks_float32 = True
     tool: Tool
     load_model: "Callable[[], LanguageModel]"
-
-    def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
-        """The shard's executed documents that were not scored."""
-        return documents_after(connection, self.run, self.shard, self.stage, "execute")
-
-    def tokens(self, connection: Connection, document_ids: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, int]:
-        """Those of the kept paragraphs."""
-        return kept_tokens(connection, self.run, document_ids)
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """The documents' calls with their results and the bounds of their paragraphs."""
         rows = database.fetch_all(
             connection,
             queries.undone.executed_calls,
-            filter_recipe_id=self.run.filter_recipe_id,
-            sampling_recipe_id=self.run.sampling_recipe_id,
-            tool=self.run.tool,
-            tool_version=self.run.tool_version,
+            **self.run.ids,
             document_ids=[item.document_id for item in documents],
         )
         calls: dict[uuid.UUID, list[Row[Any]]] = defaultdict(list)
@@ -172,10 +163,7 @@ def prepare_scoring(
     Raises:
         ConfigurationError: the model is not the one that the run was started with.
     """
-    tool = get_tool(tool_name)
-    engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        run = load_run_tool(connection, run_id, tool.spec.name)
+    engine, run = open_run_tool(settings, run_id, tool_name)
     of_run = model or RunModel(settings)
-    work = ScoreWork(run=run, shard=Shard.parse(shard), tool=tool, load_model=lambda: of_run.of(run))
+    work = ScoreWork(run=run, shard=Shard.parse(shard), tool=get_tool(run.tool), load_model=lambda: of_run.of(run))
     return functools.partial(work_off, settings, engine, work, of_run.start_up)
