@@ -26,8 +26,8 @@ from toolformer_ops.language_model.losses import weighted_loss
 from toolformer_ops.records import CallLosses, CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
+from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.run_tools import Shard
-from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import Asked, ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import FilterWork, filter_stage

@@ -85,7 +85,7 @@ def filter_documents(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage filter --run night-1 --tool Calculator --shard 0/4
     """
-    from toolformer_ops.runs.start_up import StartUp
+    from toolformer_ops.runs.micro_batches import StartUp
     from toolformer_ops.stages.filtering import filter_stage
 
     filter_stage(load_settings(), run, tool, shard, StartUp(loads_model=False))
@@ -121,7 +121,7 @@ def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage annotate --run night-1 --tool Calculator --shard 0/4
     """
-    from toolformer_ops.runs.start_up import StartUp
+    from toolformer_ops.runs.micro_batches import StartUp
     from toolformer_ops.stages.annotating import annotate_stage
 
     annotate_stage(load_settings(), run, tool, shard, StartUp())
@@ -129,8 +129,8 @@ def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
 def _with_model(stage: Callable[..., object], run: str, tool: str, shard: str) -> None:
     """Run a stage with the run's model; what the process took to start is measured."""
+    from toolformer_ops.runs.micro_batches import StartUp
     from toolformer_ops.runs.models import RunModel
-    from toolformer_ops.runs.start_up import StartUp
 
     settings = load_settings()
     stage(settings, run, tool, shard, RunModel(settings, StartUp()))

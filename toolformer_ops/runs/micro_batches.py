@@ -1,7 +1,7 @@
 """How a stage works through its shard: take the undone documents, compute, commit in micro-batches.
 
 While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a model does not wait for
-Postgres (`feeding.py`). Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order. A stage that
+Postgres (`feed`). Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order. A stage that
 is killed loses the micro-batch that it computed and the one that was being written, a stage that is told to end (SIGTERM) the
 first alone; run again, it starts at the first document without a ledger row. A green task proves nothing: the ledger does.
 
@@ -21,25 +21,29 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from threading import Lock
+from typing import ClassVar, Generic, Literal, TypeVar
 
+import psutil
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.records import Document
-from toolformer_ops.runs.feeding import FeedingTimes, feed
 from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
-from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
 
+Batch = TypeVar("Batch")
 Loaded = TypeVar("Loaded")
+Done = TypeVar("Done")
 
 MICRO_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
 """Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so many tokens fill a CPU's
@@ -69,6 +73,33 @@ class MicroBatch:
     outcomes: list[DocumentOutcome]
     rows: list[TableRow]
     """What the stage writes. A row whose key is in its table already changes nothing."""
+
+
+class StartUp:
+    """The seconds that this process took before it could work: from its start, with all imports, to the end of loading its model.
+
+    They are stored once, with its first micro-batch: `stages/planning.py` makes shards of which the start-up is a small part.
+    """
+
+    def __init__(self, *, loads_model: bool = True) -> None:
+        self._seconds: float = max(0.0, time.time() - psutil.Process().create_time())
+        self._is_over = not loads_model
+        self._lock = Lock()
+
+    def has_loaded(self, seconds: float) -> None:
+        """Add the seconds that the model took to load: the start-up is over."""
+        with self._lock:
+            if not self._is_over:
+                self._seconds += seconds
+                self._is_over = True
+
+    def take(self) -> float | None:
+        """The seconds, once: None before the start-up is over, and to all who ask after the first."""
+        with self._lock:
+            if not self._is_over or self._seconds < 0:
+                return None
+            taken, self._seconds = self._seconds, -1.0
+            return taken
 
 
 @dataclass
@@ -378,3 +409,91 @@ def sums_of(outcomes: Sequence[DocumentOutcome], tokens: Mapping[uuid.UUID, int]
         "counts": sum((outcome.counts for outcome in outcomes), Counter[str]()),
         "seconds": sum(outcome.seconds for outcome in outcomes),
     }
+
+
+Activity = Literal["computing", "reading", "writing", "waiting_for_reading", "waiting_for_writing"]
+
+
+@dataclass
+class FeedingTimes:
+    """Where the seconds went. Reading and writing happen while something is computed; only waiting for them costs time."""
+
+    computing: float = 0.0
+    reading: float = 0.0
+    writing: float = 0.0
+    waiting_for_reading: float = 0.0
+    waiting_for_writing: float = 0.0
+
+    @property
+    def share_waited(self) -> float:
+        """Share of the time, 0 to 1, in which nothing could be computed."""
+        waited = self.waiting_for_reading + self.waiting_for_writing
+        return waited / (waited + self.computing) if waited else 0.0
+
+    @contextmanager
+    def spent(self, activity: Activity) -> Iterator[None]:
+        """Add the block's seconds to an activity; each activity belongs to one thread."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, activity, getattr(self, activity) + time.perf_counter() - started)
+
+    def __str__(self) -> str:
+        """One line for a log."""
+        return (
+            f"computed {self.computing:.1f} s, waited {self.waiting_for_reading:.2f} s for reading and "
+            f"{self.waiting_for_writing:.2f} s for writing, {self.share_waited:.1%} of the time "
+            f"(reading took {self.reading:.2f} s, writing {self.writing:.2f} s)"
+        )
+
+
+def feed(
+    batches: Iterable[Batch],
+    read: Callable[[Batch], Loaded | None],
+    compute: Callable[[Loaded], Done],
+    write: Callable[[Done], object],
+    alone: Callable[[Loaded], bool] = lambda _: False,
+    times: FeedingTimes | None = None,
+) -> FeedingTimes:
+    """Read, compute and write each batch; one that is read as None is passed over. Returns where the time went, added to `times`.
+
+    A batch is read before the two that precede it are written, and computed while the one before is, but for a batch that is to be
+    `alone`: all before are written then. An error of any thread ends it all and is raised as it is; what was
+    computed until then is written, unless writing is what failed.
+    """
+    times = times or FeedingTimes()
+    behind: Future[None] | None = None
+
+    def timed_read(batch: Batch) -> Loaded | None:
+        with times.spent("reading"):
+            return read(batch)
+
+    def timed_write(done: Done) -> None:
+        with times.spent("writing"):
+            write(done)
+
+    def wait_for_write() -> None:
+        if behind is not None:
+            with times.spent("waiting_for_writing"):
+                behind.result()
+
+    with ThreadPoolExecutor(1, "reading") as reader, ThreadPoolExecutor(1, "writing") as writer:
+        try:
+            reading = (reader.submit(timed_read, batch) for batch in batches)
+            ahead = next(reading, None)
+            while ahead is not None:
+                with times.spent("waiting_for_reading"):
+                    loaded = ahead.result()
+                ahead = next(reading, None)
+                if loaded is None:
+                    continue
+                if alone(loaded):
+                    wait_for_write()
+                with times.spent("computing"):
+                    done = compute(loaded)
+                wait_for_write()
+                behind = writer.submit(timed_write, done)
+        finally:
+            wait_for_write()
+    return times

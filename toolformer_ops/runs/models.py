@@ -13,9 +13,9 @@ from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.language_model.models.identity import S3, local_folder, published_model, split_revision
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
 from toolformer_ops.runs.run_tools import RunTool
-from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.storage.publication import ObjectStore
 
 if TYPE_CHECKING:

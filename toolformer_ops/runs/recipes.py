@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.retrieval import own_text
@@ -69,6 +70,11 @@ class ToolRecipes:
     def in_order(self) -> tuple[Recipe, Recipe, Recipe, Recipe]:
         """Parents before children."""
         return self.filter, self.sampling, self.execution, self.scoring
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """By column of `run_tools`."""
+        return {RECIPE_OF_STAGE[recipe.stage]: recipe.recipe_id for recipe in self.in_order()}
 
 
 def store_recipe(connection: Connection, recipe: Recipe) -> bool:

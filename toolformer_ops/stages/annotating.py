@@ -16,9 +16,9 @@ a model of 135 million parameters again takes longer than to execute a shard's c
 import functools
 
 from toolformer_ops.config import Settings
+from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import open_run_tool
-from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.stages.execution import prepare_execution
 from toolformer_ops.stages.placebo import placebos_of_last_shard, prepare_placebos
 from toolformer_ops.stages.sampling import sample_stage

@@ -15,9 +15,8 @@ from toolformer_ops.annotation.candidates import filter_document
 from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, document_id_of
-from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
+from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, StartUp, work_off
 from toolformer_ops.runs.run_tools import Shard, members_beyond_finished, open_run_tool
-from toolformer_ops.runs.start_up import StartUp
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, Tool

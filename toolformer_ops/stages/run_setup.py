@@ -9,7 +9,6 @@ that would write other rows, it is an error.
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -31,7 +30,6 @@ from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import get_tool, tools_on_device
 
 logger = logging.getLogger(__name__)
@@ -41,19 +39,6 @@ RUNNING = "running"
 """The state of a run that is started and not finished."""
 ENDED = "ended by a person, or by its time limit."
 """The problem of a run of which nothing else is known."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoundTool:
-    """A tool as a new run finds it."""
-
-    spec: ToolSpec
-    version: str
-    recipes: ToolRecipes
-    keep_threshold: float
-    """In nats; at least what a call costs."""
-    cost: CallCost | None
-    """None if the run asks for no nats for what a call costs."""
 
 
 def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: str | None = None) -> list[str]:
@@ -85,25 +70,19 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     priced = with_costs(choices, costs)
     thresholds = priced.kept_from()
     chained = chained_release(settings, uri) if choices.chains else None
-    found = [
-        FoundTool(
+    recipes = {
+        name: tool_recipes(
             spec=tool.spec,
-            version=versions[name],
-            recipes=tool_recipes(
-                spec=tool.spec,
-                prompt_text=tool.prompt,
-                tool_version=versions[name],
-                model_identity=identity,
-                dtype=settings.dtype,
-                choices=priced,
-                chained_release=chained,
-                proposer_identity=proposer,
-            ),
-            keep_threshold=thresholds[name],
-            cost=costs.get(name),
+            prompt_text=tool.prompt,
+            tool_version=versions[name],
+            model_identity=identity,
+            dtype=settings.dtype,
+            choices=priced,
+            chained_release=chained,
+            proposer_identity=proposer,
         )
         for name, tool in tools.items()
-    ]
+    }
     with database.transaction(database.connect(settings)) as connection:
         # 2. The corpus: its newest version, and of that the first documents up to the limit. A registered run keeps its own.
         newest = _require_corpus(connection, uri)
@@ -128,10 +107,20 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
             ordinal_limit=beyond[0].ordinal if beyond else None,
             model_identity=identity,
             schedule=schedule,
-            chained_release=chained,
+            chained_release_id=chained,
         )
-        for tool in found:
-            _register_tool(connection, run_id, choices, tool)
+        for name, tool in tools.items():
+            _register_tool(
+                connection,
+                run_id,
+                choices,
+                recipes[name],
+                costs.get(name),
+                tool=name,
+                tool_version=versions[name],
+                keep_threshold=thresholds[name],
+                reads_record=tool.spec.reads_record,
+            )
     logger.info("run %s: %s over %s with %s", run_id, ", ".join(tools), choices.corpus, identity)
     if schedule:
         # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before it was finished.
@@ -163,51 +152,51 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
     return newest
 
 
-def _register_tool(connection: Connection, run_id: str, choices: RunChoices, tool: FoundTool) -> None:
+def _register_tool(
+    connection: Connection,
+    run_id: str,
+    choices: RunChoices,
+    recipes: ToolRecipes,
+    cost: CallCost | None,
+    *,
+    tool: str,
+    **columns: object,
+) -> None:
     """Write a tool of the run: its recipes, its row, what its calls cost, its pool of placebos, the partitions of its rows.
 
     Raises:
         ConfigurationError: the run was started with other recipes.
     """
-    name, recipes = tool.spec.name, tool.recipes
     # 1. The recipes.
     for recipe in recipes.in_order():
         store_recipe(connection, recipe)
     # 2. The row of the tool, with its recipes.
-    ids = {
-        "filter_recipe_id": recipes.filter.recipe_id,
-        "sampling_recipe_id": recipes.sampling.recipe_id,
-        "execution_recipe_id": recipes.execution.recipe_id,
-        "scoring_recipe_id": recipes.scoring.recipe_id,
-    }
     database.execute(
         connection,
         queries.runs.insert_tool,
         run_id=run_id,
-        tool=name,
-        tool_version=tool.version,
-        keep_threshold=tool.keep_threshold,
+        tool=tool,
         prune_below=choices.prune_below,
         tau_information=choices.least_information,
-        reads_record=tool.spec.reads_record,
-        **ids,
+        **columns,
+        **recipes.ids,
     )
-    if tool.cost is not None:
-        database.execute(connection, queries.runs.insert_call_cost, run_id=run_id, tool=name, **tool.cost.as_row())
-    [row] = database.fetch_all(connection, queries.runs.tool, run_id=run_id, tool=name)
-    changed = [column for column, value in ids.items() if getattr(row, column) != value]
+    if cost is not None:
+        database.execute(connection, queries.runs.insert_call_cost, run_id=run_id, tool=tool, **cost.as_row())
+    registered = load_run_tool(connection, run_id, tool)
+    changed = [column for column, recipe_id in recipes.ids.items() if getattr(registered, column) != recipe_id]
     if changed:
         raise ConfigurationError(
-            f"run {run_id}, {name}: {', '.join(changed)} are not those the run was started with, because the code, "
+            f"run {run_id}, {tool}: {', '.join(changed)} are not those the run was started with, because the code, "
             f"the model or the index changed meanwhile. Start a new run."
         )
     # 3. The pool of its placebos, if an earlier run drew one that fits.
-    if row.placebo_recipe_id is None and choices.wants_placebos:
-        known_pool(connection, load_run_tool(connection, run_id, name), choices.part(PlaceboChoices))
+    if registered.placebo_recipe_id is None and choices.wants_placebos:
+        known_pool(connection, registered, choices.part(PlaceboChoices))
     # 4. The partitions of its rows.
     for table in ("candidate_calls", "pruned_positions"):
-        database.ensure_partition(connection, table, ids["sampling_recipe_id"])
-    database.ensure_partition(connection, "call_losses", ids["scoring_recipe_id"])
+        database.ensure_partition(connection, table, recipes.sampling.recipe_id)
+    database.ensure_partition(connection, "call_losses", recipes.scoring.recipe_id)
 
 
 def chained_release(settings: Settings, corpus_uri: str) -> str:
@@ -229,7 +218,7 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
             f"chains: expected the s3:// address of a release as the corpus, found {corpus_uri}. `dataset_releases.uri` holds the "
             "addresses of releases that are not withdrawn."
         )
-    release = found[0]
+    [release] = found
     if release.chained_release_id is not None:
         raise UsageError(
             f"chains: expected a release of a run without chains, found {release.release_id}, whose calls use results of those of "
@@ -297,30 +286,23 @@ def _register_run(
     run_id: str,
     choices: RunChoices,
     *,
-    corpus_id: str,
-    corpus_uri: str,
-    corpus_version: int,
-    ordinal_limit: int | None,
-    model_identity: str,
     schedule: str | None = None,
-    chained_release: str | None = None,
+    chained_release_id: str | None = None,
+    **columns: object,
 ) -> None:
+    """Write the row of the run; `columns` are those of its corpus and its model."""
     database.execute(
         connection,
         queries.runs.insert,
         run_id=run_id,
-        corpus_id=corpus_id,
-        corpus_uri=corpus_uri,
-        corpus_version=corpus_version,
-        ordinal_limit=ordinal_limit,
         tools=list(choices.tools),
         document_limit=choices.document_limit,
         parameters=choices.model_dump_json(),
-        model_identity=model_identity,
         code_version=__version__,
         image=settings.image,
         schedule=schedule,
-        chained_release_id=chained_release,
+        chained_release_id=chained_release_id,
+        **columns,
     )
     database.execute(connection, queries.runs.started_after_all, run_id=run_id)
     [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
@@ -340,11 +322,8 @@ def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, probl
     """
     with database.transaction(database.connect(settings)) as connection:
         runs = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
-        if (
-            is_failure
-            and not runs
-            and not database.fetch_all(connection, queries.runs.not_started, run_id=run_id, at_most=1)
-        ):
+        ended = database.fetch_all(connection, queries.runs.not_started, run_id=run_id, at_most=1)
+        if is_failure and not runs and not ended:
             database.execute(connection, queries.runs.insert_not_started, run_id=run_id, problem=problem)
     if runs and runs[0].state == RUNNING:
         logger.warning("run %s was ended before it was finished", run_id)
