@@ -28,11 +28,9 @@ where run.run_id = :run_id
 
 -- name: runs
 -- Two runs that are compared, the earlier one first, with what they released; where neither made a release, with what they keep.
-select run.run_id, run.state, run.schedule, run.corpus_id, run.corpus_uri, run.corpus_version, run.ordinal_limit, run.model_identity,
-       run.parameters, run.previous_run_id, run.started_at, run.finished_at, run.problem,
+select run.run_id, run.state, run.problem, run.schedule, run.corpus_id, run.corpus_uri, run.corpus_version, run.ordinal_limit,
        release.release_id, coalesce(release.documents, kept.texts, 0) as texts, coalesce(release.calls, kept.calls, 0) as calls,
-       coalesce(release.lacking_tools, '{}') as lacking_tools,
-       array(select tool from run_tools where run_id = run.run_id order by tool) as tools
+       coalesce(release.lacking_tools, '{}') as lacking_tools
 from annotation_runs run
 left join run_releases made on made.run_id = run.run_id
 left join dataset_releases release on release.release_id = made.release_id

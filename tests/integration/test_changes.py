@@ -126,15 +126,17 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
             *((*one, False) for one in released[before] - released[now]),
         }
         assert len(calls) == sum(count.calls for count in found.counts)
-        assert found.calls_unchanged == len(released[now] & released[before])
-        assert found.before.calls == found.calls_unchanged + found.calls(is_added=False)
-        assert found.now.calls == found.calls_unchanged + found.calls(is_added=True)
+        unchanged = len(released[now] & released[before])
+        assert found.before.calls == unchanged + found.calls(is_added=False)
+        assert found.now.calls == unchanged + found.calls(is_added=True)
         assert {call.reason for call in calls} <= set(REASONS) - {"other", "first_run"}
         by_text = [{run: {one for one in released[run] if one[0] == key} for run in (before, now)} for key in
                    {one[0] for one in released[now] | released[before]}]  # fmt: skip
         assert found.texts_added == sum(not calls_of[before] for calls_of in by_text)
         assert found.texts_removed == sum(not calls_of[now] for calls_of in by_text)
-        assert found.texts_differing == sum(calls_of[before] != calls_of[now] for calls_of in by_text)
+        assert found.texts_changed == sum(
+            bool(calls_of[before]) and bool(calls_of[now]) and calls_of[before] != calls_of[now] for calls_of in by_text
+        )
         places = compared(nights, now, before)
         counts = Counter(row.change for row in places)
         assert counts["new"] + counts["changed"] == found.calls(is_added=True)
@@ -211,7 +213,7 @@ def test_two_runs_without_a_release_are_compared_by_what_they_keep(nights: Night
     assert {(call.document_id, call.position_char) for call in calls} == places_of["one"] - places_of["two"]
     assert found.before is not None
     assert (found.before.release_id, found.now.release_id) == (None, None)
-    assert found.calls_unchanged == len(places_of["two"]) > 0
+    assert found.now.calls - found.calls(is_added=True) == len(places_of["two"]) > 0
     assert {row.change for row in compared(nights, "two", "one")} == {"gone"}
     # Of two runs with one release the other has none of its calls.
     nights.release("last")

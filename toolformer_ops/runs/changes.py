@@ -12,9 +12,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from toolformer_ops.errors import UsageError
 from toolformer_ops.storage import database, queries
@@ -53,10 +52,14 @@ class ComparedRun:
 
     run_id: str
     state: str
+    problem: str | None
+    """Which tasks failed, or how it was ended; None for a success."""
     schedule: str | None
+    corpus_id: str
     corpus_uri: str
     corpus_version: int
-    tools: tuple[str, ...]
+    ordinal_limit: int | None
+    """Its documents are those with an ordinal below it; None: all."""
     release_id: str | None
     """None if it made no release."""
     texts: int
@@ -116,16 +119,6 @@ class ReleaseChanges:
         """The number of calls that joined, or that left; of one tool or of all."""
         return sum(count.calls for count in self.counts if count.is_added == is_added and tool in (None, count.tool))
 
-    @property
-    def calls_unchanged(self) -> int:
-        """Calls that both releases hold."""
-        return self.now.calls - self.calls(is_added=True)
-
-    @property
-    def texts_differing(self) -> int:
-        """Texts that are new, gone or hold other calls."""
-        return self.texts_added + self.texts_removed + self.texts_changed
-
 
 def previous_run(connection: Connection, run_id: str) -> str | None:
     """The run that a run is compared with: the newest successful one before it over the same corpus and of the same schedule.
@@ -155,15 +148,16 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
     if other is None and (before_id := previous_run(connection, ids[0])) is not None:
         ids.insert(0, before_id)
     rows = database.fetch_all(connection, queries.changes.runs, run_ids=ids)
+    runs = [ComparedRun(**{**row._asdict(), "lacking_tools": tuple(row.lacking_tools)}) for row in rows]
     if other is None:  # the stored previous run may have been started in the same instant
-        rows.sort(key=lambda row: row.run_id == ids[-1])
-    now, before = rows[-1], rows[0] if len(rows) > 1 else None
+        runs.sort(key=lambda run: run.run_id == ids[-1])
+    now, before = runs[-1], runs[0] if len(runs) > 1 else None
     pair = {"run_id": now.run_id, "before_run_id": before.run_id if before else None}
     database.execute(connection, queries.changes.find, **pair)
     [texts] = database.fetch_all(connection, queries.changes.texts, **pair)
     return ReleaseChanges(
-        before=_compared(before) if before else None,
-        now=_compared(now),
+        before=before,
+        now=now,
         counts=change_counts(connection),
         texts_added=texts.added,
         texts_removed=texts.removed,
@@ -180,18 +174,3 @@ def changed_calls(connection: Connection, at_most: int | None = None) -> list[Ch
     """The calls of the comparison that `find_changes` made in this transaction, text by text."""
     rows = database.fetch_all(connection, queries.changes.calls, at_most=at_most)
     return [ChangedCall(**row._asdict()) for row in rows]
-
-
-def _compared(row: Row[Any]) -> ComparedRun:
-    return ComparedRun(
-        run_id=row.run_id,
-        state=row.state,
-        schedule=row.schedule,
-        corpus_uri=row.corpus_uri,
-        corpus_version=row.corpus_version,
-        tools=tuple(row.tools),
-        release_id=row.release_id,
-        texts=row.texts,
-        calls=row.calls,
-        lacking_tools=tuple(row.lacking_tools),
-    )

@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from toolformer_ops.runs.numbers import what_to_count
-from toolformer_ops.runs.run_tools import RunTool, unfinished_documents
+from toolformer_ops.runs.run_tools import RunTool, load_run_tools, unfinished_documents
 from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
@@ -148,17 +148,15 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
     return rates
 
 
-def store_missing_rates(connection: Connection, run: RunTool) -> None:
-    """Count the rates of a tool whose check another run passed, so that this run has none; nothing where documents are undone."""
-    if run.placebo_recipe_id is None:
-        return
-    of_run = {"run_id": run.run_id, "tool": run.tool, "placebo_recipe_id": run.placebo_recipe_id}
-    if database.fetch_all(connection, queries.placebos.rates_of_run, **of_run):
-        return
-    if any(unfinished_documents(connection, run)):
-        logger.warning("%s of run %s has no false-discovery rate: not all placebos are scored", run.tool, run.run_id)
-        return
-    store_rates(connection, run)
+def store_missing_rates(connection: Connection, run_id: str) -> None:
+    """Count the rates of the tools whose check another run passed, so that this run has none; nothing if documents are undone."""
+    for run in load_run_tools(connection, run_id):
+        if run.placebo_recipe_id is None or database.fetch_all(connection, queries.placebos.rates_of_run, **run.ids):
+            continue
+        if any(unfinished_documents(connection, run)):
+            logger.warning("%s of run %s has no false-discovery rate: not all placebos are scored", run.tool, run_id)
+        else:
+            store_rates(connection, run)
 
 
 @dataclass(frozen=True)

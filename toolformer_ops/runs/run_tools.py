@@ -166,6 +166,12 @@ def open_run_tool(settings: Settings, run_id: str, tool_name: str) -> tuple[Engi
         return engine, load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
 
 
+def load_run_tools(connection: Connection, run_id: str) -> list[RunTool]:
+    """All registered tools of a run, by name."""
+    rows = database.fetch_all(connection, queries.numbers.tools, run_id=run_id)
+    return [load_run_tool(connection, run_id, row.tool) for row in rows]
+
+
 def members_of_run(run: RunTool) -> dict[str, object]:
     """All documents of the run, as the SQL function `members_to_do` takes them."""
     return {

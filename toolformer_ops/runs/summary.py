@@ -276,12 +276,10 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         UsageError: there is no such run.
     """
     changes = find_changes(connection, run_id, other)
-    run_id = changes.now.run_id
-    [run] = database.fetch_all(connection, queries.changes.runs, run_ids=[run_id])
+    run, before, run_id = changes.now, changes.before, changes.now.run_id
     # 1. The corpus, compared with the run before; the first run has all its documents anew.
     moved = Counter[str]()
-    if changes.before is not None:
-        [before] = database.fetch_all(connection, queries.changes.runs, run_ids=[changes.before.run_id])
+    if before is not None:
         [counted] = database.fetch_all(
             connection,
             queries.summary.corpus_changes,
@@ -297,11 +295,11 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     rows = {row.tool: row for row in found}
     tools = _tool_summaries(connection, changes, rows)
     documents = max((row.documents for row in rows.values()), default=0)
-    added = documents if changes.before is None else moved["added"]
+    added = documents if before is None else moved["added"]
     # 3. What a reader must know.
     checks = database.fetch_all(connection, queries.summary.warnings, run_id=run_id)
     warnings = [f"{row.subject}: {row.message or row.check_name}" for row in checks]
-    warnings += [f"the release lacks {tool}" for tool in changes.now.lacking_tools]
+    warnings += [f"the release lacks {tool}" for tool in run.lacking_tools]
     if added and not changes.calls(is_added=True):
         warnings.append(f"{added:,} new documents, but no new kept call")
     answers = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
@@ -314,10 +312,10 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         state=run.state,
         problem=run.problem,
         schedule=run.schedule,
-        previous_run_id=changes.before.run_id if changes.before else None,
+        previous_run_id=before.run_id if before else None,
         corpus_uri=run.corpus_uri,
         corpus_version=run.corpus_version,
-        previous_corpus_version=changes.before.corpus_version if changes.before else None,
+        previous_corpus_version=before.corpus_version if before else None,
         documents=documents,
         documents_added=added,
         documents_removed=moved["removed"],
@@ -325,16 +323,16 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         documents_changed=moved["changed"],
         tools=tools,
         device_seconds=float(sum(row.device_seconds for row in rows.values())),
-        release_id=changes.now.release_id,
-        previous_release_id=changes.before.release_id if changes.before else None,
-        examples=changes.now.texts if changes.now.release_id else 0,
+        release_id=run.release_id,
+        previous_release_id=before.release_id if before else None,
+        examples=run.texts if run.release_id else 0,
         examples_added=changes.texts_added,
         examples_removed=changes.texts_removed,
         examples_with_other_calls=changes.texts_changed,
         best_calls=tuple(map(BestCall.of, best)),
         model_id=models[0].model_id if models else None,
         scores=tuple(EvaluatedSuite(**row._asdict()) for row in scores),
-        lacking_tools=changes.now.lacking_tools,
+        lacking_tools=run.lacking_tools,
         approvals=tuple(_answer(row) for row in answers),
         warnings=tuple(warnings),
     )

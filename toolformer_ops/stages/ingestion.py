@@ -102,8 +102,7 @@ def ingest_corpus(
         DatabaseError: Postgres refuses, or the tables do not add up.
     """
     uri = normal_uri(corpus_uri)
-    corpus_id = corpus_id_of(uri)
-    files = find_files(settings, uri)
+    corpus_id, files = corpus_id_of(uri), find_files(settings, uri)
     # The session holds the lock over all transactions, and the temporary tables; both end with the process.
     engine = database.connect(settings)
     with database.session(engine) as session:
@@ -116,12 +115,10 @@ def ingest_corpus(
                 database.fetch_all(connection, queries.locks.session, name=lock)
         reading = Reading(
             session=session,
+            settings=settings,
             corpus_id=corpus_id,
-            max_record_bytes=settings.max_line_bytes,
-            limits=UnpackingLimits.of(settings),
             records_per_transaction=records_per_transaction,
             accept_shrink=accept_shrink,
-            quotes=settings.quote_rejected,
         )
         reading.read_changed(files)
         with database.transaction(session) as connection:
@@ -182,13 +179,10 @@ class Reading:
     """Reads the changed files of a corpus into the temporary tables of a session, and their new texts into `documents`."""
 
     session: Connection
+    settings: Settings
     corpus_id: str
-    max_record_bytes: int
-    limits: UnpackingLimits
     records_per_transaction: int
     accept_shrink: bool
-    quotes: bool
-    """Whether the row of a refused record quotes its beginning."""
     read_files: int = 0
     """Files read, and files that are gone."""
     unchanged_files: int = 0
@@ -222,7 +216,7 @@ class Reading:
             return True
         if file.size != (before.size_bytes if before.size_bytes is not None else file.size):
             return False
-        with OpenedFile(file, self.limits) as opened:
+        with OpenedFile(file, UnpackingLimits.of(self.settings)) as opened:
             if opened.sha256() != before.content_sha256:
                 return False
         with database.transaction(self.session) as connection:
@@ -240,7 +234,7 @@ class Reading:
         usable_now, refused = 0, Counter[str]()
         batch: list[Numbered] = []
         size = 0
-        with OpenedFile(file, self.limits) as opened:
+        with OpenedFile(file, UnpackingLimits.of(self.settings)) as opened:
             held = HeldLines(b"")
             compared = before is not None and before.read_as == READING_VERSION and not opened.is_parquet
             if compared:
@@ -250,7 +244,7 @@ class Reading:
                     )
                 held = HeldLines(row.lines or b"")
             # 1. Read and write.
-            for line, record, line_hash in read_records(opened, self.max_record_bytes, held.is_known):
+            for line, record, line_hash in read_records(opened, self.settings.max_line_bytes, held.is_known):
                 batch.append((line, record, line_hash))
                 if isinstance(record, Record):
                     size += len(record.text)
@@ -314,7 +308,7 @@ class Reading:
                 if isinstance(record, Rejection):
                     refused[record.reason] += 1
                     if refused[record.reason] <= REFUSED_ROWS:
-                        quote = f": {record.quote}" if self.quotes and record.quote else ""
+                        quote = f": {record.quote}" if self.settings.quote_rejected and record.quote else ""
                         rejections.append((number, line, "refused", record.reason, record.detail + quote))
                     continue
                 self.ignored_fields.update(record.ignored)

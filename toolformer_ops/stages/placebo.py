@@ -38,6 +38,7 @@ from toolformer_ops.runs.run_tools import (
     Shard,
     documents_after,
     load_run_tool,
+    load_run_tools,
     open_run_tool,
     require_run,
     unfinished_documents,
@@ -255,7 +256,7 @@ def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) ->
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         run = require_run(connection, run_id)
-        tools = [row.tool for row in database.fetch_all(connection, queries.numbers.tools, run_id=run_id)]
+        tools = [registered.tool for registered in load_run_tools(connection, run_id)]
     model = RunModel(settings)
     own = RunChoices.parse(run.parameters).part(PlaceboChoices)
     rates: dict[str, dict[float, Rate]] = {}

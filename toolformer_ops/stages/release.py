@@ -17,7 +17,7 @@ import logging
 import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,11 @@ from toolformer_ops.tools.registry import tool_names
 
 logger = logging.getLogger(__name__)
 
+RATE_COLUMNS = ("false_discovery_rate", "rate_low", "rate_high", "placebos_scored")
 Rates = Mapping[str, Mapping[str, Any]]
-"""By tool, its false-discovery rate if it is known: `false_discovery_rate`, `rate_low`, `rate_high`, `placebos_scored`."""
+"""By tool, its false-discovery rate if it is known, by `RATE_COLUMNS`."""
+UNFINISHED = ("not filtered", "not scored", "without placebos")
+"""What the documents lack that `unfinished_documents` counts."""
 RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns; a column that follows from the others may be added."""
 PREFIX = "releases"
@@ -133,8 +136,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
     evaluation_data = evaluation_ngrams(settings, run_id)
     # 1. The tools, and whether anything changed. A night without new texts skips the checks, which count the rates.
     with database.transaction(engine) as connection:
-        for tool in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):
-            store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
+        store_missing_rates(connection, run_id)
         tools = tools_of_run(connection, run_id)
         earlier = unchanged_release(connection, run_id, tools, evaluation_data)
     if earlier is not None and _is_whole(store, earlier.uri, earlier.manifest_sha256):
@@ -332,45 +334,23 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
             continue
         run = load_run_tool(connection, run_id, row.tool)
         proposer = run.proposer_identity
-        unfiltered, unscored, without_placebos = unfinished_documents(connection, run)
-        if unfiltered:
-            lacking[row.tool] = f"documents not filtered: {unfiltered}"
-        elif unscored:
-            lacking[row.tool] = f"documents not scored: {unscored}"
-        elif without_placebos:
-            lacking[row.tool] = f"documents without placebos: {without_placebos}"
-        elif row.failed_checks:
-            lacking[row.tool] = f"failed checks {', '.join(row.failed_checks)}"
-        else:
-            present.append(
-                ReleaseTool(
-                    tool=row.tool,
-                    sampling_recipe_id=row.sampling_recipe_id,
-                    execution_recipe_id=row.execution_recipe_id,
-                    scoring_recipe_id=row.scoring_recipe_id,
-                    keep_threshold=row.keep_threshold,
-                    placebo_recipe_id=None if row.tau_information is None else row.placebo_recipe_id,
-                    tau_information=row.tau_information,
-                    seconds=row.seconds,
-                    nats_per_second=row.nats_per_second,
-                    price=row.price,
-                    price_unit=row.price_unit,
-                    nats_per_price=row.nats_per_price,
-                )
-            )
-            if row.false_discovery_rate is not None:
-                rates[row.tool] = {
-                    "false_discovery_rate": row.false_discovery_rate,
-                    "rate_low": row.rate_low,
-                    "rate_high": row.rate_high,
-                    "placebos_scored": row.placebos_scored,
-                }
-    for tool, reason in lacking.items():
-        logger.warning("the release of run %s lacks %s: %s", run_id, tool, reason)
+        undone = zip(UNFINISHED, unfinished_documents(connection, run), strict=True)
+        reasons = [f"documents {what}: {count}" for what, count in undone if count]
+        if row.failed_checks:
+            reasons.append(f"failed checks {', '.join(row.failed_checks)}")
+        if reasons:
+            lacking[row.tool] = reasons[0]
+            continue
+        tool = ReleaseTool(**{item.name: getattr(row, item.name) for item in fields(ReleaseTool)})
+        present.append(tool if tool.tau_information is not None else replace(tool, placebo_recipe_id=None))
+        if row.false_discovery_rate is not None:
+            rates[row.tool] = {name: getattr(row, name) for name in RATE_COLUMNS}
+    for name, reason in lacking.items():
+        logger.warning("the release of run %s lacks %s: %s", run_id, name, reason)
     if not present:
-        reasons = "; ".join(f"{tool}: {reason}" for tool, reason in lacking.items())
+        found = "; ".join(f"{name}: {reason}" for name, reason in lacking.items())
         raise NoResultError(
-            f"run {run_id}: expected at least one complete tool, found none ({reasons}). "
+            f"run {run_id}: expected at least one complete tool, found none ({found}). "
             "Repair the failed stages and run them again: finished documents are not computed again."
         )
     return ToolsOfRun(tuple(present), lacking, model_identity, rates, proposer)

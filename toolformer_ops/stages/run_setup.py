@@ -352,8 +352,7 @@ def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -
     with database.transaction(engine) as connection:
         store_numbers(connection, run_id)
     with database.transaction(engine) as connection:
-        for tool in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):
-            store_missing_rates(connection, load_run_tool(connection, run_id, tool.tool))
+        store_missing_rates(connection, run_id)
     logger.info("run %s ended: %s", run_id, state)
     with database.transaction(engine) as connection:
         summary = summarise(connection, run_id)
