@@ -2,9 +2,14 @@
 
 -- name: calls
 -- The calls of a run with what is stored of their losses: one by its id, those at an offset of a document, or both.
-select r.run_id, rt.tool, call.*, rt.keep_threshold, rt.tau_information, cast(r.parameters ->> 'scoring_context_tokens' as integer) as context_tokens,
+select r.run_id, cast(call.document_id as text) as document_id, cast(call.call_id as text) as call_id, call.call_text as call,
+       call.position_char as at,
        substr(document.text, greatest(call.position_char - 60, 0) + 1, least(call.position_char, 60)) as text_before,
-       substr(document.text, call.position_char + 1, 60) as text_after
+       substr(document.text, call.position_char + 1, 60) as text_after,
+       call.result, call.reason, call.position_token, call.loss_without_call, call.loss_without_result, call.loss_with_result,
+       call.loss_without_call_full_context, cast(r.parameters ->> 'scoring_context_tokens' as integer) as context_tokens,
+       case when call.reason is null then call.loss_reduction end as loss_reduction, call.reduction_bound, rt.keep_threshold,
+       call.placebos, call.information, rt.tau_information, call.kept, call.token_log_probabilities, call.scored_tokens
 from annotation_runs r
 join run_tools rt on rt.run_id = r.run_id
 cross join lateral (

@@ -2,7 +2,7 @@
 
 -- name: without_ledger
 -- Of these documents those that the stage has not finished under the recipe, in the order of their ids.
-select d.document_id, d.text, d.url, d.document_date, d.title
+select d.document_id, d.text, d.url, d.document_date
 from documents d
 where d.document_id = any(cast(:document_ids as uuid[]))
   and not exists (

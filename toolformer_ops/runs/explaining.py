@@ -7,7 +7,7 @@ tokens are not stored, they are numbered from the call on.
 import uuid
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
@@ -21,7 +21,8 @@ def explain_stored(
 ) -> list[dict[str, Any]]:
     """The explanations of a run's calls of this id, or of a document at this offset, best first; at most 50.
 
-    Without a run, those of the run that was finished last. `tokens` is empty if nothing was stored of them.
+    As `on_a_file/explanation.py` gives them, with where the call is, and the text around it. Without a run, those of the run that
+    was finished last. `tokens` is empty if nothing was stored of them.
 
     Raises:
         UsageError: an id is not a UUID, neither is given, or there is no such run or call; the message says which.
@@ -48,44 +49,20 @@ def explain_stored(
             f"expected such a call in {f'the run {run_id}' if run_id else 'the newest finished run'}, found none. The view "
             "candidates lists document_id, call_id and position_char; another run is named by --run."
         )
-    return [_explanation(row) for row in rows]
-
-
-def _explanation(row: Row[Any]) -> dict[str, Any]:
-    """As `on_a_file/explanation.py` gives it, with where the call is, and the text around it."""
-    lines = row.token_log_probabilities or []
-    without_call, without_result, with_result = lines[:3] if lines else ([], [], [])
-    return {
-        "run_id": row.run_id,
-        "document_id": str(row.document_id),
-        "call_id": str(row.call_id),
-        "call": row.call_text,
-        "at": row.position_char,
-        "text_before": row.text_before,
-        "text_after": row.text_after,
-        "result": row.result,
-        "reason": row.reason,
-        "position_token": row.position_token,
-        "loss_without_call": row.loss_without_call,
-        "loss_without_result": row.loss_without_result,
-        "loss_with_result": row.loss_with_result,
-        "loss_without_call_full_context": row.loss_without_call_full_context,
-        "context_tokens": row.context_tokens,
-        "loss_reduction": row.loss_reduction if row.reason is None else None,
-        "reduction_bound": row.reduction_bound,
-        "keep_threshold": row.keep_threshold,
-        "placebos": row.placebos,
-        "information": row.information,
-        "tau_information": row.tau_information,
-        "kept": row.kept,
-        "tokens": [
+    explanations = []
+    for row in rows:
+        explanation = row._asdict()
+        lines = explanation.pop("token_log_probabilities") or []
+        texts = explanation.pop("scored_tokens")
+        explanation["tokens"] = [
             {
-                "text": row.scored_tokens[place] if row.scored_tokens else None,
+                "text": texts[place] if texts else None,
                 "weight": TOKEN_WEIGHTS[place],
-                "log_p_without_call": without_call[place],
-                "log_p_without_result": without_result[place],
-                "log_p_with_result": with_result[place],
+                "log_p_without_call": without_call,
+                "log_p_without_result": without_result,
+                "log_p_with_result": with_result,
             }
-            for place in range(len(without_call))
-        ],
-    }
+            for place, (without_call, without_result, with_result) in enumerate(zip(*lines[:3], strict=True))
+        ]
+        explanations.append(explanation)
+    return explanations

@@ -165,7 +165,7 @@ def work_off(
         DeviceMemoryError: no text fits into memory.
     """
     run = work.run
-    tries = Tries(engine, run_id=run.run_id, tool=run.tool, stage=work.stage, recipe_id=work.recipe_id)
+    tries = Tries(engine, run, work.stage)
     takes_turns = settings.dtype != "float32" and run.choices.verify_in_float32 in ("on", "all")
     together = GATHERED if takes_turns and work.asks_float32 else 1
     # 1. What is to be done, and in which micro-batches.
@@ -280,10 +280,7 @@ class _ShardAtWork(Generic[Loaded]):
                 recipe_id=self.work.recipe_id,
                 document_ids=list(planned.document_ids),
             )
-            documents = [
-                Document(document_id=row.document_id, text=row.text, url=row.url, document_date=row.document_date)
-                for row in rows
-            ]
+            documents = [Document(**row._asdict()) for row in rows]
             return _ReadBatch(planned, documents, self.work.load(connection, documents)) if documents else None
 
     def compute(self, given: _ReadBatch[Loaded]) -> tuple[MicroBatch, int | None]:

@@ -83,9 +83,7 @@ def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) ->
     if not rows:
         return None
     recipe_id = str(rows[0].placebo_recipe_id)
-    database.execute(
-        connection, queries.placebo_pools.use, run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe_id
-    )
+    database.execute(connection, queries.placebo_pools.use, **{**run.ids, "placebo_recipe_id": recipe_id})
     return recipe_id
 
 
@@ -113,12 +111,8 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     of_run = {"members": members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
     [size] = database.fetch_all(connection, queries.placebo_pools.size, **of_run)
     share = sample_share(choices, size.calls)
-    drawn = [
-        PooledResult(source, row.call_id, row.document_id, row.result)
-        for source, row in enumerate(
-            database.fetch_all(connection, queries.placebo_pools.draw, **of_run, calls=POOL_CALLS)
-        )
-    ]
+    rows = database.fetch_all(connection, queries.placebo_pools.draw, **of_run, calls=POOL_CALLS)
+    drawn = [PooledResult(source, **row._asdict()) for source, row in enumerate(rows)]
     # 2. Its recipe.
     content = json.dumps([[str(result.call_id), str(result.document_id), result.result] for result in drawn])
     recipe = placebo_recipe(
@@ -140,9 +134,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     of_pool = {"placebo_recipe_id": recipe.recipe_id}
     database.insert_rows(connection, [TableRow.of("placebo_pool_results", item, **of_pool) for item in drawn])
     database.ensure_partition(connection, "placebo_losses", recipe.recipe_id)
-    database.execute(
-        connection, queries.placebo_pools.use, run_id=run.run_id, tool=run.tool, placebo_recipe_id=recipe.recipe_id
-    )
+    database.execute(connection, queries.placebo_pools.use, **{**run.ids, **of_pool})
     logger.info(
         "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the false-discovery rate",
         run.tool, len(drawn), size.calls, share,
@@ -157,7 +149,7 @@ def load_pool(connection: Connection, placebo_recipe_id: str) -> Pool:
     return Pool(
         placebos=pool.placebos,
         sample_share=pool.sample_share,
-        results=[PooledResult(row.source, row.call_id, row.document_id, row.result) for row in rows],
+        results=[PooledResult(**row._asdict()) for row in rows],
     )
 
 

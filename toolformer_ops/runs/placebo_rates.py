@@ -201,7 +201,7 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         if row.calls and share_of_calls(expected, calls) <= largest_rate:
             threshold = shortest_between(row.lower_end, row.smallest_call, is_open=row.placebos_at_lower_end > 0)
             counted = database.fetch_all(connection, queries.placebos.counts_at, **of_tool, threshold=threshold)
-            documents = [CountedDocuments(group.placebos, group.calls, group.documents) for group in counted]
+            documents = [CountedDocuments(**group._asdict()) for group in counted]
             return HeldThreshold(run.tool, threshold, calls, rate_of(documents, calls_represented, sample.scored))
         calls -= row.calls
         placebos -= row.placebos_at_lower_end

@@ -19,6 +19,8 @@ from toolformer_ops.tools.registry import tool_names
 
 logger = logging.getLogger(__name__)
 
+FILES = ("s3://", "file://", "/", ".", "~")
+"""How the address of a model begins that is no hub id; the hub is not asked here."""
 SECONDS_FOR_A_LOOK = 5.0
 """How long a look at an address may take. One that takes longer proves nothing: then the run starts, and its first task says."""
 
@@ -52,9 +54,7 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     choices.kept_from()
     require_there(settings, choices.corpus, "corpus")
     for name, address in (("model", choices.model), ("proposer", choices.proposer)):
-        if address and address.startswith(
-            ("s3://", "file://", "/", ".", "~")
-        ):  # else a hub id, which nobody asks for here
+        if address and address.startswith(FILES):
             require_there(settings, address, name)
     if address := choices.compared_with(settings):
         require_there(settings, address, "decontaminate")
@@ -101,11 +101,8 @@ def require_there(settings: Settings, address: str, name: str) -> None:
     looking = concurrent.futures.ThreadPoolExecutor(1)
     try:
         there = looking.submit(look).result(SECONDS_FOR_A_LOOK)
-    except (
-        TimeoutError,
-        OSError,
-        ToolformerError,
-    ) as error:  # whoever looks may lack what the stages have, such as keys
+    except (TimeoutError, OSError, ToolformerError) as error:
+        # The process that looks may lack what the stages have, such as keys.
         logger.info("%s: whether there is something at %s is not known: %s", name, address, error)
         return
     finally:

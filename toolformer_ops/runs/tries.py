@@ -27,6 +27,7 @@ from sqlalchemy import Connection, Engine
 from toolformer_ops import termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ToolformerError, UsageError
+from toolformer_ops.runs.run_tools import RunTool
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow
 
@@ -129,20 +130,22 @@ class Tries:
     """The tries of one stage in one process."""
 
     engine: Engine
-    run_id: str
-    tool: str
+    run: RunTool
     stage: str
-    recipe_id: str
+
+    @property
+    def of_stage(self) -> dict[str, str]:
+        """The stage and its recipe, as columns."""
+        return {"stage": self.stage, "recipe_id": self.run.recipe_of(self.stage)}
 
     def left(self, connection: Connection) -> list[Try]:
         """The tries whose rows were left behind, oldest first."""
-        found = database.fetch_all(connection, queries.tries.left, recipe_id=self.recipe_id, stage=self.stage)
-        return [Try(row.try_id, row.document_ids) for row in found]
+        return [Try(**row._asdict()) for row in database.fetch_all(connection, queries.tries.left, **self.of_stage)]
 
     def forget_done(self) -> None:
         """Delete the tries whose documents are all done by now."""
         with database.transaction(self.engine) as connection:
-            database.execute(connection, queries.tries.forget_done, recipe_id=self.recipe_id, stage=self.stage)
+            database.execute(connection, queries.tries.forget_done, **self.of_stage)
 
     @contextlib.contextmanager
     def begun(self, document_ids: Sequence[uuid.UUID]) -> Iterator[int]:
@@ -154,10 +157,8 @@ class Tries:
             [begun] = database.fetch_all(
                 connection,
                 queries.tries.begin,
-                run_id=self.run_id,
-                tool=self.tool,
-                stage=self.stage,
-                recipe_id=self.recipe_id,
+                **self.run.ids,
+                **self.of_stage,
                 document_ids=list(document_ids),
             )
         try:
@@ -186,9 +187,7 @@ class Tries:
             DeviceMemoryError: none was ever done, so that no text is to blame.
         """
         with database.transaction(self.engine) as connection:
-            if here or database.fetch_all(
-                connection, queries.tries.recipe_has_done, recipe_id=self.recipe_id, stage=self.stage
-            ):
+            if here or database.fetch_all(connection, queries.tries.recipe_has_done, **self.of_stage):
                 return
         raise DeviceMemoryError(
             f"{self.stage}: expected memory for a text, found too little for document {document_id} alone ({reason}), and no "
@@ -203,9 +202,14 @@ class Tries:
             self.stage, document_id, reason, deaths,
         )  # fmt: skip
         return TableRow.of(
-            "failed_documents", recipe_id=self.recipe_id, document_id=document_id, stage=self.stage, tool=self.tool, reason=reason,
-            deaths=deaths, run_id=self.run_id,
-        )  # fmt: skip
+            "failed_documents",
+            **self.of_stage,
+            run_id=self.run.run_id,
+            tool=self.run.tool,
+            document_id=document_id,
+            reason=reason,
+            deaths=deaths,
+        )
 
 
 def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
@@ -220,4 +224,4 @@ def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
         if not database.fetch_all(connection, queries.runs.by_id, run_id=run_id):
             raise UsageError(f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them.")
         rows = database.fetch_all(connection, queries.tries.retry_failed, run_id=run_id)
-    return [FailedDocument(row.tool, row.stage, row.document_id, row.reason) for row in rows]
+    return [FailedDocument(**row._asdict()) for row in rows]

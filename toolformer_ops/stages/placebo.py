@@ -76,6 +76,7 @@ class PlaceboWork(StageWork[Loaded]):
             **self.run.ids,
             document_ids=[item.document_id for item in documents],
         )
+        scored_columns = {column.name for column in dataclasses.fields(ScoredCall)}
         calls: dict[uuid.UUID, dict[Place, list[JudgedCall]]] = defaultdict(lambda: defaultdict(list))
         for row in rows:
             judged = JudgedCall(
@@ -83,16 +84,7 @@ class PlaceboWork(StageWork[Loaded]):
                 document_id=row.document_id,
                 token=row.position_token,
                 call=Call(self.run.tool, row.call_input),
-                scored=ScoredCall(
-                    result=row.result,
-                    reason=row.reason,
-                    loss_without_call=row.loss_without_call,
-                    loss_without_result=row.loss_without_result,
-                    loss_with_result=row.loss_with_result,
-                    loss_without_call_full_context=row.loss_without_call_full_context,
-                    number_format=row.number_format,
-                    reduction_bound=row.reduction_bound,
-                ),
+                scored=ScoredCall(**{name: value for name, value in row._asdict().items() if name in scored_columns}),
             )
             calls[row.document_id][row.start_char, row.end_char].append(judged)
         return [(document, calls.get(document.document_id, {})) for document in documents]

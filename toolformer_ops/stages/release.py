@@ -141,14 +141,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
         earlier = unchanged_release(connection, run_id, tools, evaluation_data)
     if earlier is not None and _is_whole(store, earlier.uri, earlier.manifest_sha256):
         with database.transaction(engine) as connection:
-            database.execute(
-                connection,
-                queries.releases.set_of_run,
-                run_id=run_id,
-                release_id=earlier.release_id,
-                left_out=earlier.left_out,
-            )
-            write_overlaps(connection, run_id, earlier_run_id=earlier.run_id)
+            set_release(connection, run_id, earlier.release_id, earlier.left_out, earlier_run_id=earlier.run_id)
         logger.info(
             "nothing changed since run %s: its release %s is not made again", earlier.run_id, earlier.release_id
         )
@@ -178,14 +171,9 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
             calls = read_released_calls(Path(folder), CALL_COLUMNS[2:])
             rows = ((written.release_id, *call) for call in calls)
             database.copy_insert(connection, "release_calls", CALL_COLUMNS, rows)
-            database.execute(
-                connection,
-                queries.releases.set_of_run,
-                run_id=run_id,
-                release_id=written.release_id,
-                left_out=written.left_out,
-            )
-            write_overlaps(connection, run_id, written.overlaps, left_out=_leaves_out(written.definition))
+            without_them = _leaves_out(written.definition)
+            overlaps = [(run_id, *vars(item).values(), without_them) for item in written.overlaps]
+            set_release(connection, run_id, written.release_id, written.left_out, overlaps)
     counts = written.counts
     logger.info(
         "released %d texts with %d calls (%s) as %s%s",
@@ -217,18 +205,22 @@ def find_overlaps(texts: Iterable[tuple[uuid.UUID, str]], evaluation_data: Evalu
     return evaluation_data.overlaps((document_id, take_out(text, tools)) for document_id, text in texts)
 
 
-def write_overlaps(
+def set_release(
     connection: Connection,
     run_id: str,
-    overlaps: Sequence[Overlap] = (),
+    release_id: str,
+    left_out: Mapping[str, Any],
+    overlaps: Sequence[Sequence[Any]] = (),
     *,
-    left_out: bool = False,
     earlier_run_id: str | None = None,
 ) -> None:
-    """Write what the texts of a run's release share with evaluation data, in place of what is there; or take another run's."""
+    """Write which release a run has, which kept calls it leaves out, and what its texts share with evaluation data.
+
+    In place of what is there. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those of that run.
+    """
+    database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out=left_out)
     database.execute(connection, queries.releases.set_overlaps, run_id=run_id, earlier_run_id=earlier_run_id)
-    rows = [(run_id, *vars(item).values(), left_out) for item in overlaps]
-    database.copy_insert(connection, "run_overlaps", OVERLAP_COLUMNS, rows)
+    database.copy_insert(connection, "run_overlaps", OVERLAP_COLUMNS, overlaps)
 
 
 def _leaves_out(definition: Mapping[str, Any]) -> bool:

@@ -98,48 +98,47 @@ class ScoreWork(StageWork[Loaded]):
         """The losses of every call that has a usable result, those of all paragraphs together."""
         started = time.perf_counter()
         # 1. The calls by paragraph.
-        paragraphs: dict[tuple[uuid.UUID, int, int], list[Row[Any]]] = defaultdict(list)
-        texts: dict[tuple[uuid.UUID, int, int], ExecutedText] = {}
+        paragraphs: list[tuple[DocumentOutcome, list[Row[Any]]]] = []
+        texts: list[ExecutedText] = []
+        outcomes: list[DocumentOutcome] = []
         for document, calls in loaded:
-            for call in calls:
-                paragraphs[document.document_id, call.start_char, call.end_char].append(call)
+            outcome = DocumentOutcome(document.document_id, len(calls), Counter(calls=len(calls)))
+            outcomes.append(outcome)
             own_text = own_text_of(self.tool, document) if calls else None
-            for (document_id, start, end), together in paragraphs.items():
-                if document_id == document.document_id:
-                    executed = [
-                        ExecutedCall(
-                            token=call.position_token,
-                            call=Call(self.run.tool, call.call_input),
-                            results=call.results,
-                            reason=call.reason,
-                            input_only_after=call.input_only_after,
-                        )
-                        for call in together
-                    ]
-                    texts[document_id, start, end] = ExecutedText(document.text[start:end], executed, own_text)
+            places: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
+            for call in calls:
+                places[call.start_char, call.end_char].append(call)
+            for (start, end), together in places.items():
+                executed = [
+                    ExecutedCall(
+                        token=call.position_token,
+                        call=Call(self.run.tool, call.call_input),
+                        results=call.results,
+                        reason=call.reason,
+                        input_only_after=call.input_only_after,
+                    )
+                    for call in together
+                ]
+                paragraphs.append((outcome, together))
+                texts.append(ExecutedText(document.text[start:end], executed, own_text))
         # 2. Results and losses.
-        scored = score_texts(self.load_model, self.run.choices, self.run.keep_threshold, list(texts.values()))
+        scored = score_texts(self.load_model, self.run.choices, self.run.keep_threshold, texts)
         with_terms = self.run.choices.token_log_probabilities
         # 3. Rows, counts, and each document's share of the seconds: by its calls and the length of their texts.
-        outcomes = {document.document_id: DocumentOutcome(document.document_id) for document, _ in loaded}
-        for document, calls in loaded:
-            outcomes[document.document_id].rows_written = len(calls)
-            outcomes[document.document_id].counts.update(calls=len(calls))
         rows: list[TableRow] = []
-        for (key, text), found_of_text in zip(texts.items(), scored, strict=True):
-            outcome = outcomes[key[0]]
-            for call, found in zip(paragraphs[key], found_of_text, strict=True):
-                rows.append(losses_row(self.recipe_id, call.call_id, key[0], found, with_terms=with_terms))
+        for (outcome, calls), text, found_of_text in zip(paragraphs, texts, scored, strict=True):
+            for call, found in zip(calls, found_of_text, strict=True):
+                rows.append(losses_row(self.recipe_id, call.call_id, outcome.document_id, found, with_terms=with_terms))
                 outcome.counts[found.reason or "scored"] += 1
                 if found.within_rounding:
                     outcome.counts["within_rounding"] += 1
                     if found.number_format == FLOAT32:
                         outcome.counts["verified_in_float32"] += 1
             outcome.seconds += len(text.calls) * len(text.text)
-        a_weight = (time.perf_counter() - started) / max(1, sum(outcome.seconds for outcome in outcomes.values()))
-        for outcome in outcomes.values():
+        a_weight = (time.perf_counter() - started) / max(1, sum(outcome.seconds for outcome in outcomes))
+        for outcome in outcomes:
             outcome.seconds *= a_weight
-        return MicroBatch(list(outcomes.values()), rows)
+        return MicroBatch(outcomes, rows)
 
 
 def score_stage(
