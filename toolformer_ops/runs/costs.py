@@ -61,12 +61,9 @@ def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str,
     Raises:
         UsageError: a tool has executed nothing yet, and the run does not give its seconds.
     """
-    seconds: dict[str, float] = {}
-    if choices.nats_per_second:
-        for tool in choices.tools:
-            if tool not in choices.call_seconds:
-                seconds[tool] = _fixed_seconds(settings, tool, versions[tool])
-    return _costs(choices, {**seconds, **choices.call_seconds})
+    unknown = [tool for tool in choices.tools if choices.nats_per_second and tool not in choices.call_seconds]
+    fixed = {tool: _fixed_seconds(settings, tool, versions[tool]) for tool in unknown}
+    return _costs(choices, {**fixed, **choices.call_seconds})
 
 
 def given_costs(choices: RunChoices) -> dict[str, CallCost]:
@@ -120,14 +117,8 @@ def _fixed_seconds(settings: Settings, tool: str, version: str) -> float:
                     f'call_seconds {{"{tool}": 0.5}}; or run once with nats_per_second 0: a later run uses all of its work again.'
                 )
             [found] = measured
-            database.execute(
-                connection,
-                queries.costs.fix_call_seconds,
-                **key,
-                seconds=float(f"{found.seconds:.2g}"),
-                calls=found.calls,
-                measured_version=found.measured_version,
-            )
+            rounded = {**found._asdict(), "seconds": float(f"{found.seconds:.2g}")}
+            database.execute(connection, queries.costs.fix_call_seconds, **key, **rounded)
             # Another run may have been first.
             fixed = database.fetch_all(connection, queries.costs.fixed_call_seconds, **key)
             logger.info("a call of %s takes %g s, the median of %d", tool, fixed[0].seconds, found.calls)

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import ClassVar, Generic, Literal, TypeVar
 
 import psutil
@@ -82,24 +81,19 @@ class StartUp:
     """
 
     def __init__(self, *, loads_model: bool = True) -> None:
-        self._seconds: float = max(0.0, time.time() - psutil.Process().create_time())
+        self._seconds = max(0.0, time.time() - psutil.Process().create_time())
         self._is_over = not loads_model
-        self._lock = Lock()
+        self._to_store = [self._seconds] if self._is_over else []
 
     def has_loaded(self, seconds: float) -> None:
-        """Add the seconds that the model took to load: the start-up is over."""
-        with self._lock:
-            if not self._is_over:
-                self._seconds += seconds
-                self._is_over = True
+        """Add the seconds that the model took to load: the start-up is over. Those of a second model do not count."""
+        if not self._is_over:
+            self._is_over = True
+            self._to_store.append(self._seconds + seconds)
 
     def take(self) -> float | None:
         """The seconds, once: None before the start-up is over, and to all who ask after the first."""
-        with self._lock:
-            if not self._is_over or self._seconds < 0:
-                return None
-            taken, self._seconds = self._seconds, -1.0
-            return taken
+        return self._to_store.pop() if self._to_store else None
 
 
 @dataclass
@@ -168,6 +162,7 @@ def work_off(
     tries = Tries(engine, run, work.stage)
     takes_turns = settings.dtype != "float32" and run.choices.verify_in_float32 in ("on", "all")
     together = GATHERED if takes_turns and work.asks_float32 else 1
+    most_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"]
     # 1. What is to be done, and in which micro-batches.
     with database.transaction(engine) as connection:
         pending = list(work.undone(connection))
@@ -177,7 +172,7 @@ def work_off(
             tries.left(connection) if pending else [],
             together * settings.micro_batch_documents,
             tokens,
-            together * tokens_at_once(settings),
+            together * most_tokens,
         )
     suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
     suspected = f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
@@ -220,11 +215,6 @@ def work_off(
     if shard.totals["documents"]:
         database.analyze_grown(engine)
     return shard.totals
-
-
-def tokens_at_once(settings: Settings) -> int:
-    """Most tokens of a micro-batch."""
-    return settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"]
 
 
 def _round(left: deque[PlannedBatch], seconds: float, clock: Callable[[], float]) -> Iterator[PlannedBatch]:

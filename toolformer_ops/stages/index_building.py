@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AlreadyPublishedError, CorpusError, CorruptObjectError
@@ -40,7 +40,17 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
     @contextmanager
     def open_source() -> Iterator[BinaryIO]:
         with ExitStack() as stack:
-            packed = stack.enter_context(_opened(settings, source_uri))
+            if source_uri.startswith("s3://"):
+                packed = ObjectStore(settings).open_uri(source_uri)
+            else:
+                path = local_path(settings, source_uri, "source")
+                try:
+                    packed = open_local(path)
+                except OSError as error:
+                    raise CorpusError(
+                        f"expected a file with KILT records at {path}, found: {error.strerror or error}."
+                    ) from error
+            stack.enter_context(packed)
             yield stack.enter_context(unpacked(packed, source_uri, UnpackingLimits.of(settings)))
 
     if publish:
@@ -61,16 +71,6 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
     if publish:
         publish_index(settings, folder, report.manifest)
     return report
-
-
-def _opened(settings: Settings, source_uri: str) -> IO[bytes]:
-    if source_uri.startswith("s3://"):
-        return ObjectStore(settings).open_uri(source_uri)
-    path = local_path(settings, source_uri, "source")
-    try:
-        return open_local(path)
-    except OSError as error:
-        raise CorpusError(f"expected a file with KILT records at {path}, found: {error.strerror or error}.") from error
 
 
 def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> artifacts.Artifact:
