@@ -33,7 +33,7 @@ TESTS = {
         "tests/unit/language_model/test_scoring.py",
         "tests/integration/test_exact_pruning.py",
     ),
-    "runs/micro_batches.py": ("tests/integration/test_micro_batches.py", _STAGES),
+    "runs/micro_batches.py": ("tests/unit/runs/test_feeding.py", "tests/integration/test_micro_batches.py", _STAGES),
     "stages/annotating.py": (_STAGES,),
     "audit/checking.py": ("tests/integration/test_checking.py",),
     "stages/evaluation.py": ("tests/integration/test_evaluation.py",),

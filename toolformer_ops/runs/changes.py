@@ -1,9 +1,9 @@
 """What changed between the releases of two runs: every call that only one of them holds, with the one reason why.
 
-Where neither made a release, the calls are compared that they keep (`calls_to_compare`).
+If neither made a release, the calls are compared that they keep (`calls_to_compare`).
 
 Postgres decides: the function `release_changes_between`, which the views `release_changes` and `run_comparison` ask, too. A call is
-the same in both where text, tool, place, call and result are the same. The reason is the first, in the order in which a run
+the same in both if text, tool, place, call and result are the same. The reason is the first, in the order in which a run
 decides, for which the run without the call does not release it (`REASONS`). Owns no table; `compared_calls` is a temporary
 table of the transaction.
 """
@@ -63,7 +63,7 @@ class ComparedRun:
     release_id: str | None
     """None if it made no release."""
     texts: int
-    """Texts of the release; where neither of the compared runs made one, texts with a call that one would hold."""
+    """Texts of the release; if neither of the compared runs made one, texts with a call that a release would hold."""
     calls: int
     """Calls of the release, likewise."""
     lacking_tools: tuple[str, ...]

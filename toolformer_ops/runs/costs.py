@@ -19,7 +19,7 @@ that remedy.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from toolformer_ops.config import Settings
@@ -46,10 +46,6 @@ class CallCost:
         """Nats that a kept call saves at least."""
         for_seconds = (self.seconds or 0.0) * (self.nats_per_second or 0.0)
         return for_seconds + (self.price or 0.0) * (self.nats_per_price or 0.0)
-
-    def as_row(self) -> dict[str, Any]:
-        """The columns of `call_costs` beside its key."""
-        return {**asdict(self), "cost_threshold": self.cost_threshold}
 
 
 def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str, str]) -> dict[str, CallCost]:

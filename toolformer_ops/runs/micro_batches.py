@@ -312,7 +312,7 @@ class _ShardAtWork(Generic[Loaded]):
             self.write((self._given_up(document, loaded, OUT_OF_MEMORY), None))
 
     def _within_memory(self, documents: Sequence[Document], loaded: Loaded) -> MicroBatch:
-        """The work on the documents; where memory is short on the first half and then on the second, and so on."""
+        """The work on the documents; if memory is short, on the first half and then on the second, and so on."""
         try:
             return self.work.compute(loaded)
         except (DeviceMemoryError, MemoryError) as error:
@@ -411,12 +411,6 @@ class FeedingTimes:
     waiting_for_reading: float = 0.0
     waiting_for_writing: float = 0.0
 
-    @property
-    def share_waited(self) -> float:
-        """Share of the time, 0 to 1, in which nothing could be computed."""
-        waited = self.waiting_for_reading + self.waiting_for_writing
-        return waited / (waited + self.computing) if waited else 0.0
-
     @contextmanager
     def spent(self, activity: Activity) -> Iterator[None]:
         """Add the block's seconds to an activity; each activity belongs to one thread."""
@@ -427,10 +421,12 @@ class FeedingTimes:
             setattr(self, activity, getattr(self, activity) + time.perf_counter() - started)
 
     def __str__(self) -> str:
-        """One line for a log."""
+        """One line for a log, with the share of the time in which nothing could be computed."""
+        waited = self.waiting_for_reading + self.waiting_for_writing
+        share_waited = waited / (waited + self.computing) if waited else 0.0
         return (
             f"computed {self.computing:.1f} s, waited {self.waiting_for_reading:.2f} s for reading and "
-            f"{self.waiting_for_writing:.2f} s for writing, {self.share_waited:.1%} of the time "
+            f"{self.waiting_for_writing:.2f} s for writing, {share_waited:.1%} of the time "
             f"(reading took {self.reading:.2f} s, writing {self.writing:.2f} s)"
         )
 

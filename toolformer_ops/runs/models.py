@@ -184,7 +184,15 @@ class RunModel:
     def _loaded(self, run: RunTool, *, is_proposer: bool) -> "LanguageModel":
         if self._model is not None and self._is_proposer != is_proposer:
             self._model = None
-            free_unused()
+            # Give its memory back to the system and to the GPU.
+            import torch
+
+            from toolformer_ops.language_model.memory import give_back
+
+            gc.collect()
+            give_back()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
         if self._model is None:
             started = time.perf_counter()
             self._model = load_run_model(self._settings, run, is_proposer)
@@ -192,18 +200,6 @@ class RunModel:
             if self.start_up is not None:
                 self.start_up.has_loaded(time.perf_counter() - started)
         return self._model
-
-
-def free_unused() -> None:
-    """Give the memory of dropped models back to the system and to the GPU."""
-    import torch
-
-    from toolformer_ops.language_model.memory import give_back
-
-    gc.collect()
-    give_back()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def load_run_model(settings: Settings, run: RunTool, is_proposer: bool = False) -> "LanguageModel":

@@ -126,14 +126,10 @@ def example_calls(model: "LanguageModel") -> list[tuple[str, list[PlacedCall]]]:
             tokens = model.tokenize(text)
             starts = [token for token in tokens.word_starts if token >= 1]
             chosen = starts[:: max(1, -(-len(starts) // CALLS_A_TEXT))]
-            found[text] = [
-                PlacedCall(token, call, _word_at(text, tokens.starts[token]) if number % 2 else "3.5")
-                for number, token in enumerate(chosen)
-            ]
+            found[text] = []
+            for number, token in enumerate(chosen):
+                # Of every second call the word that begins there, without what would end a call.
+                following = text[tokens.starts[token] :].split(maxsplit=1)[:1] if number % 2 else []
+                result = "".join(following).strip("[]()") or "3.5"
+                found[text].append(PlacedCall(token, call, result))
     return list(found.items())
-
-
-def _word_at(text: str, start: int) -> str:
-    """The word that begins there, without what would end a call."""
-    words = text[start:].split(maxsplit=1)
-    return (words[0] if words else "").strip("[]()") or "3.5"

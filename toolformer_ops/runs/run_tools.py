@@ -74,15 +74,6 @@ class RunTool:
         names = ("run_id", "tool", "tool_version", "corpus_id", *RECIPE_OF_STAGE.values())
         return {name: getattr(self, name) for name in names}
 
-    @property
-    def keep_rule(self) -> dict[str, object]:
-        """The parameters of the keep rule in SQL, beside the recipes."""
-        return {
-            "keep_threshold": self.keep_threshold,
-            "tau_information": self.tau_information,
-            "placebo_recipe_id": self.placebo_recipe_id,
-        }
-
     def recipe_of(self, stage: str) -> str:
         """The recipe of the stage of that name; of placebos once their pool is drawn."""
         if stage == "placebo":

@@ -11,7 +11,7 @@ What the next process does with the micro-batch of such a row:
 Such micro-batches come last and one at a time, each after the commit of the one before, so that no other work is lost or
 suspected. A document that is given up has its ledger row like any other, and a row in `failed_documents` with the reason.
 
-A text is at fault only where others pass. If a stage has done no document at all under its recipe, the machine is too small for
+A text is at fault only if others pass. If a stage has done no document at all under its recipe, the machine is too small for
 the model: that is an error. The process's memory while it loads its model is not the text's fault, either: a try begins after that.
 """
 
@@ -173,7 +173,7 @@ class Tries:
         database.execute(connection, queries.tries.end, try_id=try_id)
 
     def withdraw(self, try_id: int) -> None:
-        """Delete a try of this process, which ends and can say so. Where Postgres is away the try counts as a death."""
+        """Delete a try of this process, which ends and can say so. If Postgres is away, the try counts as a death."""
         try:
             with database.transaction(self.engine) as connection:
                 self.end(connection, try_id)

@@ -159,7 +159,7 @@ def placebo_stage(
 ) -> Counter[str]:
     """Score the placebos of one shard's calls of a tool; returns the number of scored placebos and of each reason.
 
-    `choices` are the run's own where None; a run that has a pool keeps its numbers.
+    `choices` are the run's if None; a run that has a pool keeps its numbers.
 
     Raises:
         As `prepare_placebos`.

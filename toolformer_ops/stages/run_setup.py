@@ -182,7 +182,8 @@ def _register_tool(
         **recipes.ids,
     )
     if cost is not None:
-        database.execute(connection, queries.runs.insert_call_cost, run_id=run_id, tool=tool, **cost.as_row())
+        columns = {**vars(cost), "cost_threshold": cost.cost_threshold}
+        database.execute(connection, queries.runs.insert_call_cost, run_id=run_id, tool=tool, **columns)
     registered = load_run_tool(connection, run_id, tool)
     changed = [column for column, recipe_id in recipes.ids.items() if getattr(registered, column) != recipe_id]
     if changed:
