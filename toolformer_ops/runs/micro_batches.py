@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import psutil
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
@@ -122,6 +122,15 @@ class StageWork(ABC, Generic[Loaded]):
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """Documents of the shard without a ledger row under the recipe, in the order in which they are to be done."""
         return documents_after(connection, self.run, self.shard, self.stage, self.after)
+
+    def rows_of(
+        self, connection: Connection, statement: queries.Statement, documents: Sequence[Document]
+    ) -> dict[uuid.UUID, list[Row[Any]]]:
+        """The rows that a statement returns for these documents and the run's ids, by document and in their order."""
+        found: dict[uuid.UUID, list[Row[Any]]] = {document.document_id: [] for document in documents}
+        for row in database.fetch_all(connection, statement, **self.run.ids, document_ids=list(found)):
+            found[row.document_id].append(row)
+        return found
 
     @abstractmethod
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:

@@ -109,8 +109,7 @@ def require_identity(what: str, expected: str, found: str, address: str) -> None
 def proposer_identity(settings: Settings, choices: RunChoices, model_identity: str) -> str | None:
     """The identity of the model that proposes calls, if it is another than the one that scores them; else None.
 
-    Raises:
-        As `language_model.models.model_identity`.
+    Raises as `language_model.models.model_identity`.
     """
     from toolformer_ops.language_model.models import model_identity as identity_of
 
@@ -123,8 +122,7 @@ def proposer_identity(settings: Settings, choices: RunChoices, model_identity: s
 def proposer_beside(settings: Settings, choices: RunChoices) -> "Callable[[], LanguageModel] | None":
     """Returns the model that proposes calls, loaded when it is first asked for; None if the language model does so itself.
 
-    Raises:
-        As `language_model.models.model_identity`.
+    Raises as `language_model.models.model_identity`.
     """
     from toolformer_ops.language_model.models import model_identity
 
@@ -165,23 +163,12 @@ class RunModel:
         self.start_up = start_up
         """What the process took to start, if that is measured."""
 
-    def of(self, run: RunTool) -> "LanguageModel":
-        """The model that scores; all calls name the same run.
-
-        Raises:
-            As `load_run_model`.
-        """
-        return self._loaded(run, is_proposer=False)
-
     def proposer_of(self, run: RunTool) -> "LanguageModel":
-        """The model that samples: the same one, but for a run with a proposer.
+        """The model that samples: the one that scores, but for a run with a proposer. Raises as `load_run_model`."""
+        return self.of(run, is_proposer=run.proposer_identity is not None)
 
-        Raises:
-            As `load_run_model`.
-        """
-        return self._loaded(run, is_proposer=run.proposer_identity is not None)
-
-    def _loaded(self, run: RunTool, *, is_proposer: bool) -> "LanguageModel":
+    def of(self, run: RunTool, *, is_proposer: bool = False) -> "LanguageModel":
+        """The model that scores, or the proposer; all calls name the same run. Raises as `load_run_model`."""
         if self._model is not None and self._is_proposer != is_proposer:
             self._model = None
             # Give its memory back to the system and to the GPU.

@@ -30,10 +30,8 @@ def annotate_stage(
 ) -> None:
     """Sample a tool's calls for one shard, execute them and score them, and their placebos if they can be drawn by then.
 
-    `start_up` is what the process took to start, if that is measured.
-
-    Raises:
-        As `sample_stage`, `prepare_execution`, `prepare_scoring` and `prepare_placebos`.
+    `start_up` is what the process took to start, if that is measured. Raises as `sample_stage`, `prepare_execution`,
+    `prepare_scoring` and `prepare_placebos`.
     """
     model = RunModel(settings, start_up)
     of_shard = (settings, run_id, tool_name, shard, model)

@@ -55,16 +55,9 @@ class ExecuteWork(StageWork[Asked]):
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Asked:
         """The documents' calls, and which of their inputs are answered already."""
-        rows = database.fetch_all(
-            connection,
-            queries.undone.calls,
-            **self.run.ids,
-            document_ids=[item.document_id for item in documents],
-        )
-        calls: dict[uuid.UUID, list[uuid.UUID]] = {item.document_id: [] for item in documents}
-        for row in rows:
-            calls[row.document_id].append(row.input_key)
-        inputs = {row.input_key: row.effective_input for row in rows}
+        rows = self.rows_of(connection, queries.undone.calls, documents)
+        calls = {document_id: [row.input_key for row in of_document] for document_id, of_document in rows.items()}
+        inputs = {row.input_key: row.effective_input for of_document in rows.values() for row in of_document}
         known = database.fetch_all(
             connection,
             queries.undone.known_results,
@@ -138,11 +131,7 @@ class ExecuteWork(StageWork[Asked]):
 def execute_stage(
     settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
 ) -> Counter[str]:
-    """Run the tool on one shard's calls; returns the number of results and of each reason.
-
-    Raises:
-        As `prepare_execution`.
-    """
+    """Run the tool on one shard's calls; returns the number of results and of each reason. Raises as `prepare_execution`."""
     return prepare_execution(settings, run_id, tool_name, shard, model)()
 
 

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import logging
 import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,24 +69,23 @@ class PlaceboWork(StageWork[Loaded]):
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """The documents' calls that have a result and losses."""
-        rows = database.fetch_all(
-            connection,
-            queries.placebos.calls,
-            **self.run.ids,
-            document_ids=[item.document_id for item in documents],
-        )
+        rows = self.rows_of(connection, queries.placebos.calls, documents)
         scored_columns = {column.name for column in dataclasses.fields(ScoredCall)}
-        calls: dict[uuid.UUID, dict[Place, list[JudgedCall]]] = defaultdict(lambda: defaultdict(list))
-        for row in rows:
-            judged = JudgedCall(
-                call_id=row.call_id,
-                document_id=row.document_id,
-                token=row.position_token,
-                call=Call(self.run.tool, row.call_input),
-                scored=ScoredCall(**{name: value for name, value in row._asdict().items() if name in scored_columns}),
-            )
-            calls[row.document_id][row.start_char, row.end_char].append(judged)
-        return [(document, calls.get(document.document_id, {})) for document in documents]
+        loaded: Loaded = []
+        for document in documents:
+            places: dict[Place, list[JudgedCall]] = defaultdict(list)
+            for row in rows[document.document_id]:
+                scored = {name: value for name, value in row._asdict().items() if name in scored_columns}
+                judged = JudgedCall(
+                    call_id=row.call_id,
+                    document_id=row.document_id,
+                    token=row.position_token,
+                    call=Call(self.run.tool, row.call_input),
+                    scored=ScoredCall(**scored),
+                )
+                places[row.start_char, row.end_char].append(judged)
+            loaded.append((document, places))
+        return loaded
 
     def prepare(self, loaded: Loaded) -> None:
         """Load the model if a call has placebos."""
@@ -159,10 +157,7 @@ def placebo_stage(
 ) -> Counter[str]:
     """Score the placebos of one shard's calls of a tool; returns the number of scored placebos and of each reason.
 
-    `choices` are the run's if None; a run that has a pool keeps its numbers.
-
-    Raises:
-        As `prepare_placebos`.
+    `choices` are the run's if None; a run that has a pool keeps its numbers. Raises as `prepare_placebos`.
     """
     return prepare_placebos(settings, run_id, tool_name, shard, model, choices)()
 

@@ -20,7 +20,7 @@ from toolformer_ops.records import CallPosition, Document, Paragraph, content_uu
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
 from toolformer_ops.runs.run_tools import Shard, open_run_tool
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
@@ -122,24 +122,14 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
         """The kept paragraphs of each document."""
-        rows = database.fetch_all(
-            connection,
-            queries.undone.kept_paragraphs,
-            **self.run.ids,
-            document_ids=[item.document_id for item in documents],
-        )
-        by_id = {item.document_id: item for item in documents}
-        kept: dict[uuid.UUID, list[Paragraph]] = {document_id: [] for document_id in by_id}
-        for row in rows:
-            kept[row.document_id].append(
-                Paragraph(
-                    document=by_id[row.document_id],
-                    number=row.paragraph,
-                    start_char=row.start_char,
-                    end_char=row.end_char,
-                )
-            )
-        return kept
+        rows = self.rows_of(connection, queries.undone.kept_paragraphs, documents)
+        return {
+            item.document_id: [
+                Paragraph(document=item, number=row.paragraph, start_char=row.start_char, end_char=row.end_char)
+                for row in rows[item.document_id]
+            ]
+            for item in documents
+        }
 
     def prepare(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> None:
         """Load the model if there is something to sample."""

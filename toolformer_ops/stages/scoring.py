@@ -21,7 +21,7 @@ from toolformer_ops.records import FLOAT32, Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard, open_run_tool
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
@@ -63,15 +63,7 @@ class ScoreWork(StageWork[Loaded]):
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """The documents' calls with their results and the bounds of their paragraphs."""
-        rows = database.fetch_all(
-            connection,
-            queries.undone.executed_calls,
-            **self.run.ids,
-            document_ids=[item.document_id for item in documents],
-        )
-        calls: dict[uuid.UUID, list[Row[Any]]] = defaultdict(list)
-        for row in rows:
-            calls[row.document_id].append(row)
+        calls = self.rows_of(connection, queries.undone.executed_calls, documents)
         return [(document, calls[document.document_id]) for document in documents]
 
     def prepare(self, loaded: Loaded) -> None:
@@ -144,11 +136,7 @@ class ScoreWork(StageWork[Loaded]):
 def score_stage(
     settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
 ) -> Counter[str]:
-    """Score one shard's calls of a tool; returns the number of scored calls and of each reason.
-
-    Raises:
-        As `prepare_scoring`.
-    """
+    """Score one shard's calls of a tool; returns the number of scored calls and of each reason. Raises as `prepare_scoring`."""
     return prepare_scoring(settings, run_id, tool_name, shard, model)()
 
 
