@@ -115,9 +115,9 @@ class ReleaseChanges:
     texts_changed: int
     """Texts of both releases with other calls."""
 
-    def calls(self, *, is_added: bool, tool: str | None = None) -> int:
-        """The number of calls that joined, or that left; of one tool or of all."""
-        return sum(count.calls for count in self.counts if count.is_added == is_added and tool in (None, count.tool))
+    def calls(self, *, is_added: bool) -> int:
+        """The number of calls that joined, or that left."""
+        return sum(count.calls for count in self.counts if count.is_added == is_added)
 
 
 def previous_run(connection: Connection, run_id: str) -> str | None:

@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
-from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.retrieval import own_text
@@ -56,25 +55,6 @@ class Recipe:
         """First 16 hex digits of the SHA-256 of the canonical JSON of all the fields."""
         content = {"stage": self.stage, "tool": self.tool, "parent": self.parent_recipe_id, **self.definition}
         return id_of_content(content)
-
-
-@dataclass(frozen=True)
-class ToolRecipes:
-    """The four recipes of one tool in one run, each built on the one before."""
-
-    filter: Recipe
-    sampling: Recipe
-    execution: Recipe
-    scoring: Recipe
-
-    def in_order(self) -> tuple[Recipe, Recipe, Recipe, Recipe]:
-        """Parents before children."""
-        return self.filter, self.sampling, self.execution, self.scoring
-
-    @property
-    def ids(self) -> dict[str, str]:
-        """By column of `run_tools`."""
-        return {RECIPE_OF_STAGE[recipe.stage]: recipe.recipe_id for recipe in self.in_order()}
 
 
 def store_recipe(connection: Connection, recipe: Recipe) -> bool:
@@ -122,8 +102,8 @@ def tool_recipes(
     choices: RunChoices,
     chained_release: str | None = None,
     proposer_identity: str | None = None,
-) -> ToolRecipes:
-    """The recipes of a tool in a run.
+) -> list[Recipe]:
+    """The recipes of a tool in a run: of its four stages, each built on the one before.
 
     `tool_version` names everything that decides a tool's answer (its code, index, models); `model_identity` the language
     model's weights and tokenizer. `chained_release` is the release over whose texts a run with chains goes. `proposer_identity`
@@ -132,15 +112,9 @@ def tool_recipes(
     model = {"model": model_identity, "dtype": dtype}
     # A text with calls is refused, but for a run with chains over the release that holds it.
     chained = {} if chained_release is None else {"chained_release": chained_release}
-    filtering = Recipe(
-        stage="filter",
-        tool=spec.name,
-        definition={"filter_version": spec.filter_version, **chained, **choices.part(FilterChoices).deciding()},
-    )
-    sampling = Recipe(
-        stage="sample",
-        tool=spec.name,
-        definition={
+    definitions: dict[str, Mapping[str, Any]] = {
+        "filter": {"filter_version": spec.filter_version, **chained, **choices.part(FilterChoices).deciding()},
+        "sample": {
             "sampling_version": SAMPLING_VERSION,
             "prompt": prompt_text,
             "markers": [CALL_START, ARROW, CALL_END],
@@ -148,18 +122,8 @@ def tool_recipes(
             **model,
             **({} if proposer_identity is None else {"proposer": proposer_identity}),
         },
-        parent_recipe_id=filtering.recipe_id,
-    )
-    execution = Recipe(
-        stage="execute",
-        tool=spec.name,
-        definition={"execution_version": EXECUTION_VERSION, "tool_version": tool_version},
-        parent_recipe_id=sampling.recipe_id,
-    )
-    scoring = Recipe(
-        stage="score",
-        tool=spec.name,
-        definition={
+        "execute": {"execution_version": EXECUTION_VERSION, "tool_version": tool_version},
+        "score": {
             "scoring_version": SCORING_VERSION,
             "weights": list(TOKEN_WEIGHTS),
             "joined_by": "\n",
@@ -167,6 +131,9 @@ def tool_recipes(
             "own_text_rule": own_text.RULE if spec.pass_over_own_text else None,
             **model,
         },
-        parent_recipe_id=execution.recipe_id,
-    )
-    return ToolRecipes(filter=filtering, sampling=sampling, execution=execution, scoring=scoring)
+    }
+    recipes: list[Recipe] = []
+    for stage, definition in definitions.items():
+        parent = recipes[-1].recipe_id if recipes else None
+        recipes.append(Recipe(stage=stage, tool=spec.name, definition=definition, parent_recipe_id=parent))
+    return recipes

@@ -363,6 +363,10 @@ def _tool_summaries(
     for tool in sorted({*rows, *(count.tool for count in changes.counts)}):
         done = rows[tool].done_by_stage if tool in rows else {}
         annotated = max(done.values(), default=0)
+        added, removed = (
+            {count.reason: count.calls for count in changes.counts if count.tool == tool and count.is_added == is_added}
+            for is_added in (True, False)
+        )
         with_failed = max((count + failed[tool, stage] for stage, count in done.items()), default=0)
         found.append(
             ToolSummary(
@@ -371,16 +375,12 @@ def _tool_summaries(
                 done_by_stage=done,
                 annotated_by_failed=with_failed - annotated,
                 reused=max(rows[tool].documents - with_failed, 0) if tool in rows else 0,
-                calls_added=changes.calls(is_added=True, tool=tool),
-                calls_removed=changes.calls(is_added=False, tool=tool),
-                added_by_reason=_by_reason(changes, tool, is_added=True),
-                removed_by_reason=_by_reason(changes, tool, is_added=False),
+                calls_added=sum(added.values()),
+                calls_removed=sum(removed.values()),
+                added_by_reason=added,
+                removed_by_reason=removed,
                 kept=rates[tool].calls if tool in rates else 0,
                 kept_by_chance=kept_by_chance(rates[tool]) if tool in rates else "no placebos",
             )
         )
     return tuple(found)
-
-
-def _by_reason(changes: ReleaseChanges, tool: str, *, is_added: bool) -> dict[str, int]:
-    return {count.reason: count.calls for count in changes.counts if count.tool == tool and count.is_added == is_added}

@@ -9,6 +9,7 @@ that would write other rows, it is an error.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -24,8 +25,8 @@ from toolformer_ops.runs.models import proposer_identity, require_identity, with
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import known_pool
 from toolformer_ops.runs.placebo_rates import store_missing_rates
-from toolformer_ops.runs.recipes import ToolRecipes, store_recipe, tool_recipes
-from toolformer_ops.runs.run_tools import load_run_tool
+from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
+from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
@@ -156,7 +157,7 @@ def _register_tool(
     connection: Connection,
     run_id: str,
     choices: RunChoices,
-    recipes: ToolRecipes,
+    recipes: Sequence[Recipe],
     cost: CallCost | None,
     *,
     tool: str,
@@ -168,9 +169,10 @@ def _register_tool(
         ConfigurationError: the run was started with other recipes.
     """
     # 1. The recipes.
-    for recipe in recipes.in_order():
+    for recipe in recipes:
         store_recipe(connection, recipe)
     # 2. The row of the tool, with its recipes.
+    ids = {RECIPE_OF_STAGE[recipe.stage]: recipe.recipe_id for recipe in recipes}
     database.execute(
         connection,
         queries.runs.insert_tool,
@@ -179,13 +181,13 @@ def _register_tool(
         prune_below=choices.prune_below,
         tau_information=choices.least_information,
         **columns,
-        **recipes.ids,
+        **ids,
     )
     if cost is not None:
         columns = {**vars(cost), "cost_threshold": cost.cost_threshold}
         database.execute(connection, queries.runs.insert_call_cost, run_id=run_id, tool=tool, **columns)
     registered = load_run_tool(connection, run_id, tool)
-    changed = [column for column, recipe_id in recipes.ids.items() if getattr(registered, column) != recipe_id]
+    changed = [column for column, recipe_id in ids.items() if getattr(registered, column) != recipe_id]
     if changed:
         raise ConfigurationError(
             f"run {run_id}, {tool}: {', '.join(changed)} are not those the run was started with, because the code, "
@@ -196,8 +198,8 @@ def _register_tool(
         known_pool(connection, registered, choices.part(PlaceboChoices))
     # 4. The partitions of its rows.
     for table in ("candidate_calls", "pruned_positions"):
-        database.ensure_partition(connection, table, recipes.sampling.recipe_id)
-    database.ensure_partition(connection, "call_losses", recipes.scoring.recipe_id)
+        database.ensure_partition(connection, table, ids["sampling_recipe_id"])
+    database.ensure_partition(connection, "call_losses", ids["scoring_recipe_id"])
 
 
 def chained_release(settings: Settings, corpus_uri: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import DECIDE_NOTHING, FinetuningChoices, PlaceboChoices, ReleaseChoices, RunChoices
-from toolformer_ops.runs.recipes import ToolRecipes, placebo_recipe, tool_recipes
+from toolformer_ops.runs.recipes import Recipe, placebo_recipe, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.tools.base import ToolSpec
 
@@ -19,7 +19,7 @@ def choices(**values: Any) -> RunChoices:
     return RunChoices.parse(GIVEN | values)
 
 
-def recipes(**changes: Any) -> ToolRecipes:
+def recipes(**changes: Any) -> list[Recipe]:
     named = {"prompt_text": "Input: {text}", "tool_version": "1", "model_identity": "m", "dtype": "float32"}
     return tool_recipes(**{"spec": SPEC, "choices": choices(), **named, **changes})
 
@@ -35,7 +35,7 @@ def test_a_change_reaches_its_own_stage_and_those_after_it() -> None:
         ({"proposer_identity": "p"}, ["sample", "execute", "score"]),
         ({"spec": replace(SPEC, filter_version="2")}, ["filter", "sample", "execute", "score"]),
     ):
-        pairs = zip(recipes().in_order(), recipes(**change).in_order(), strict=True)
+        pairs = zip(recipes(), recipes(**change), strict=True)
         assert [after.stage for before, after in pairs if before.recipe_id != after.recipe_id] == reached
 
 
@@ -73,7 +73,7 @@ def another_value(name: str) -> Any:
 
 def ids(chosen: RunChoices, dtype: str = "float32") -> dict[str, str]:
     """By stage, the id of what is written under it; for a release, what its id is made of."""
-    found = {recipe.stage: recipe.recipe_id for recipe in recipes(choices=chosen, dtype=dtype).in_order()}
+    found = {recipe.stage: recipe.recipe_id for recipe in recipes(choices=chosen, dtype=dtype)}
     found["placebo"] = placebo_recipe(
         found["score"], SPEC.name, chosen.part(PlaceboChoices), sample_share=1.0, pool_hash="0"
     ).recipe_id
