@@ -57,19 +57,9 @@ class Recipe:
         return id_of_content(content)
 
 
-def store_recipe(connection: Connection, recipe: Recipe) -> bool:
-    """Write a recipe into `recipes`; returns whether it is new. Its parent has to be there."""
-    return bool(
-        database.execute(
-            connection,
-            queries.runs.insert_recipe,
-            recipe_id=recipe.recipe_id,
-            stage=recipe.stage,
-            tool=recipe.tool,
-            parent_recipe_id=recipe.parent_recipe_id,
-            definition=json.dumps(dict(recipe.definition)),
-        )
-    )
+def store_recipe(connection: Connection, recipe: Recipe) -> None:
+    """Write a recipe into `recipes`, if it is not there. Its parent has to be there."""
+    database.execute(connection, queries.runs.insert_recipe, recipe_id=recipe.recipe_id, **vars(recipe))
 
 
 def placebo_recipe(

@@ -96,36 +96,34 @@ class PlaceboWork(StageWork[Loaded]):
         """One row for each call that has placebos, with the reason in place of losses."""
         return self._batch(
             loaded,
-            lambda texts: [
+            [
                 [
                     [PlaceboLoss(1, None, is_sampled=self.draw.is_sampled(call.call_id), reason=reason)]
                     if self._has_placebos(call)
                     else []
                     for call in calls
                 ]
-                for _, calls in texts
+                for _, places in loaded
+                for calls in places.values()
             ],
         )
 
     def compute(self, loaded: Loaded) -> MicroBatch:
         """The placebos of the calls of all paragraphs."""
-        return self._batch(loaded, lambda texts: score_placebos(self.load_model, self.run.choices, texts, self.draw))
-
-    def _has_placebos(self, call: JudgedCall) -> bool:
-        return self.draw.is_sampled(call.call_id) or self.draw.reaches(call.scored, self.run.choices.prune_below)
-
-    def _batch(
-        self,
-        loaded: Loaded,
-        placebos_of: Callable[[Sequence[tuple[str, list[JudgedCall]]]], list[list[list[PlaceboLoss]]]],
-    ) -> MicroBatch:
         started = time.perf_counter()
         texts = [
             (document.text[start:end], calls) for document, places in loaded for (start, end), calls in places.items()
         ]
-        found = iter(placebos_of(texts))
-        seconds = time.perf_counter() - started
-        of_all = max(1, sum(len(calls) for _, calls in texts))
+        found = score_placebos(self.load_model, self.run.choices, texts, self.draw)
+        return self._batch(loaded, found, time.perf_counter() - started)
+
+    def _has_placebos(self, call: JudgedCall) -> bool:
+        return self.draw.is_sampled(call.call_id) or self.draw.reaches(call.scored, self.run.choices.prune_below)
+
+    def _batch(self, loaded: Loaded, found: list[list[list[PlaceboLoss]]], seconds: float = 0.0) -> MicroBatch:
+        """The rows of the placebos that were found, by paragraph and call; `seconds` is what all took together."""
+        left = iter(found)
+        of_all = max(1, sum(len(of_paragraph) for of_paragraph in found))
         outcomes: list[DocumentOutcome] = []
         rows: list[TableRow] = []
         for document, places in loaded:
@@ -134,7 +132,7 @@ class PlaceboWork(StageWork[Loaded]):
             keys = {"placebo_recipe_id": self.recipe_id, "document_id": document.document_id}
             for calls in places.values():
                 counts["calls"] += len(calls)
-                for call, placebos in zip(calls, next(found), strict=True):
+                for call, placebos in zip(calls, next(left), strict=True):
                     counts["placebos"] += len(placebos)
                     has_placebos = bool(placebos) and placebos[0].source is not None
                     counts["with_placebos" if has_placebos else "without_placebos"] += 1

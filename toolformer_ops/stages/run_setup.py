@@ -19,7 +19,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, UsageError
 from toolformer_ops.evaluation.overlap import question_sets
 from toolformer_ops.language_model.models.identity import split_revision
-from toolformer_ops.runs.choices import CHOSEN_ANEW, PlaceboChoices, RunChoices, values_in
+from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
 from toolformer_ops.runs.models import proposer_identity, require_identity, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
@@ -195,7 +195,7 @@ def _register_tool(
         )
     # 3. The pool of its placebos, if an earlier run drew one that fits.
     if registered.placebo_recipe_id is None and choices.wants_placebos:
-        known_pool(connection, registered, choices.part(PlaceboChoices))
+        known_pool(connection, registered, choices)
     # 4. The partitions of its rows.
     for table in ("candidate_calls", "pruned_positions"):
         database.ensure_partition(connection, table, ids["sampling_recipe_id"])
