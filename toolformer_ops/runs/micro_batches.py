@@ -356,44 +356,30 @@ def write_ledger(
 
     The stage's own rows are there by now, in the same transaction: the ledger keeps their hash.
     """
-    tokens = kept_tokens(connection, run, [outcome.document_id for outcome in outcomes])
+    document_ids = [outcome.document_id for outcome in outcomes]
+    tokens = kept_tokens(connection, run, document_ids)
+    key = {"stage": stage, "recipe_id": run.recipe_of(stage)}
     [batch] = database.fetch_all(
         connection,
         queries.micro_batches.insert,
         **run.ids,
-        stage=stage,
-        recipe_id=run.recipe_of(stage),
+        **key,
         **sums_of(outcomes, tokens),
         start_up_seconds=start_up_seconds,
     )
-    hashes = {
-        row.document_id: row.rows_hash
-        for row in database.fetch_all(
-            connection,
-            queries.micro_batches.hashes,
-            stage=stage,
-            document_ids=[outcome.document_id for outcome in outcomes],
-            **run.ids,
-        )
-    }
-    keys = {"stage": stage, "recipe_id": run.recipe_of(stage), "batch_id": batch.batch_id}
+    rows = database.fetch_all(
+        connection, queries.micro_batches.hashes, **run.ids, stage=stage, document_ids=document_ids
+    )
+    hashes = {row.document_id: row.rows_hash for row in rows}
+    key["batch_id"] = batch.batch_id
     ledger = [
-        TableRow.of("stage_ledger", outcome, **keys, rows_hash=hashes[outcome.document_id]) for outcome in outcomes
+        TableRow.of("stage_ledger", outcome, **key, rows_hash=hashes[outcome.document_id]) for outcome in outcomes
     ]
     if database.insert_rows(connection, ledger) < len(ledger):
-        rows = database.fetch_all(
-            connection,
-            queries.micro_batches.ledger,
-            **keys,
-            document_ids=[outcome.document_id for outcome in outcomes],
-        )
+        rows = database.fetch_all(connection, queries.micro_batches.ledger, **key, document_ids=document_ids)
         own = {row.document_id for row in rows}
-        database.execute(
-            connection,
-            queries.micro_batches.correct,
-            batch_id=batch.batch_id,
-            **sums_of([outcome for outcome in outcomes if outcome.document_id in own], tokens),
-        )
+        sums = sums_of([outcome for outcome in outcomes if outcome.document_id in own], tokens)
+        database.execute(connection, queries.micro_batches.correct, batch_id=batch.batch_id, **sums)
 
 
 def sums_of(outcomes: Sequence[DocumentOutcome], tokens: Mapping[uuid.UUID, int]) -> dict[str, object]:
