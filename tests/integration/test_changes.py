@@ -134,9 +134,8 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
                    {one[0] for one in released[now] | released[before]}]  # fmt: skip
         assert found.texts_added == sum(not calls_of[before] for calls_of in by_text)
         assert found.texts_removed == sum(not calls_of[now] for calls_of in by_text)
-        assert found.texts_changed == sum(
-            bool(calls_of[before]) and bool(calls_of[now]) and calls_of[before] != calls_of[now] for calls_of in by_text
-        )
+        changed = [calls_of for calls_of in by_text if all(calls_of.values()) and calls_of[before] != calls_of[now]]
+        assert found.texts_changed == len(changed)
         places = compared(nights, now, before)
         counts = Counter(row.change for row in places)
         assert counts["new"] + counts["changed"] == found.calls(is_added=True)
