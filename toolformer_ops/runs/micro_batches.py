@@ -20,7 +20,7 @@ import math
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -400,11 +400,7 @@ Activity = Literal["computing", "reading", "writing", "waiting_for_reading", "wa
 class FeedingTimes:
     """Where the seconds went. Reading and writing happen while something is computed; only waiting for them costs time."""
 
-    computing: float = 0.0
-    reading: float = 0.0
-    writing: float = 0.0
-    waiting_for_reading: float = 0.0
-    waiting_for_writing: float = 0.0
+    seconds: dict[Activity, float] = field(default_factory=lambda: defaultdict(float))
 
     @contextmanager
     def spent(self, activity: Activity) -> Iterator[None]:
@@ -413,16 +409,17 @@ class FeedingTimes:
         try:
             yield
         finally:
-            setattr(self, activity, getattr(self, activity) + time.perf_counter() - started)
+            self.seconds[activity] += time.perf_counter() - started
 
     def __str__(self) -> str:
         """One line for a log, with the share of the time in which nothing could be computed."""
-        waited = self.waiting_for_reading + self.waiting_for_writing
-        share_waited = waited / (waited + self.computing) if waited else 0.0
+        spent = self.seconds
+        waited = spent["waiting_for_reading"] + spent["waiting_for_writing"]
+        share_waited = waited / (waited + spent["computing"]) if waited else 0.0
         return (
-            f"computed {self.computing:.1f} s, waited {self.waiting_for_reading:.2f} s for reading and "
-            f"{self.waiting_for_writing:.2f} s for writing, {share_waited:.1%} of the time "
-            f"(reading took {self.reading:.2f} s, writing {self.writing:.2f} s)"
+            f"computed {spent['computing']:.1f} s, waited {spent['waiting_for_reading']:.2f} s for reading and "
+            f"{spent['waiting_for_writing']:.2f} s for writing, {share_waited:.1%} of the time "
+            f"(reading took {spent['reading']:.2f} s, writing {spent['writing']:.2f} s)"
         )
 
 
@@ -433,8 +430,8 @@ def feed(
     write: Callable[[Done], object],
     alone: Callable[[Loaded], bool] = lambda _: False,
     times: FeedingTimes | None = None,
-) -> FeedingTimes:
-    """Read, compute and write each batch; one that is read as None is passed over. Returns where the time went, added to `times`.
+) -> None:
+    """Read, compute and write each batch; one that is read as None is passed over. Where the time went is added to `times`.
 
     A batch is read before the two that precede it are written, and computed while the one before is, but for a batch that is to be
     `alone`: all before are written then. An error of any thread ends it all and is raised as it is; what was
@@ -474,4 +471,3 @@ def feed(
                 behind = writer.submit(timed_write, done)
         finally:
             wait_for_write()
-    return times
