@@ -91,15 +91,15 @@ UNASKED: Mapping[str, None] = MappingProxyType({"after_loss_reduction": None, "a
 class Asked:
     """The question: which calls, in which order, from where on."""
 
-    tool: str
+    tool: str = ""
     """Of one tool; empty: of all."""
-    status: str
-    contains: str
+    status: str = "scored"
+    contains: str = ""
     """A part of the text, the address, the call or the result, in any case; or the id of a text."""
-    information: float | None
+    information: float | None = None
     """Calls with at least so much information, nats; None: any."""
-    sort: Sort
-    after: str
+    sort: Sort = "most_saved"
+    after: str = ""
     """The key that the page before ended with; empty: from the start."""
     between: tuple[float, float] | None = None
     """Loss reductions in nats, in place of those that the status has: at least the first, below the second."""
@@ -126,16 +126,9 @@ class Asked:
             return "by_reason"
         return "in_text_order" if STATUSES[self.status].in_text_order else self.sort
 
-    def as_query(self) -> dict[str, str]:
+    def as_query(self) -> dict[str, Any]:
         """The parameters of its address, without the place."""
-        information = "" if self.information is None else str(self.information)
-        return {
-            "tool": self.tool,
-            "status": self.status,
-            "contains": self.contains,
-            "information": information,
-            "sort": self.sort,
-        }
+        return {name: getattr(self, name) for name in ("tool", "status", "contains", "information", "sort")}
 
     def range_of(self, tool: RunTool) -> tuple[float, float]:
         """Between which loss reductions of a tool the calls are, in nats."""
@@ -182,32 +175,27 @@ async def show(
                 text = "No run of this id has annotated anything." if of else "No run has annotated anything."
                 return Page("message.html.j2", {"title": "No calls", "text": text, "sign_in": None}, status=404)
             run = chosen
-        return _page(connection, run, asked, runs)
+        recipes = [tool.scoring_recipe_id for tool in run.tools]
+        reasons = [row.reason for row in fetch_all(connection, queries.page_calls.reasons, scoring_recipe_ids=recipes)]
+        if any(tool.prune_below > 0 for tool in run.tools):
+            reasons.append("pruned_below")
+        found = find_calls(connection, run, asked)
+        values = {
+            "run": run,
+            "view": "calls",
+            "runs": runs,
+            "asked": asked,
+            "statuses": {
+                **{name: status.title for name, status in STATUSES.items()},
+                **{f"{REASON}{reason}": f"not scored: {reason.replace('_', ' ')}" for reason in reasons},
+            },
+            "found": found,
+            "largest_loss": largest_loss(found.rows),
+            "sql": as_sql(connection, run, asked),
+        }
+        return Page("calls.html.j2", values, run.seconds_to_keep)
 
     return await answer(request, make, visitor.dag_ids)
-
-
-def _page(connection: Connection, run: ShownRun, asked: Asked, runs: Sequence[Mapping[str, Any]]) -> Page:
-    recipes = [tool.scoring_recipe_id for tool in run.tools]
-    reasons = [row.reason for row in fetch_all(connection, queries.page_calls.reasons, scoring_recipe_ids=recipes)]
-    if any(tool.prune_below > 0 for tool in run.tools):
-        reasons.append("pruned_below")
-    found = find_calls(connection, run, asked)
-    values = {
-        "run": run,
-        "view": "calls",
-        "runs": runs,
-        "asked": asked,
-        "statuses": {
-            **{name: status.title for name, status in STATUSES.items()},
-            **{f"{REASON}{reason}": f"not scored: {reason.replace('_', ' ')}" for reason in reasons},
-        },
-        "found": found,
-        "largest_loss": largest_loss(found.rows),
-        "sql": as_sql(connection, run, asked),
-        "thresholds": {tool.tool: tool.keep_threshold for tool in run.tools},
-    }
-    return Page("calls.html.j2", values, run.seconds_to_keep)
 
 
 # The calls of a page
@@ -231,48 +219,38 @@ class FoundCalls:
 class _Order:
     """How keys of one order are read, sorted, and compared with by its query."""
 
-    parse: Callable[[Sequence[str]], Key]
+    columns: Mapping[str, Callable[[str], Any]]
+    """Of a key, in the view `candidates`, with what reads each from an address."""
     start: Key
-    sorted_by: Callable[[Key], Any]
-    """What Python sorts keys by, as Postgres does."""
-    columns: tuple[str, ...]
-    """Of a key, in the view `candidates`."""
-    order_by: str
-    """The same order in SQL."""
+    is_descending: bool = False
+    """Whether the largest first column comes first."""
+
+    @property
+    def order_by(self) -> str:
+        """The order in SQL."""
+        first, *others = self.columns
+        return ", ".join([f"{first} desc" if self.is_descending else first, *others])
+
+    def sorted_by(self, key: Key) -> Key:
+        """What Python sorts keys by, as Postgres does."""
+        return (-key[0], *key[1:]) if self.is_descending else key
 
     def key(self, row: Mapping[str, Any]) -> Key:
         """The key of a call, or the place that a scan came to."""
         return tuple(row[name] for name in self.columns)
 
-
-def _by_reduction(start: float, sign: int, order_by: str) -> _Order:
-    return _Order(
-        parse=lambda parts: (float(parts[0]), uuid.UUID(parts[1])),
-        start=(start, NO_ID),
-        sorted_by=lambda key: (sign * key[0], key[1]),
-        columns=("loss_reduction", "call_id"),
-        order_by=order_by,
-    )
+    def parse(self, place: str) -> Key:
+        """The key that an address names; raises ValueError."""
+        return tuple(read(part) for read, part in zip(self.columns.values(), place.split("~"), strict=True))
 
 
+_REDUCTION = {"loss_reduction": float, "call_id": uuid.UUID}
 _ORDERS: Mapping[str, _Order] = MappingProxyType(
     {
-        "most_saved": _by_reduction(INFINITY, -1, "loss_reduction desc, call_id"),
-        "least_saved": _by_reduction(-INFINITY, 1, "loss_reduction, call_id"),
-        "by_reason": _Order(
-            parse=lambda parts: (uuid.UUID(parts[0]), uuid.UUID(parts[1])),
-            start=(NO_ID, NO_ID),
-            sorted_by=lambda key: key,
-            columns=("variant_id", "call_id"),
-            order_by="variant_id, call_id",
-        ),
-        "in_text_order": _Order(
-            parse=lambda parts: (int(parts[0]), int(parts[1]), uuid.UUID(parts[2])),
-            start=(0, -1, NO_ID),
-            sorted_by=lambda key: key,
-            columns=("ordinal", "position_char", "call_id"),
-            order_by="ordinal, position_char, call_id",
-        ),
+        "most_saved": _Order(_REDUCTION, start=(INFINITY, NO_ID), is_descending=True),
+        "least_saved": _Order(_REDUCTION, start=(-INFINITY, NO_ID)),
+        "by_reason": _Order({"variant_id": uuid.UUID, "call_id": uuid.UUID}, start=(NO_ID, NO_ID)),
+        "in_text_order": _Order({"ordinal": int, "position_char": int, "call_id": uuid.UUID}, start=(0, -1, NO_ID)),
     }
 )
 
@@ -285,8 +263,8 @@ def find_calls(connection: Connection, run: ShownRun, asked: Asked, at_most: int
     """
     order = _ORDERS[asked.order]
     try:
-        after = order.parse(asked.after.split("~")) if asked.after else order.start
-    except (ValueError, IndexError):
+        after = order.parse(asked.after) if asked.after else order.start
+    except ValueError:
         raise HTTPException(422, "expected the address of a next page, found another place") from None
     # 1. Calls of each tool, until the page is full, the tool has no more, or the time is over.
     until = time.monotonic() + SECONDS_TO_LOOK
