@@ -220,7 +220,7 @@ def test_a_question_that_takes_too_long_is_said_and_so_is_one_too_many(client: T
         connection.commit()
     slow = client.get(f"/calls?{OF_R1}&contains=shirts")
     assert (slow.status_code, "Ask for less: one tool, or another filter." in slow.text) == (503, True)
-    reader_of(client)._waiting = MOST_WAITING
+    reader_of(client)._asked.update(dict.fromkeys(range(MOST_WAITING)))  # type: ignore[arg-type]
     busy = client.get(f"/calls?{OF_R1}")
     assert (busy.status_code, "Too many questions are being answered now." in busy.text) == (503, True)
 
@@ -235,7 +235,7 @@ def test_of_kept_answers_and_counts_the_oldest_go_first(client: TestClient) -> N
     for key in "abac":  # the third time it was kept
         asyncio.run(reader.answer(key, lambda connection: a_page(large)))
     assert list(reader._kept) == ["a", "c"]
-    assert reader._kept_bytes == sum(len(response.body) for _, response in reader._kept.values()) <= CACHE_BYTES
+    assert sum(len(response.body) for _, response in reader._kept.values()) <= CACHE_BYTES
     reader.seconds_to_wait = 60.0
     for number in range(MOST_COUNTS + 1):
         counted = reader.counted(number, lambda connection, number=number: number)

@@ -10,7 +10,7 @@
     corpora.py      versions of corpora, kept calls by night, releases with their cards
     reviewing.py    calls of a release are judged one by one, and what reviewers said of them
 
-**How a view is added.** Write `run_page/NAME.py` with a `router`, and `templates/NAME.html.j2`; name the router in `app.ROUTERS`:
+**How a view is added.** Write `run_page/NAME.py` with a `router`, and `templates/NAME.html.j2`; name the module in `app.VIEWS`:
 
     router = APIRouter()
 

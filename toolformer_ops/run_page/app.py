@@ -3,7 +3,7 @@
 import logging
 from http import HTTPStatus
 
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
@@ -15,11 +15,8 @@ from toolformer_ops.run_page.rights import SignedInDep
 
 logger = logging.getLogger(__name__)
 
-ROUTERS = (
-    overview.router, calls.router, call.router, thresholds.router, changes.router, evaluation.router,
-    corpora.router, reviewing.router,
-)  # fmt: skip
-"""The views."""
+router = APIRouter(dependencies=[SignedInDep])
+VIEWS = (overview, calls, call, thresholds, changes, evaluation, corpora, reviewing)
 SECONDS_TO_KEEP_AN_ASSET = 86400
 
 
@@ -27,17 +24,17 @@ def create_app(settings: Settings) -> FastAPI:
     """The application, with connections that these settings name; it connects when the first view is asked for."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.state.reader = Reader(settings)
-    for router in ROUTERS:
-        app.include_router(router)
-    app.get("/assets/{name}", dependencies=[SignedInDep])(_asset)
-    # Last: a path that is not there says so only to those who are signed in.
-    app.api_route("/{path:path}", methods=["GET", "HEAD", "POST"], dependencies=[SignedInDep])(_nothing_here)
+    for view in VIEWS:
+        app.include_router(view.router)
+    app.include_router(router)
     for kind in (StarletteHTTPException, RequestValidationError, ToolformerError, Exception):
-        app.add_exception_handler(kind, _say)
+        app.add_exception_handler(kind, error_page)
     return app
 
 
-async def _asset(name: str) -> Response:
+@router.get("/assets/{name}")
+async def asset(name: str) -> Response:
+    """A stylesheet or a script."""
     if name not in pages.ASSETS:
         raise HTTPException(404)
     media_type, content = pages.ASSETS[name]
@@ -45,11 +42,13 @@ async def _asset(name: str) -> Response:
     return Response(content, headers=headers, media_type=f"{media_type}; charset=utf-8")
 
 
-async def _nothing_here(path: str) -> Response:
+@router.api_route("/{path:path}", methods=["GET", "HEAD", "POST"])
+async def nothing_here(path: str) -> Response:
+    """Any other path: that it is not there is said only to those who are signed in."""
     raise HTTPException(404)
 
 
-async def _say(request: Request, error: Exception) -> Response:
+async def error_page(request: Request, error: Exception) -> Response:
     """An error as a page: what happened and what to do. What only an operator can use is in the log."""
     status, title, text = 500, "Something is wrong", "Airflow's log of the API server says what."
     sign_in = None

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from sqlalchemy import Connection
 
-from toolformer_ops.run_page.reading import Page, Reader, answer
+from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import find_run, load_run
 from toolformer_ops.runs.changes import REASONS, previous_run
@@ -24,6 +24,7 @@ PLACES_A_PAGE = 100
 @router.get("/changes")
 async def show(
     request: Request,
+    reader: ReaderDep,
     asked: AskedRunDep,
     visitor: VisitorDep,
     before: Annotated[str, Query(max_length=1000)] = "",
@@ -37,8 +38,6 @@ async def show(
         place = {"after_document_id": document_id, "after_position": int(position)}
     except ValueError:
         raise HTTPException(422, "expected the address of a next page, found another place") from None
-
-    reader: Reader = request.app.state.reader
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)

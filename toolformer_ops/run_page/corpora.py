@@ -4,10 +4,7 @@ Who may see a run of a corpus sees the corpus, and of its runs and releases thos
 stored when the runs ended, so that no call is read.
 """
 
-import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
@@ -16,9 +13,9 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.airflow_tasks.run_ids import dag_of, dag_run_of
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.run_page import pages
-from toolformer_ops.run_page.reading import Page, Reader, answer
+from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.reviewing import ReleaseQuery, find_release
-from toolformer_ops.run_page.rights import Visitor, VisitorDep
+from toolformer_ops.run_page.rights import VisitorDep
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import fetch_all
 from toolformer_ops.storage.publication import ObjectStore
@@ -32,62 +29,6 @@ MOST_VERSIONS = 60
 MOST_RUNS = 60
 SECONDS_TO_KEEP = 20.0
 CARD = "README.md"
-CHART_WIDTH, CHART_HEIGHT = 900, 200
-"""Of the bars, in the units of the drawing; labels are outside of them."""
-COLOURS = 6
-"""Classes `tool0` to `tool5` of the stylesheet; further tools use them again."""
-
-
-@dataclass(frozen=True)
-class Segment:
-    """What one tool kept in one night."""
-
-    tool: str
-    calls: int
-    colour: int
-    y: float
-    height: float
-
-
-@dataclass(frozen=True)
-class Bar:
-    """The kept calls of one night, tool upon tool."""
-
-    run: Row[Any]
-    x: float
-    width: float
-    segments: tuple[Segment, ...]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Kept calls by tool and night, the oldest night first."""
-
-    bars: tuple[Bar, ...]
-    tools: tuple[tuple[str, int], ...]
-    """Each tool with its colour."""
-    highest: int
-    """Calls of the highest bar."""
-
-
-def kept_by_night(runs: Sequence[Row[Any]]) -> Chart:
-    """The drawing of these runs, which are given with the newest first."""
-    tools = sorted({tool for run in runs for tool in run.kept})
-    colours = {tool: number % COLOURS for number, tool in enumerate(tools)}
-    highest = max((sum(run.kept.values()) for run in runs), default=0)
-    step = CHART_WIDTH / max(len(runs), 12)
-    bars = []
-    for number, run in enumerate(reversed(runs)):
-        segments: list[Segment] = []
-        top = float(CHART_HEIGHT)
-        for tool in tools:
-            calls = run.kept.get(tool, 0)
-            height = CHART_HEIGHT * calls / highest if highest else 0.0
-            top -= height
-            if calls:
-                segments.append(Segment(tool, calls, colours[tool], top, height))
-        bars.append(Bar(run, number * step, 0.8 * step, tuple(segments)))
-    return Chart(tuple(bars), tuple(colours.items()), highest)
 
 
 @router.get("/corpora")
@@ -98,18 +39,16 @@ async def show(request: Request, visitor: VisitorDep, corpus: Annotated[str, Que
         corpora = [
             row
             for row in fetch_all(connection, queries.corpora.newest, at_most=MOST_CORPORA)
-            if any(_may_see(visitor, run["schedule"], annotates=run["annotates"]) for run in row.schedules)
+            if visitor.dag_ids & {dag_of(run["schedule"], annotates=run["annotates"]) for run in row.schedules}
         ]
-        chosen = (
-            next((row for row in corpora if row.corpus_id == corpus), None) if corpus else next(iter(corpora), None)
-        )
+        chosen = next((row for row in corpora if corpus in ("", row.corpus_id)), None)
         if corpus and chosen is None:
             raise HTTPException(404)
         of_corpus = {"corpus_id": chosen.corpus_id if chosen else None}
         runs = [
             row
             for row in fetch_all(connection, queries.corpora.runs, **of_corpus, at_most=MOST_RUNS)
-            if _may_see(visitor, row.schedule, annotates=row.annotates)
+            if dag_of(row.schedule, annotates=row.annotates) in visitor.dag_ids
         ]
         versions = fetch_all(connection, queries.corpora.versions, **of_corpus, at_most=MOST_VERSIONS)
         values = {
@@ -118,10 +57,9 @@ async def show(request: Request, visitor: VisitorDep, corpus: Annotated[str, Que
             "versions": versions,
             "most_documents": max((row.documents for row in versions), default=0),
             "runs": runs,
-            "chart": kept_by_night([row for row in runs if row.kept]),
-            "width": CHART_WIDTH,
-            "height": CHART_HEIGHT,
-            "address": _address,
+            "nights": [row for row in reversed(runs) if row.kept],
+            "tools": sorted({tool for row in runs for tool in row.kept or ()}),
+            "address": address,
         }
         return Page("corpora.html.j2", values, SECONDS_TO_KEEP)
 
@@ -129,9 +67,8 @@ async def show(request: Request, visitor: VisitorDep, corpus: Annotated[str, Que
 
 
 @router.get("/release")
-async def release(request: Request, visitor: VisitorDep, release: ReleaseQuery) -> Response:
+async def release(reader: ReaderDep, visitor: VisitorDep, release: ReleaseQuery) -> Response:
     """One release: where it is, how to fetch it, and its card from S3."""
-    reader: Reader = request.app.state.reader
 
     def make() -> Response:
         with database.transaction(reader.engine()) as connection:
@@ -145,16 +82,12 @@ async def release(request: Request, visitor: VisitorDep, release: ReleaseQuery) 
         except ToolformerError:
             logger.exception("the card of release %s cannot be read", chosen.release_id)
         shown = card.decode("utf-8", "replace") if card is not None else None
-        values = {"release": chosen, "card": shown}
-        return pages.response("release.html.j2", values)
+        return pages.response("release.html.j2", {"release": chosen, "card": shown})
 
-    return await asyncio.get_running_loop().run_in_executor(reader.threads, make)
-
-
-def _may_see(visitor: Visitor, schedule: str | None, *, annotates: bool) -> bool:
-    return dag_of(schedule, annotates=annotates) in visitor.dag_ids
+    return await reader.in_thread(make)
 
 
-def _address(run: Row[Any]) -> dict[str, str]:
+def address(run: Row[Any]) -> dict[str, str]:
+    """The ids that every link to a view of this run has."""
     dag_id = dag_of(run.schedule, annotates=run.annotates)
     return {"dag_id": dag_id, "run_id": dag_run_of(run.run_id, dag_id)}

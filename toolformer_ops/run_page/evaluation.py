@@ -7,22 +7,19 @@ would stay in an XCom, and ends after days. The report is served under a content
 it holds what a language model wrote.
 """
 
-import asyncio
 import html
 import logging
 import re
-from collections.abc import Callable
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, Request, Response
 from sqlalchemy import Connection
 
-from toolformer_ops.airflow_tasks.run_ids import annotation_run_id
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
 from toolformer_ops.evaluation.store import page_key, report_key
-from toolformer_ops.run_page.reading import Page, Reader, answer
+from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRun, AskedRunDep
 from toolformer_ops.run_page.shown_runs import load_run
 from toolformer_ops.storage.publication import ObjectStore
@@ -30,6 +27,7 @@ from toolformer_ops.storage.publication import ObjectStore
 logger = logging.getLogger(__name__)
 
 router = APIRouter()
+RunAccessDep = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 SUBJECT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 """A tool's name, or release."""
 MISSING = "No evaluation was reported for the run {0.dag_run_id} of {0.dag_id}."
@@ -48,9 +46,8 @@ REPORT_HEADERS = {
 
 
 @router.get("/evaluation")
-async def show(request: Request, asked: AskedRunDep) -> Response:
+async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Response:
     """The report in a frame, below the run's own navigation, or why there is none."""
-    reader: Reader = request.app.state.reader
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
@@ -65,46 +62,36 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
     return await answer(request, make)
 
 
-@router.get("/reports/{dag_id}/{run_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
-async def report(request: Request, dag_id: str, run_id: str) -> Response:
+@router.get("/reports/{dag_id}/{run_id}", dependencies=[RunAccessDep])
+async def report(reader: ReaderDep, dag_id: str, run_id: str) -> Response:
     """The report of a run, or a page that says why there is none."""
-    reader: Reader = request.app.state.reader
-    missing = MISSING.format(AskedRun(dag_id, run_id, ""))
-    return await asyncio.get_running_loop().run_in_executor(
-        reader.threads, _read, reader.settings, dag_id, run_id, report_key, missing
-    )
+    run = AskedRun(dag_id, run_id, "")
+    return await reader.in_thread(lambda: _stored(reader.settings, run, report_key(run.run_id), MISSING.format(run)))
 
 
-@router.get(
-    "/checks/{dag_id}/{run_id}/{subject}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
-)
-async def checks(request: Request, dag_id: str, run_id: str, subject: str) -> Response:
+@router.get("/checks/{dag_id}/{run_id}/{subject}", dependencies=[RunAccessDep])
+async def checks(reader: ReaderDep, dag_id: str, run_id: str, subject: str) -> Response:
     """What Great Expectations found of a tool or the release, or a page that says why there is none."""
-    reader: Reader = request.app.state.reader
+    run = AskedRun(dag_id, run_id, "")
     missing = f"The checks of {subject} in the run {run_id} of {dag_id} have no page."
     if not SUBJECT.fullmatch(subject):
-        return _message(404, missing)
-    return await asyncio.get_running_loop().run_in_executor(
-        reader.threads, _read, reader.settings, dag_id, run_id, lambda run: page_key(run, subject), missing
-    )
+        return _page(404, missing)
+    return await reader.in_thread(lambda: _stored(reader.settings, run, page_key(run.run_id, subject), missing))
 
 
-def _read(settings: Settings, dag_id: str, run_id: str, key: Callable[[str], str], missing: str) -> Response:
-    """The page under the key that `key` returns for the annotation run."""
+def _stored(settings: Settings, run: AskedRun, key: str, missing: str) -> Response:
+    """The page under a key, or one that says why there is none."""
     try:
-        page = ObjectStore(settings).get(key(annotation_run_id(dag_id, run_id)))
+        return _page(200, ObjectStore(settings).get(key))
     except ObjectNotFoundError:
-        return _message(404, missing)
+        return _page(404, missing)
     except ToolformerError:
-        logger.exception("a page of run %s cannot be read", run_id)
-        return _message(502, UNREADABLE.format(AskedRun(dag_id, run_id, "")))
-    return _page(200, page)
+        logger.exception("a page of run %s cannot be read", run.dag_run_id)
+        return _page(502, UNREADABLE.format(run))
 
 
-def _message(status: int, text: str) -> Response:
-    head = "<!doctype html><meta charset=utf-8><meta name=color-scheme content='light dark'>"
-    return _page(status, f"{head}<p>{html.escape(text)}</p>".encode())
-
-
-def _page(status: int, content: bytes) -> Response:
+def _page(status: int, content: bytes | str) -> Response:
+    if isinstance(content, str):
+        head = "<!doctype html><meta charset=utf-8><meta name=color-scheme content='light dark'>"
+        content = f"{head}<p>{html.escape(content)}</p>"
     return Response(content, status, REPORT_HEADERS, media_type="text/html; charset=utf-8")

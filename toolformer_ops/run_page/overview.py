@@ -16,12 +16,11 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 
 from toolformer_ops.run_page.calls import Asked, find_calls
-from toolformer_ops.run_page.reading import Page, Reader, answer
+from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
-from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run
+from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run, numbers_of
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
-from toolformer_ops.storage.queries import Statement
 from toolformer_ops.tools.registry import tools_on_device
 
 router = APIRouter()
@@ -109,82 +108,58 @@ class FunnelRow:
         return sum(self.counts.values())
 
 
-@dataclass(frozen=True)
-class BestCalls:
-    """The calls that save most."""
-
-    calls: Sequence[Mapping[str, Any]]
-    """Rows of the view `candidates`."""
-    is_kept: bool
-    """Whether they are kept; else no call is, and these were only scored."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """What is counted over all documents of a run: rows of the queries of these names."""
-
-    progress: Sequence[Any]
-    funnel: Sequence[Any]
-    thresholds: Sequence[Any]
-    given_up: Sequence[Any]
-
-
-def count_numbers(connection: Connection, run: ShownRun) -> Numbers:
-    """The numbers of a run, stored or counted."""
-
-    def rows(statement: Statement) -> list[Any]:
-        return fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
-
-    return Numbers(
-        rows(queries.page.progress),
-        rows(queries.page.yield_by_stage),
-        rows(queries.page.thresholds),
-        rows(queries.page.given_up),
-    )
+def count_numbers(connection: Connection, run: ShownRun) -> dict[str, list[Any]]:
+    """What is stored or counted over all documents of a run: rows of four queries."""
+    statements = {
+        "progress": queries.page.progress,
+        "funnel": queries.page.yield_by_stage,
+        "thresholds": queries.page.thresholds,
+        "given_up": queries.page.given_up,
+    }
+    return {
+        name: fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
+        for name, statement in statements.items()
+    }
 
 
 @router.get("/run")
-async def show(request: Request, asked: AskedRunDep) -> Response:
+async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Response:
     """The view of one run."""
-    reader: Reader = request.app.state.reader
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
         ours = {"run_id": run.run_id}
-        # 1. Numbers over all documents: stored ones, or the newest count; None while a large run is counted for the first time.
-        counted = None
-        if run.has_stored_numbers:
-            numbers: Numbers | None = count_numbers(connection, run)
-        else:
-            counted = reader.counted(("numbers", run.run_id), lambda connection: count_numbers(connection, run))
-            numbers = counted.values if counted else None
+        # 1. Numbers over all documents; none while a large run is counted for the first time.
+        counted = numbers_of(reader, connection, run, "numbers", count_numbers)
+        numbers = counted.values if counted else {}
         # 2. What the run did itself, and what it made.
         work = fetch_all(connection, queries.page.work, **ours, recent_seconds=RECENT_SECONDS)
-        tools = tool_progress(run, numbers.progress if numbers else None, work)
+        tools = tool_progress(run, numbers.get("progress"), work)
         outputs = fetch_all(connection, queries.page.outputs, **ours)
         checks = fetch_all(connection, queries.page.quality, **ours)
-        counts = funnel(numbers.funnel if numbers else fetch_all(connection, queries.page.own_counts, **ours))
+        counts = funnel(numbers["funnel"] if numbers else fetch_all(connection, queries.page.own_counts, **ours))
+        is_running = run.state == "running"
+        best_status, best = (None, ()) if is_running else best_calls(connection, run)
+        at_work = fetch_all(connection, queries.page.at_work, **ours) if is_running else []
         values = {
             "run": run,
             "view": "run",
-            "best": None if run.state == "running" else best_calls(connection, run),
+            "best_status": best_status,
+            "best": best,
             "tools": tools,
             # A tool may have placebos if another has none.
             "stages": list(dict.fromkeys(stage.stage for tool in tools for stage in tool.stages)),
-            "is_counted": numbers is not None,
             "counted": counted,
-            "seconds_left": seconds_left(tools, work, fetch_all(connection, queries.page.at_work, **ours))
-            if run.state == "running"
-            else None,
+            "seconds_left": seconds_left(tools, work, at_work) if is_running else None,
             "funnel": counts,
             "lost_samples": fetch_all(connection, queries.page.lost_samples, **ours),
             "found_by_tool": {row.reason: row.counts for row in counts if not row.is_loss and row.stage != "placebo"},
-            "thresholds": numbers.thresholds if numbers else None,
+            "thresholds": numbers.get("thresholds"),
             "output": outputs[0] if outputs else None,
             "failed_checks": [check for check in checks if not check.success],
             "passed_checks": sum(check.success for check in checks),
             "checked": sorted({check.subject for check in checks}),
-            "given_up": numbers.given_up if numbers else [],
+            "given_up": numbers.get("given_up", []),
             "device_hours": device_hours(run, work),
             "refresh": None if run.has_stored_numbers else SECONDS_WHILE_RUNNING,
         }
@@ -193,13 +168,11 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
     return await answer(request, make)
 
 
-def best_calls(connection: Connection, run: ShownRun) -> BestCalls:
-    """The kept calls of a run that save most; of a run that keeps none, the scored ones."""
-    for status in ("kept", "scored"):
-        asked = Asked(tool="", status=status, contains="", information=None, sort="most_saved", after="")
-        if found := find_calls(connection, run, asked, BEST_CALLS).rows:
-            return BestCalls(found, is_kept=status == "kept")
-    return BestCalls((), is_kept=False)
+def best_calls(connection: Connection, run: ShownRun) -> tuple[str, Sequence[Mapping[str, Any]]]:
+    """Status and rows of the kept calls of a run that save most; of a run that keeps none, of the scored ones."""
+    if kept := find_calls(connection, run, Asked(status="kept"), BEST_CALLS).rows:
+        return "kept", kept
+    return "scored", find_calls(connection, run, Asked(status="scored"), BEST_CALLS).rows
 
 
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:

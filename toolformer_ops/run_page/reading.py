@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops.config import Settings
@@ -28,6 +28,8 @@ from toolformer_ops.storage import database, queries
 logger = logging.getLogger(__name__)
 
 READER_SETTING = "TOOLFORMER_READER_DSN"
+Done = TypeVar("Done")
+
 THREADS = 4
 """Queries at once, each on a connection; the role may have 20."""
 MOST_WAITING = 32
@@ -55,7 +57,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Page:
-    """What a view shows: its template, with what it is filled with."""
+    """What a view shows: a template, and its values."""
 
     template: str
     values: dict[str, Any]
@@ -102,9 +104,9 @@ class Reader:
     _engine: Engine | None = None
     _connecting: threading.Lock = field(default_factory=threading.Lock)
     _kept: "OrderedDict[Hashable, tuple[float, Response]]" = field(default_factory=OrderedDict)
-    _kept_bytes: int = 0
+    """Until which monotonic time an answer holds, by key, the one that was asked for last at the end."""
     _asked: dict[Hashable, "asyncio.Task[Response]"] = field(default_factory=dict)
-    _waiting: int = 0
+    """What is being answered."""
     seconds_to_wait: float = SECONDS_TO_WAIT
     _counts: "OrderedDict[Hashable, _Count]" = field(default_factory=OrderedDict)
     _counts_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -122,35 +124,39 @@ class Reader:
                 self._engine = database.connect_dsn(dsn, READER_SETTING, connections=THREADS + 1, options=OPTIONS)
             return self._engine
 
+    async def in_thread(self, work: Callable[[], Done]) -> Done:
+        """What `work` returns, in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+
     async def answer(self, key: Hashable, make: Callable[[Connection], Page]) -> Response:
         """The page that `make` makes, or the one that was made for this key a moment ago."""
+
+        def rendered() -> tuple[Response, float]:
+            with database.transaction(self.engine()) as connection:
+                page = make(connection)
+            return pages.response(page.template, page.values, page.status), page.seconds
+
+        async def made() -> Response:
+            started = time.monotonic()
+            response, seconds = await self.in_thread(rendered)
+            now = time.monotonic()
+            if seconds > 0:
+                self._kept[key] = now + max(seconds, (now - started) * KEPT_LONGER_THAN_IT_TOOK), response
+                self._kept.move_to_end(key)
+                while sum(len(kept.body) for _, kept in self._kept.values()) > CACHE_BYTES:
+                    self._kept.popitem(last=False)
+            return response
+
         if (kept := self._kept.get(key)) is not None and kept[0] > time.monotonic():
             self._kept.move_to_end(key)
             return kept[1]
         task = self._asked.get(key)
         if task is None:
-            if self._waiting >= MOST_WAITING:
+            if len(self._asked) >= MOST_WAITING:
                 raise BusyError("Too many questions are being answered now. Ask again in a moment.")
-            self._asked[key] = task = asyncio.create_task(self._answer(key, make))
+            self._asked[key] = task = asyncio.create_task(made())
             task.add_done_callback(lambda _: self._asked.pop(key, None))
         return await asyncio.shield(task)  # who leaves does not take the answer from those who wait for it
-
-    async def _answer(self, key: Hashable, make: Callable[[Connection], Page]) -> Response:
-        self._waiting += 1
-        try:
-            started = time.monotonic()
-            response, seconds = await asyncio.get_running_loop().run_in_executor(self.threads, self._make, make)
-            took = time.monotonic() - started
-        finally:
-            self._waiting -= 1
-        if seconds > 0:
-            self._keep(key, response, max(seconds, took * KEPT_LONGER_THAN_IT_TOOK))
-        return response
-
-    def _make(self, make: Callable[[Connection], Page]) -> tuple[Response, float]:
-        with database.transaction(self.engine()) as connection:
-            page = make(connection)
-        return pages.response(page.template, page.values, page.status), page.seconds
 
     def counted(self, key: Hashable, count: Callable[[Connection], Any]) -> Counted | None:
         """What `count` read lately; None while it counts for the first time, and if that takes longer than `SECONDS_TO_COUNT`.
@@ -158,49 +164,48 @@ class Reader:
         `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as it takes. Waits for
         `seconds_to_wait`, so call it in a thread.
         """
+
+        def make(state: _Count, done: threading.Event) -> None:
+            with self._counting:
+                began, started = time.time(), time.monotonic()
+                try:
+                    with database.transaction(self.engine()) as connection:
+                        limit = f"{1000 * SECONDS_TO_COUNT:.0f}ms"
+                        database.execute(connection, queries.locks.statement_time_limit, milliseconds=limit)
+                        values = count(connection)
+                    state.newest = Counted(values, began, time.monotonic() - started)
+                except ToolformerError as error:
+                    logger.warning("a page shows no counts: %s", error)
+                finally:
+                    now = time.monotonic()
+                    with self._counts_lock:
+                        state.next_at = now + max(SECONDS_OF_A_COUNT, (now - started) * KEPT_LONGER_THAN_IT_TOOK)
+                        state.under_way = None
+                    done.set()
+
         with self._counts_lock:
             state = self._counts.setdefault(key, _Count())
             self._counts.move_to_end(key)
             while len(self._counts) > MOST_COUNTS:
                 self._counts.popitem(last=False)
-            if state.under_way is None and time.monotonic() >= state.next_at:
-                state.under_way = threading.Event()
-                # A daemon, so that the server's end waits for no count.
-                threading.Thread(target=self._count, args=(state, count), name="run-page-count", daemon=True).start()
             under_way = state.under_way
+            if under_way is None and time.monotonic() >= state.next_at:
+                state.under_way = under_way = threading.Event()
+                # A daemon, so that the server's end waits for no count.
+                threading.Thread(target=make, args=(state, under_way), name="run-page-count", daemon=True).start()
         if under_way is not None:
             under_way.wait(self.seconds_to_wait)
         newest = state.newest
         return newest if newest is not None and newest.age < OLDEST_COUNT else None
 
-    def _count(self, state: _Count, count: Callable[[Connection], Any]) -> None:
-        with self._counting:
-            began, started = time.time(), time.monotonic()
-            try:
-                with database.transaction(self.engine()) as connection:
-                    database.execute(
-                        connection, queries.locks.statement_time_limit, milliseconds=f"{1000 * SECONDS_TO_COUNT:.0f}ms"
-                    )
-                    values = count(connection)
-                state.newest = Counted(values, began, time.monotonic() - started)
-            except ToolformerError as error:
-                logger.warning("a page shows no counts: %s", error)
-            finally:
-                took = time.monotonic() - started
-                with self._counts_lock:
-                    state.next_at = time.monotonic() + max(SECONDS_OF_A_COUNT, took * KEPT_LONGER_THAN_IT_TOOK)
-                    if state.under_way is not None:
-                        state.under_way.set()
-                    state.under_way = None
 
-    def _keep(self, key: Hashable, response: Response, seconds: float) -> None:
-        if (replaced := self._kept.pop(key, None)) is not None:
-            self._kept_bytes -= len(replaced[1].body)
-        self._kept[key] = time.monotonic() + seconds, response
-        self._kept_bytes += len(response.body)
-        while self._kept_bytes > CACHE_BYTES:
-            _, (_, oldest) = self._kept.popitem(last=False)
-            self._kept_bytes -= len(oldest.body)
+async def reader_of(request: Request) -> Reader:
+    """The reader of the application."""
+    reader: Reader = request.app.state.reader
+    return reader
+
+
+ReaderDep = Annotated[Reader, Depends(reader_of)]
 
 
 def took_too_long(error: BaseException) -> bool:
@@ -217,8 +222,7 @@ async def answer(request: Request, make: Callable[[Connection], Page], visible_t
         make: reads the rows, in a thread.
         visible_to: part of the key for a page that differs by visitor, such as the DAGs that they may see.
     """
-    reader: Reader = request.app.state.reader
     key = (request.url.path, tuple(sorted(request.query_params.multi_items())), visible_to)
-    made = await reader.answer(key, make)
+    made = await (await reader_of(request)).answer(key, make)
     # Each request gets its own response: middleware that packs a response changes its headers.
     return Response(made.body, made.status_code, pages.HEADERS, made.media_type)

@@ -9,7 +9,6 @@ a call again corrects themselves: the newest counts.
 Who may see the runs of the DAG that made a release may judge it. Requests from other sites are refused (`WriterDep`).
 """
 
-import asyncio
 import threading
 import uuid
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from toolformer_ops.call_syntax import ARROW, clean_result
 from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.judgements import VERDICTS, agreements, judgements_of, results
 from toolformer_ops.run_page import pages
-from toolformer_ops.run_page.reading import Page, Reader, answer
+from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import Visitor, VisitorDep, WriterDep
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import fetch_all
@@ -108,7 +107,7 @@ class Writer:
 
 
 @router.get("/review")
-async def show(request: Request, visitor: VisitorDep, release: ReleaseQuery = "") -> Response:
+async def show(request: Request, reader: ReaderDep, visitor: VisitorDep, release: ReleaseQuery = "") -> Response:
     """The releases that can be judged; of one of them what reviewers said, and the form that starts a review."""
 
     def make(connection: Connection) -> Page:
@@ -121,7 +120,7 @@ async def show(request: Request, visitor: VisitorDep, release: ReleaseQuery = ""
             "release": chosen,
             "results": results(judged),
             "agreements": agreements(judged),
-            "can_write": bool(_reader(request).settings.reviewer_dsn.get_secret_value()),
+            "can_write": bool(reader.settings.reviewer_dsn.get_secret_value()),
             "most_calls": MOST_CALLS,
             "setting": REVIEWER_SETTING,
         }
@@ -172,12 +171,13 @@ async def judge(
 
 
 @router.post("/judge", dependencies=[WriterDep])
-async def take(request: Request, visitor: VisitorDep) -> Response:
+async def take(request: Request, reader: ReaderDep, visitor: VisitorDep) -> Response:
     """Write a judgement, and lead to the next call."""
     form = await _form(request)
     sample, number, verdict, submission_id = _asked(form)
-    reader = _reader(request)
-    writer = _writer(request)
+    if not hasattr(request.app.state, "writer"):
+        request.app.state.writer = Writer(reader.settings)
+    writer: Writer = request.app.state.writer
 
     def write() -> None:
         with database.transaction(reader.engine()) as connection:
@@ -200,7 +200,7 @@ async def take(request: Request, visitor: VisitorDep) -> Response:
             verdict=verdict,
         )
 
-    await asyncio.get_running_loop().run_in_executor(reader.threads, write)
+    await reader.in_thread(write)
     return RedirectResponse(pages.link("judge", sample.address), status_code=303, headers=dict(pages.HEADERS))
 
 
@@ -274,16 +274,3 @@ def _asked(form: dict[str, str]) -> tuple[Sample, int, str, uuid.UUID]:
     if not in_range or verdict not in VERDICTS or "\0" in sample.release_id + sample.tool:
         raise HTTPException(400, f"expected a call of a sample and one of {', '.join(VERDICTS)}")
     return sample, number, verdict, submission_id
-
-
-def _reader(request: Request) -> Reader:
-    reader: Reader = request.app.state.reader
-    return reader
-
-
-def _writer(request: Request) -> Writer:
-    state = request.app.state
-    if not hasattr(state, "writer"):
-        state.writer = Writer(state.reader.settings)
-    writer: Writer = state.writer
-    return writer

@@ -1,14 +1,16 @@
 """The run that is shown, from `annotation_runs`; or the reason why there is none."""
 
 import datetime
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from toolformer_ops.airflow_tasks.run_ids import dag_of, dag_run_of, is_ours
 from toolformer_ops.errors import NoSuchRunError
+from toolformer_ops.run_page.reading import Counted, Reader
 from toolformer_ops.run_page.rights import AskedRun
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
@@ -95,9 +97,8 @@ def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
     """
     if not is_ours(asked.dag_id):
         raise NoSuchRunError(f"The DAG {asked.dag_id} annotates nothing, so that its runs have no such page.")
-    found = fetch_all(connection, queries.page.run, run_id=asked.run_id)
-    run = _shown(found[0]) if found else None
-    if run is None or run.dag_id != asked.dag_id:
+    run = find_run(connection, asked.run_id, (asked.dag_id,))
+    if run is None:
         for ended in fetch_all(connection, queries.runs.not_started, run_id=asked.run_id, at_most=1):
             raise NoSuchRunError(
                 f"The run {asked.dag_run_id} never started; {ended.problem} Open the log of the first task that failed, mend its "
@@ -114,13 +115,18 @@ def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
 
 def find_run(connection: Connection, run_id: str, dag_ids: Collection[str]) -> ShownRun | None:
     """The annotation run of this id, if it belongs to one of these DAGs."""
-    found = fetch_all(connection, queries.page.run, run_id=run_id)
-    run = _shown(found[0]) if found else None
-    return run if run is not None and run.dag_id in dag_ids else None
+    for row in fetch_all(connection, queries.page.run, run_id=run_id):
+        dag_id = dag_of(row.schedule, annotates=bool(row.tools))
+        if dag_id in dag_ids:
+            fields = {**row._mapping, "tools": tuple(RunTool(**tool) for tool in row.tools)}
+            return ShownRun(**fields, dag_id=dag_id, dag_run_id=dag_run_of(run_id, dag_id))
+    return None
 
 
-def _shown(row: Row[Any]) -> ShownRun:
-    fields = row._asdict()
-    dag_id = dag_of(row.schedule, annotates=bool(row.tools))
-    fields["tools"] = tuple(RunTool(**tool) for tool in row.tools)
-    return ShownRun(**fields, dag_id=dag_id, dag_run_id=dag_run_of(row.run_id, dag_id))
+def numbers_of(
+    reader: Reader, connection: Connection, run: ShownRun, name: str, count: Callable[[Connection, ShownRun], Any]
+) -> Counted | None:
+    """What `count` reads of a run, now if its numbers are stored; else the newest count of this name, or None: `Reader.counted`."""
+    if run.has_stored_numbers:
+        return Counted(count(connection, run), time.time(), 0.0)
+    return reader.counted((name, run.run_id), lambda connection: count(connection, run))

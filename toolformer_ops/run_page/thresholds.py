@@ -17,9 +17,9 @@ from sqlalchemy import Connection
 
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
 from toolformer_ops.run_page.calls import Asked, FoundCalls, find_calls, largest_loss
-from toolformer_ops.run_page.reading import Page, Reader, answer
+from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
-from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run
+from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run, numbers_of
 from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices
 from toolformer_ops.runs.placebo_rates import Rate, kept_by_chance, share_of_calls
 from toolformer_ops.storage import queries
@@ -67,7 +67,7 @@ class ToolThreshold:
 
 
 @router.get("/thresholds")
-async def show(request: Request, asked: AskedRunDep) -> Response:
+async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Response:
     """The sliders; `threshold.TOOL=NATS` in the address moves one."""
     chosen: dict[str, float] = {}
     for name, value in request.query_params.items():
@@ -77,16 +77,10 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             except ValueError:
                 raise HTTPException(422, f"{name}: expected a number of nats, found {value!r:.80}") from None
 
-    reader: Reader = request.app.state.reader
-
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
-        if run.has_stored_numbers:
-            counts: Counts | None = load_counts(connection, run)
-            counted = None
-        else:
-            counted = reader.counted(("histogram", run.run_id), lambda connection: load_counts(connection, run))
-            counts = counted.values if counted else None
+        counted = numbers_of(reader, connection, run, "histogram", load_counts)
+        counts: Counts | None = counted.values if counted else None
         tools = [_of_tool(connection, run, tool, chosen.get(tool.tool), counts) for tool in run.tools]
         thresholds = {tool.tool.tool: tool.threshold for tool in tools}
         values = {
@@ -94,7 +88,6 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             "view": "thresholds",
             "tools": tools,
             "step": 1 / PLACES_A_NAT,
-            "is_counted": counts is not None,
             "counted": counted,
             "largest_loss": largest_loss(row for tool in tools if tool.moved for row in tool.moved.rows),
             "conf": conf_with(run.parameters, thresholds) if tools else {},
@@ -102,7 +95,7 @@ async def show(request: Request, asked: AskedRunDep) -> Response:
             "is_moved": any(tool.threshold != tool.tool.keep_threshold for tool in tools),
         }
         # What is being counted is asked for again in a moment.
-        return Page("thresholds.html.j2", values, run.seconds_to_keep if counts is not None else 0.0)
+        return Page("thresholds.html.j2", values, run.seconds_to_keep if counted else 0.0)
 
     return await answer(request, make)
 
@@ -169,15 +162,7 @@ def _of_tool(
     if place is None or threshold == tau:
         return ToolThreshold(tool, tau, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=now, moved=None)
     # 3. What it keeps there, and calls that come in or go out.
-    asked = Asked(
-        tool=tool.tool,
-        status="kept",
-        contains="",
-        information=None,
-        sort="most_saved",
-        after="",
-        between=(min(tau, threshold), max(tau, threshold)),
-    )
+    asked = Asked(tool=tool.tool, status="kept", between=(min(tau, threshold), max(tau, threshold)))
     moved = find_calls(connection, run, asked, at_most=EXAMPLES)
     then = counts.at(tool.tool, place) if counts else None
     return ToolThreshold(tool, threshold, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=then, moved=moved)
