@@ -62,77 +62,64 @@ async def show(
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
-        if document_id is None:
+        of_tool = run.tool(tool)
+        if of_tool is None or document_id is None:
             raise HTTPException(404)
-        return _page(connection, run, tool, document_id, call_id, sorted(visitor.dag_ids))
+        # 1. The call among all of its text.
+        place = {
+            "corpus_id": run.corpus_id,
+            "corpus_version": run.corpus_version,
+            "below_ordinal": below_ordinal(run.ordinal_limit),
+            "document_id": str(document_id),
+        }
+        documents = fetch_all(connection, queries.page_calls.document, **place, first=0, at_most=0)
+        calls = calls_of_text(connection, run, documents[0]) if documents else []
+        call = next((call for call in calls if call["call_id"] == call_id and call["tool"] == of_tool.tool), None)
+        if call is None:
+            raise HTTPException(404)
+        # 2. The text, or the part around the call.
+        is_cut = documents[0].characters > TEXT_CHARACTERS
+        first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if is_cut else 0
+        [document] = fetch_all(connection, queries.page_calls.document, **place, first=first, at_most=TEXT_CHARACTERS)
+        # 3. Where its numbers come from, and the same call in other runs.
+        variant_id = str(call["variant_id"])
+        row = {"scoring_recipe_id": of_tool.scoring_recipe_id, "document_id": variant_id, "call_id": str(call_id)}
+        tokens = fetch_all(connection, queries.page_calls.call_tokens, **row)
+        others = fetch_all(
+            connection,
+            queries.page_calls.call_in_runs,
+            scoring_recipe_id=of_tool.scoring_recipe_id,
+            run_id=run.run_id,
+            corpus_id=run.corpus_id,
+            tool=of_tool.tool,
+            document_id=str(call["document_id"]),
+            variant_id=variant_id,
+            position_char=call["position_char"],
+            call_text=call["call_text"],
+            dag_ids=sorted(visitor.dag_ids),
+        )
+        recipe_ids = [of_tool.sampling_recipe_id, of_tool.execution_recipe_id, of_tool.scoring_recipe_id]
+        values = {
+            "run": run,
+            "view": "call",
+            "tool": of_tool,
+            "call": call,
+            "calls": calls,
+            "document": document,
+            "pieces": pieces(document.text, first, calls),
+            "is_cut": is_cut,
+            "recipes": fetch_all(connection, queries.page_calls.recipes, recipe_ids=recipe_ids),
+            "tokens": token_rows(tokens[0].log_probabilities, tokens[0].scored_tokens) if tokens else [],
+            "token_columns": TOKEN_COLUMNS,
+            "others": [
+                {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
+                for row in others
+            ],
+            "largest_loss": largest_loss([call]),
+        }
+        return Page("call.html.j2", values, run.seconds_to_keep)
 
     return await answer(request, make, visitor.dag_ids)
-
-
-def _page(
-    connection: Connection,
-    run: ShownRun,
-    tool_name: str,
-    document_id: uuid.UUID,
-    call_id: uuid.UUID,
-    dag_ids: list[str],
-) -> Page:
-    # 1. The call among all of its text.
-    tool = run.tool(tool_name)
-    place = {
-        "corpus_id": run.corpus_id,
-        "corpus_version": run.corpus_version,
-        "below_ordinal": below_ordinal(run.ordinal_limit),
-        "document_id": str(document_id),
-    }
-    documents = fetch_all(connection, queries.page_calls.document, **place, first=0, at_most=0)
-    if tool is None or not documents:
-        raise HTTPException(404)
-    calls = calls_of_text(connection, run, documents[0])
-    call = next((call for call in calls if call["call_id"] == call_id and call["tool"] == tool.tool), None)
-    if call is None:
-        raise HTTPException(404)
-    # 2. The text, or the part around the call.
-    is_cut = documents[0].characters > TEXT_CHARACTERS
-    first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if is_cut else 0
-    [document] = fetch_all(connection, queries.page_calls.document, **place, first=first, at_most=TEXT_CHARACTERS)
-    # 3. Where its numbers come from, and the same call in other runs.
-    variant_id = str(call["variant_id"])
-    row = {"scoring_recipe_id": tool.scoring_recipe_id, "document_id": variant_id, "call_id": str(call_id)}
-    tokens = fetch_all(connection, queries.page_calls.call_tokens, **row)
-    others = fetch_all(
-        connection,
-        queries.page_calls.call_in_runs,
-        scoring_recipe_id=tool.scoring_recipe_id,
-        run_id=run.run_id,
-        corpus_id=run.corpus_id,
-        tool=tool.tool,
-        document_id=str(call["document_id"]),
-        variant_id=variant_id,
-        position_char=call["position_char"],
-        call_text=call["call_text"],
-        dag_ids=dag_ids,
-    )
-    recipe_ids = [tool.sampling_recipe_id, tool.execution_recipe_id, tool.scoring_recipe_id]
-    values = {
-        "run": run,
-        "view": "call",
-        "tool": tool,
-        "call": call,
-        "calls": calls,
-        "document": document,
-        "pieces": pieces(document.text, first, calls),
-        "is_cut": is_cut,
-        "recipes": fetch_all(connection, queries.page_calls.recipes, recipe_ids=recipe_ids),
-        "tokens": token_rows(tokens[0].log_probabilities, tokens[0].scored_tokens) if tokens else [],
-        "token_columns": TOKEN_COLUMNS,
-        "others": [
-            {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
-            for row in others
-        ],
-        "largest_loss": largest_loss([call]),
-    }
-    return Page("call.html.j2", values, run.seconds_to_keep)
 
 
 def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> list[dict[str, Any]]:

@@ -80,8 +80,8 @@ class ShownCall:
     text_after: str
     url: str | None
     title: str | None
-    is_placebo: bool
     source_call_id: uuid.UUID | None
+    """The call whose result is shown in the place of its own; None: it is no placebo."""
 
 
 @dataclass
@@ -173,10 +173,7 @@ async def judge(
 @router.post("/judge", dependencies=[WriterDep])
 async def take(request: Request, reader: ReaderDep, visitor: VisitorDep) -> Response:
     """Write a judgement, and lead to the next call."""
-    form = await _form(request)
-    sample, number, verdict, submission_id = _asked(form)
-    if not hasattr(request.app.state, "writer"):
-        request.app.state.writer = Writer(reader.settings)
+    sample, number, verdict, submission_id = await _judgement(request)
     writer: Writer = request.app.state.writer
 
     def write() -> None:
@@ -194,7 +191,7 @@ async def take(request: Request, reader: ReaderDep, visitor: VisitorDep) -> Resp
             document_id=shown.drawn.document_id,
             call_id=shown.drawn.call_id,
             scoring_recipe_id=shown.drawn.scoring_recipe_id,
-            is_placebo=shown.is_placebo,
+            is_placebo=shown.source_call_id is not None,
             source_call_id=shown.source_call_id,
             reviewer=visitor.name,
             verdict=verdict,
@@ -245,12 +242,12 @@ def _shown(connection: Connection, sample: Sample, drawn: Row[Any]) -> ShownCall
         text_after=after if len(after) <= CONTEXT_CHARACTERS else f"{after[:CONTEXT_CHARACTERS]} …",
         url=call.url,
         title=call.title,
-        is_placebo=source_call_id is not None,
         source_call_id=source_call_id,
     )
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _judgement(request: Request) -> tuple[Sample, int, str, uuid.UUID]:
+    """The sample, number, verdict and submission of the form that was sent; refuses anything else."""
     if request.headers.get("content-type", "").split(";")[0].strip() != "application/x-www-form-urlencoded":
         raise HTTPException(415, "expected the form of this page")
     body = b""
@@ -259,12 +256,9 @@ async def _form(request: Request) -> dict[str, str]:
         if len(body) > MOST_FORM_BYTES:
             raise HTTPException(413, "expected the form of this page, found more")
     try:
-        return {name: values[-1] for name, values in parse_qs(body.decode("utf-8"), max_num_fields=20).items()}
+        form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8"), max_num_fields=20).items()}
     except ValueError as error:
         raise HTTPException(400, "expected the form of this page") from error
-
-
-def _asked(form: dict[str, str]) -> tuple[Sample, int, str, uuid.UUID]:
     try:
         sample = Sample(form["release"], form.get("tool", ""), int(form["seed"]), int(form["calls"]))
         number, verdict, submission_id = int(form["number"]), form["verdict"], uuid.UUID(form["submission_id"])
