@@ -25,18 +25,13 @@ _UNSEEN = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "�")
 def generate(
     prompts: Annotated[list[str] | None, typer.Argument(help="Texts to continue; none: one a line of stdin.")] = None,
     model: Annotated[
-        str,
-        typer.Option(
-            "--model", help="Folder, id@revision, or s3://bucket/models/ID; empty: the setting default_model."
-        ),
+        str, typer.Option(help="Folder, id@revision, or s3://bucket/models/ID; empty: the setting default_model.")
     ] = "",
     file: Annotated[Path | None, typer.Option(help="A file with one prompt a line, instead of arguments.")] = None,
     tools: Annotated[str, typer.Option(help="Tools that may be called, with commas between them; empty: all.")] = "",
     k: Annotated[
         int,
-        typer.Option(
-            "--k", min=0, help='A call starts where " [" is among the k most likely tokens; 1: greedy, 0: no calls.'
-        ),
+        typer.Option(min=0, help='A call starts where " [" is among the k most likely tokens; 1: greedy, 0: no calls.'),
     ] = 10,
     calls: Annotated[int, typer.Option(min=0, help="Most calls a text; more than one may build on each other.")] = 1,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of text; calls do not count.")] = 64,

@@ -21,7 +21,7 @@ def doctor(
         bool, typer.Option("--pods/--no-pods", help="With --kubernetes: start a short pod by each template.")
     ] = True,
     wait_seconds: Annotated[
-        float, typer.Option("--wait-seconds", min=1, help="Longest wait for such a pod; adding a node takes minutes.")
+        float, typer.Option(min=1, help="Longest wait for such a pod; adding a node takes minutes.")
     ] = 900.0,
 ) -> None:
     """Say what a stage needs and what of it is missing, a line each: ok, missing with the remedy, or unknown.

@@ -148,7 +148,7 @@ def _entrant(settings: Settings, model: str, variants: "list[tuple[Variant, int]
 
 @app.command("dateset")
 def dateset(
-    out: Annotated[Path, typer.Option("--out", help="Where to write it, as JSON Lines.")],
+    out: Annotated[Path, typer.Option(help="Where to write it, as JSON Lines.")],
     seed: Annotated[int, typer.Option(help="Another seed draws other dates.", min=0)] = 0,
 ) -> None:
     """Write DATESET (appendix D): 9,400 questions about dates, the same bytes for the same seed.

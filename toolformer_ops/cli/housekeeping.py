@@ -23,17 +23,14 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 @app.command("forget")
 def forget_command(
-    document: Annotated[
-        list[uuid.UUID] | None, typer.Option("--document", help="Id of a text to forget; may be repeated.")
-    ] = None,
+    document: Annotated[list[uuid.UUID] | None, typer.Option(help="Id of a text to forget; may be repeated.")] = None,
     corpus: Annotated[
         str, typer.Option(help="Forget what only this corpus holds: a path, file:// or s3:// address.")
     ] = "",
     record: Annotated[
         list[str] | None,
         typer.Option(
-            "--record",
-            help="With --corpus: the id of a record; forget each text that it ever had, instead of the corpus. May be repeated.",
+            help="With --corpus: the id of a record; forget each text that it ever had, instead of the corpus. May be repeated."
         ),
     ] = None,
     release: Annotated[str, typer.Option(help="Id of a release to delete from S3.")] = "",
@@ -167,7 +164,7 @@ def audit_command(
 
 
 @app.command("retry-failed")
-def retry_failed_command(run: Annotated[str, typer.Option("--run", help="Id of the annotation run.")]) -> None:
+def retry_failed_command(run: Annotated[str, typer.Option(help="Id of the annotation run.")]) -> None:
     """Let the documents that a run gave up be tried again: by its failed or cleared tasks, or by the next run.
 
     A text that killed its process again and again, or that did not fit into memory, is given up; the view run_failed_documents

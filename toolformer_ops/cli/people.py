@@ -178,9 +178,7 @@ def annotate(
 @app.command("estimate")
 def estimate(
     corpus: Annotated[str, typer.Argument(help="As a run takes it: a path, file:// or s3:// address.")],
-    tool: Annotated[
-        list[str] | None, typer.Option("--tool", help="Name of a tool; may be repeated. All by default.")
-    ] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="Name of a tool; may be repeated. All by default.")] = None,
     model: Model = "",
     limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
     parameters: RunParametersJson = "{}",
@@ -241,16 +239,14 @@ def export(
     with_refusals: Annotated[
         float,
         typer.Option(
-            "--with-refusals",
-            help="With chat: the share of conversations that call no tool, of texts in which calls were tried and none helped.",
+            help="With chat: the share of conversations that call no tool, of texts in which calls were tried and none helped."
         ),
     ] = 0.0,
     model: Annotated[
         str,
         typer.Option(
-            "--model",
             help="Folder, id@revision or s3:// address of the chat model to be trained: a warning says what its template loses; "
-            "empty: the setting default_model.",
+            "empty: the setting default_model."
         ),
     ] = "",
 ) -> None:
@@ -322,7 +318,7 @@ def runs(
 def changes(
     run: Annotated[str, typer.Argument(help="A run, or a release.")],
     other: Annotated[str, typer.Argument(help="Another one, to compare with; the run before by default.")] = "",
-    calls: Annotated[int, typer.Option("--calls", help="List so many of the calls that differ.", min=0)] = 0,
+    calls: Annotated[int, typer.Option(help="List so many of the calls that differ.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text and tables.")] = False,
 ) -> None:
     """Say what changed since the run before, or between two runs: a summary, and why calls joined or left the release.

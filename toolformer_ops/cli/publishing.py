@@ -29,10 +29,7 @@ def publish_model(
         str, typer.Argument(help="A folder with safetensors, or a hub id with its commit as id@revision.")
     ],
     name: Annotated[
-        str,
-        typer.Option(
-            "--name", help="The last part of the address; empty: the folder's name, or the hub id's last part."
-        ),
+        str, typer.Option(help="The last part of the address; empty: the folder's name, or the hub id's last part.")
     ] = "",
 ) -> None:
     """Publish a model on S3 and print its address, which is taken wherever a model is named; doing so again changes nothing.

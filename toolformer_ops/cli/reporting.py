@@ -12,8 +12,8 @@ app = typer.Typer()
 
 @app.command("report")
 def report(
-    run: Annotated[str, typer.Option("--run", help="Id of the run, as in the DAG.")],
-    out: Annotated[Path, typer.Option("--out", help="Where to write the page.")] = Path("evaluation-report.html"),
+    run: Annotated[str, typer.Option(help="Id of the run, as in the DAG.")],
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("evaluation-report.html"),
     show: Annotated[bool, typer.Option("--open", help="Also show it in this machine's browser.")] = False,
 ) -> None:
     """Fetch the page of a run's evaluations; it needs no network and no other file. Prints its path.

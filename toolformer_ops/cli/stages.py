@@ -266,7 +266,7 @@ def report_evaluation(run: Run) -> None:
 
 @app.command("evaluate")
 def evaluate(
-    run: Run, suite: Annotated[str, typer.Option("--suite", help="lama, math, qa, mlqa, temporal or perplexity.")]
+    run: Run, suite: Annotated[str, typer.Option(help="lama, math, qa, mlqa, temporal or perplexity.")]
 ) -> None:
     """Evaluate the run's models on one suite of the paper, and the language model for comparison, into `evaluation_scores`.
 

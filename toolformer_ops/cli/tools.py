@@ -21,38 +21,30 @@ app = typer.Typer()
 
 @app.command("new-tool")
 def new_tool(
-    tool: Annotated[
-        str, typer.Option("--tool", help="What the server calls it; of an OpenAPI document the operationId.")
-    ],
-    examples: Annotated[
-        Path, typer.Option("--examples", help="A text on each line, five best, with calls where they help.")
-    ],
+    tool: Annotated[str, typer.Option(help="What the server calls it; of an OpenAPI document the operationId.")],
+    examples: Annotated[Path, typer.Option(help="A text on each line, five best, with calls where they help.")],
     mcp: Annotated[
-        str, typer.Option("--mcp", help="MCP server: the command that starts it, in quotes, or its http address.")
+        str, typer.Option(help="MCP server: the command that starts it, in quotes, or its http address.")
     ] = "",
-    openapi: Annotated[
-        str, typer.Option("--openapi", help="OpenAPI 3 document, a JSON or YAML file; with --url.")
-    ] = "",
-    url: Annotated[str, typer.Option("--url", help="With --openapi: the service's address before the paths.")] = "",
-    name: Annotated[str, typer.Option("--name", help="In calls; by default the server's, as in ConvertTime.")] = "",
+    openapi: Annotated[str, typer.Option(help="OpenAPI 3 document, a JSON or YAML file; with --url.")] = "",
+    url: Annotated[str, typer.Option(help="With --openapi: the service's address before the paths.")] = "",
+    name: Annotated[str, typer.Option(help="In calls; by default the server's, as in ConvertTime.")] = "",
     secret: Annotated[
-        list[str] | None, typer.Option("--secret", help="Environment variable that the server gets; may be repeated.")
+        list[str] | None, typer.Option(help="Environment variable that the server gets; may be repeated.")
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(
-            "--header", help="Such as 'Authorization: Bearer {API_KEY}', with --secret API_KEY; may be repeated."
-        ),
+        typer.Option(help="Such as 'Authorization: Bearer {API_KEY}', with --secret API_KEY; may be repeated."),
     ] = None,
     allow_writes: Annotated[
         bool, typer.Option("--allow-writes", help="Even if the server marks the tool as not read-only.")
     ] = False,
     texts: Annotated[
-        str | None, typer.Option("--texts", help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
+        str | None, typer.Option(help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
     ] = None,
-    model: Annotated[str, typer.Option("--model", help="For --texts; empty means the setting default_model.")] = "",
+    model: Annotated[str, typer.Option(help="For --texts; empty means the setting default_model.")] = "",
     parameters: Annotated[
-        str, typer.Option("--parameters", help="For --texts: run parameters as JSON, over the default preset's.")
+        str, typer.Option(help="For --texts: run parameters as JSON, over the default preset's.")
     ] = "{}",
 ) -> None:
     """Write a tool file and its prompt from a server's tool and your examples, and try it.
