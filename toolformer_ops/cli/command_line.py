@@ -8,18 +8,16 @@ import typer
 
 from toolformer_ops.cli import (
     decoding,
-    doctor,
+    demo,
     evaluation,
     housekeeping,
     people,
     placebos,
     publishing,
-    reporting,
+    services,
     stages,
     tools,
 )
-from toolformer_ops.cli import demo as demo_commands
-from toolformer_ops.cli import services as service_commands
 
 PANELS = MappingProxyType(
     {
@@ -64,20 +62,8 @@ app.add_typer(stages.app, name="stage", rich_help_panel=_PANEL_OF["stage"])
 app.registered_commands = sorted(
     (
         command
-        for part in (
-            people.app,
-            placebos.app,
-            tools.app,
-            decoding.app,
-            evaluation.app,
-            publishing.app,
-            doctor.app,
-            reporting.app,
-            housekeeping.app,
-            service_commands.app,
-            demo_commands.app,
-        )
-        for command in part.registered_commands
+        for part in (people, placebos, tools, decoding, evaluation, publishing, housekeeping, services, demo)
+        for command in part.app.registered_commands
     ),
     key=lambda command: list(_PANEL_OF).index(str(command.name)),
 )

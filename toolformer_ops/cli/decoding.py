@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolformer_ops.cli.people import model_name
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 
@@ -55,16 +56,24 @@ def generate(
         day = datetime.date.fromisoformat(date) if date else None
     except ValueError as error:
         raise UsageError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
-    asked = [Prompt(text, day) for text in _prompts(prompts or [], file)]
+    if prompts and file:
+        raise UsageError("expected prompts either as arguments or with --file, found both.")
+    if not prompts:
+        try:
+            lines = (sys.stdin.read() if file is None else file.read_text(encoding="utf-8")).splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--file: expected a text file in UTF-8 at {file}, found {error}.") from error
+        prompts = [line for line in lines if line.strip()]
+    if not prompts:
+        raise UsageError("expected at least one prompt, found none. Give it as an argument, in a file, or on stdin.")
+    asked = [Prompt(text, day) for text in prompts]
     decoding = DecodingSettings(
         max_new_tokens=max_tokens,
         call_start_rank=k,
         calls_per_input=calls,
         stops=(stop.replace("\\n", "\n"),) if stop else (),
     )
-    name = model or settings.default_model
-    if not name:
-        raise UsageError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
+    name = model_name(model)
     allowed = [get_tool(tool.strip()).spec.name for tool in tools.split(",")] if tools.strip() else None
     writer = WritingModel.load(settings, name, tools=allowed)
     for text in writer.write(asked, decoding):
@@ -82,21 +91,6 @@ def generate(
             "model": writer.identity,
         }
         typer.echo(json.dumps(line, ensure_ascii=False))
-
-
-def _prompts(given: list[str], file: Path | None) -> list[str]:
-    if given and file:
-        raise UsageError("expected prompts either as arguments or with --file, found both.")
-    if given:
-        return given
-    try:
-        lines = (sys.stdin.read() if file is None else file.read_text(encoding="utf-8")).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--file: expected a text file in UTF-8 at {file}, found {error}.") from error
-    found = [line for line in lines if line.strip()]
-    if not found:
-        raise UsageError("expected at least one prompt, found none. Give it as an argument, in a file, or on stdin.")
-    return found
 
 
 def print_text(text: "WrittenText") -> None:

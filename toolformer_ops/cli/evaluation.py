@@ -1,4 +1,7 @@
-"""Subcommands that evaluate models on the paper's suites, and that write DATESET. Results go to stdout, progress to stderr."""
+"""Subcommands that evaluate models on the paper's suites, write DATESET, and fetch the page of a run's evaluations.
+
+Results go to stdout, progress to stderr.
+"""
 
 import dataclasses
 import datetime
@@ -17,47 +20,33 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Model = Annotated[
-    str, typer.Option("--model", help="The finetuned model: folder, id@revision or s3://bucket/models/ID.")
-]
-Suites = Annotated[str, typer.Option("--suite", help="Suites with commas between; math:gsm8k is one data set alone.")]
-Data = Annotated[str, typer.Option("--data", help="Folder or s3:// address that holds one folder a data set.")]
-Limit = Annotated[
-    int, typer.Option(help="A sample of so many inputs over the parts of each data set; 0 means all.", min=0)
-]
-Ranks = Annotated[
-    str, typer.Option("--k", help="A call starts if it is among the k most likely tokens; commas between several.")
-]
-Tools = Annotated[
-    list[str] | None, typer.Option("--tool", help="A tool that may be called; may be repeated. All by default.")
-]
-Compare = Annotated[
-    bool, typer.Option("--compare", help="Also M, M finetuned without calls, and Toolformer with calls disabled.")
-]
-Base = Annotated[str, typer.Option("--base", help="With --compare: the model M before finetuning.")]
-WithoutCalls = Annotated[
-    str, typer.Option("--without-calls", help="With --compare: M finetuned on the same texts without calls.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="Write every input as a JSON line: prompt, what was written, calls, answers, verdict."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-
 
 @app.command("evaluate")
 def evaluate(
-    model: Model,
-    suite: Suites,
-    data: Data,
-    limit: Limit = 0,
-    k: Ranks = "10",
-    tool: Tools = None,
-    compare: Compare = False,
-    base: Base = "",
-    without_calls: WithoutCalls = "",
-    out: Out = None,
-    as_json: AsJson = False,
+    model: Annotated[str, typer.Option(help="The finetuned model: folder, id@revision or s3://bucket/models/ID.")],
+    suite: Annotated[str, typer.Option(help="Suites with commas between; math:gsm8k is one data set alone.")],
+    data: Annotated[str, typer.Option(help="Folder or s3:// address that holds one folder a data set.")],
+    limit: Annotated[
+        int, typer.Option(help="A sample of so many inputs over the parts of each data set; 0 means all.", min=0)
+    ] = 0,
+    k: Annotated[
+        str, typer.Option(help="A call starts if it is among the k most likely tokens; commas between several.")
+    ] = "10",
+    tool: Annotated[
+        list[str] | None, typer.Option(help="A tool that may be called; may be repeated. All by default.")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Also M, M finetuned without calls, and Toolformer with calls disabled.")
+    ] = False,
+    base: Annotated[str, typer.Option(help="With --compare: the model M before finetuning.")] = "",
+    without_calls: Annotated[
+        str, typer.Option(help="With --compare: M finetuned on the same texts without calls.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write every input as a JSON line: prompt, what was written, calls, answers, verdict."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Evaluate a model on suites of the paper: lama, math, qa, mlqa, temporal, perplexity.
 
@@ -70,23 +59,30 @@ def evaluate(
     from toolformer_ops.evaluation.store import input_lines
     from toolformer_ops.evaluation.tables import print_tables
 
+    # 1. What was typed.
     settings = load_settings()
     ranks = _ranks(k)
     if not compare and (base or without_calls):
         raise UsageError("--base, --without-calls: expected --compare with them, found none. Add --compare.")
     if compare and not base:
         raise UsageError("--compare: expected the model before finetuning as --base, found none.")
-    if out is not None:
-        _make_empty(out)  # before hours of work
+    if out is not None:  # before hours of work
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_bytes(b"")
+        except OSError as error:
+            raise UsageError(f"--out: expected a file that can be written, found {out}: {error.strerror}.") from error
+    # 2. Each model on each suite.
     outcome = Outcome()
     suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
     # Each k once, 0 first.
     names: tuple[Variant, Variant] = ("disabled", "with_tools")
-    variants = [(names[rank > 0], rank) for rank in sorted({0, *ranks} if compare else set(ranks))]
+    variants = [(names[rank > 0], rank) for rank in sorted({0, *ranks} if compare else ranks)]
     entrants = [_entrant(settings, model, variants, tool)]
     others: tuple[tuple[str, Variant], ...] = ((base, "base"), (without_calls, "without_calls"))
     entrants += [_entrant(settings, address, [(variant, 0)], ()) for address, variant in others if address]
     run(entrants, suites, outcome)
+    # 3. Inputs, and scores.
     if out is not None:
         out.write_bytes(input_lines(found for evaluation in outcome.evaluations for found in evaluation.inputs))
     comparisons = compare_evaluations(outcome.evaluations)
@@ -117,22 +113,14 @@ def lm_eval(
     run_command_line(arguments)
 
 
-def _ranks(k: str) -> list[int]:
+def _ranks(k: str) -> set[int]:
     try:
-        ranks = [int(part) for part in k.split(",")]
+        ranks = {int(part) for part in k.split(",")}
     except ValueError:
-        ranks = []
+        ranks = set()
     if not ranks or min(ranks) < 0:
         raise UsageError(f"--k: expected whole numbers from 0 with commas between, found {k!r}.")
     return ranks
-
-
-def _make_empty(out: Path) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_bytes(b"")
-    except OSError as error:
-        raise UsageError(f"--out: expected a file that can be written, found {out}: {error.strerror}.") from error
 
 
 def _entrant(settings: Settings, model: str, variants: "list[tuple[Variant, int]]", tools: Any) -> "Entrant":
@@ -161,3 +149,21 @@ def dateset(
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(content)
     typer.echo(f"wrote {content.count(10)} questions to {out}", err=True)
+
+
+@app.command("report")
+def report(
+    run: Annotated[str, typer.Option(help="Id of the run, as in the DAG.")],
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("evaluation-report.html"),
+    show: Annotated[bool, typer.Option("--open", help="Also show it in this machine's browser.")] = False,
+) -> None:
+    """Fetch the page of a run's evaluations; it needs no network and no other file. Prints its path.
+
+    Example: toolformer-ops report --run manual__2026-11-21T16:30:00+00:00 --out report.html
+    """
+    from toolformer_ops.stages.evaluation_report import fetch_report, open_report
+
+    page = fetch_report(load_settings(), run, out)
+    typer.echo(str(page))
+    if show and not open_report(page):
+        typer.echo("no browser was found: open the file yourself", err=True)

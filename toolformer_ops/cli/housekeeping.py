@@ -1,13 +1,18 @@
-"""`toolformer-ops forget | retention | retry-failed | audit`: delete texts, drop unused rows, prove what is there."""
+"""`toolformer-ops forget | retention | retry-failed | audit | doctor`: delete texts, drop unused rows, prove what is there.
 
+And whether a stage could run here, or on the cluster.
+"""
+
+import contextlib
 import shlex
+import sys
 import uuid
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import UsageError
+from toolformer_ops.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from toolformer_ops.audit.auditing import Scope
@@ -15,10 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")]
 MOST_RECORDS_SHOWN = 20
-
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 @app.command("forget")
@@ -36,8 +38,8 @@ def forget_command(
     release: Annotated[str, typer.Option(help="Id of a release to delete from S3.")] = "",
     model: Annotated[str, typer.Option(help="Id of a finetuned model to delete from S3.")] = "",
     reason: Annotated[str, typer.Option(help="Why, kept with the id of each text.")] = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete texts and every row derived from them, and say which files, releases and models still hold them.
 
@@ -180,6 +182,42 @@ def retry_failed_command(run: Annotated[str, typer.Option(help="Id of the annota
     typer.echo(
         f"{len(found):,} documents are tried again by the next run, or when the run's filter and annotate are cleared"
     )
+
+
+@app.command("doctor")
+def doctor(
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Look at the cluster that the settings name, before the first run.")
+    ] = False,
+    pods: Annotated[
+        bool, typer.Option("--pods/--no-pods", help="With --kubernetes: start a short pod by each template.")
+    ] = True,
+    wait_seconds: Annotated[
+        float, typer.Option(min=1, help="Longest wait for such a pod; adding a node takes minutes.")
+    ] = 900.0,
+) -> None:
+    """Say what a stage needs and what of it is missing, a line each: ok, missing with the remedy, or unknown.
+
+    Ends with 1 if something is missing. `unknown` is what cannot be seen with the rights that there are.
+
+    Example: toolformer-ops doctor --kubernetes
+    """
+    settings = load_settings()
+    missing, stdout = 0, sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):  # Airflow logs to stdout, on which belong the findings alone
+        if kubernetes:
+            from toolformer_ops.airflow_tasks.doctor import findings_of_cluster
+
+            found = findings_of_cluster(settings, pods=pods, wait_seconds=wait_seconds)
+        else:
+            from toolformer_ops.runs.self_check import findings
+
+            found = findings(settings)
+        for finding in found:
+            typer.echo(str(finding), file=stdout)
+            missing += finding.state == "missing"
+    if missing:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _show(found: "Forgotten", what: str) -> None:

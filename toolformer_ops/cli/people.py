@@ -39,7 +39,12 @@ RunParametersJson = Annotated[
 ]
 
 
-def _model_name(model: str) -> str:
+def model_name(model: str) -> str:
+    """The model that was named, or that of the setting.
+
+    Raises:
+        UsageError: there is neither.
+    """
     name = model or load_settings().default_model
     if not name:
         raise UsageError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
@@ -62,7 +67,7 @@ def call(
         raise UsageError(f"expected an option of `call` (--date, --model) or an input, found {call_input}.")
     from toolformer_ops.on_a_file.annotator import run_one
 
-    output = run_one(load_settings(), tool, call_input, date or None, functools.partial(_model_name, model))
+    output = run_one(load_settings(), tool, call_input, date or None, functools.partial(model_name, model))
     if output.reason is not None:
         typer.echo(f"no result: {output.reason}", err=True)
         raise typer.Exit(EXIT_NO_RESULT)
@@ -135,7 +140,7 @@ def explain(
                 at=at,
                 call_text=call_text,
                 date=date or None,
-                model_name=_model_name(model),
+                model_name=model_name(model),
                 context_tokens=context_tokens or None,
                 pool_file=placebos,
             )
@@ -168,9 +173,9 @@ def annotate(
     from toolformer_ops.on_a_file.annotator import annotate_file
     from toolformer_ops.runs.choices import values_for
 
-    settings, model_name = load_settings(), _model_name(model)
-    values = values_for(settings, model_name, parameters)
-    for line in annotate_file(settings, corpus, tool, model_name, limit or None, values):
+    settings, name = load_settings(), model_name(model)
+    values = values_for(settings, name, parameters)
+    for line in annotate_file(settings, corpus, tool, name, limit or None, values):
         if all_calls or line["kept"]:
             typer.echo(json.dumps(line, ensure_ascii=False))
 
@@ -194,8 +199,8 @@ def estimate(
     from toolformer_ops.runs.choices import RunChoices, values_for
 
     settings = load_settings()
-    model_name = _model_name(model)
-    values = {**values_for(settings, model_name, parameters), "corpus": corpus, "model": model_name}
+    name = model_name(model)
+    values = {**values_for(settings, name, parameters), "corpus": corpus, "model": name}
     if tool:
         values["tools"] = tool
     if limit:
