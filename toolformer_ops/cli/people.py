@@ -352,8 +352,8 @@ def changes(
         _print_table(
             ("tool", "calls", "reason", "in texts"),
             [
-                (one.tool, f"{'+' if one.is_added else '-'}{one.calls:,}", one.reason, f"{one.texts:,}")
-                for one in counts
+                (count.tool, f"{'+' if count.is_added else '-'}{count.calls:,}", count.reason, f"{count.texts:,}")
+                for count in counts
             ],
         )
     if listed:
@@ -361,13 +361,13 @@ def changes(
             ("document", "at", "call", "reason", "detail"),
             [
                 (
-                    str(one.document_id),
-                    "" if one.position_char is None else str(one.position_char),
-                    f"{'+' if one.is_added else '-'} {one.call_text or one.tool} -> {one.result or ''}",
-                    one.reason,
-                    one.detail or "",
+                    str(call.document_id),
+                    "" if call.position_char is None else str(call.position_char),
+                    f"{'+' if call.is_added else '-'} {call.call_text or call.tool} -> {call.result or ''}",
+                    call.reason,
+                    call.detail or "",
                 )
-                for one in listed
+                for call in listed
             ],
         )
 

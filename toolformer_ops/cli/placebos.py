@@ -58,10 +58,10 @@ def thresholds(
         found = [
             lowest_threshold(connection, load_run_tool(connection, run, tool), false_discovery_rate) for tool in tools
         ]
-    for one in found:
-        if one.threshold is None or one.rate is None:
-            typer.echo(f"{one.tool}: none ({one.why_not})")
+    for lowest in found:
+        if lowest.threshold is None or lowest.rate is None:
+            typer.echo(f"{lowest.tool}: none ({lowest.why_not})")
         else:
-            typer.echo(f"{one.tool}: {one.threshold:g} nats, {one.calls} calls, by chance {one.rate}")
-    if all(one.threshold is None for one in found):
+            typer.echo(f"{lowest.tool}: {lowest.threshold:g} nats, {lowest.calls} calls, by chance {lowest.rate}")
+    if all(lowest.threshold is None for lowest in found):
         raise typer.Exit(EXIT_NO_RESULT)

@@ -19,7 +19,6 @@ from toolformer_ops.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError
 app = typer.Typer()
 
 _BYTES_PER_MB = 1_000_000
-_SECONDS_PER_MINUTE = 60
 _STATEMENT_FAILED = 3  # psql's own exit status
 
 
@@ -41,7 +40,7 @@ def up_command(
     """
     from toolformer_ops.local.lifecycle import up
 
-    settings = up(load_settings(), [service.value for service in only] if only else None)
+    settings = up(load_settings(), only or None)
     status_command()
     if not only or Service.AIRFLOW in only:
         typer.echo(
@@ -79,8 +78,11 @@ def status_command() -> None:
     for column in ("service", "state", "address", "pid", "since", "memory"):
         table.add_column(column)
     for report, address in services:
+        minutes, rest = divmod(report.uptime_seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        since = f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
         memory = f"{report.memory_bytes / _BYTES_PER_MB:.0f} MB"
-        running = (address, str(report.process_id), _duration(report.uptime_seconds), memory)
+        running = (address, str(report.process_id), since, memory)
         table.add_row(report.name, report.state.lower(), *(running if report.process_id else ()))
     # As wide as its content, even if the terminal is narrower: an address that is cut off cannot be used.
     console = Console()
@@ -202,9 +204,3 @@ def clean_command(
         typer.confirm(f"delete {folder} with all databases, releases and models in it?", abort=True)
     delete_state(load_settings())
     typer.echo(f"deleted {folder}")
-
-
-def _duration(seconds: int) -> str:
-    minutes, rest = divmod(seconds, _SECONDS_PER_MINUTE)
-    hours, minutes = divmod(minutes, _SECONDS_PER_MINUTE)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
