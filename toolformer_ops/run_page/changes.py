@@ -46,29 +46,26 @@ async def show(
         if before and (named := fetch_all(connection, queries.changes.run_named, name=before)):
             wanted = named[0].run_id
         other = find_run(connection, wanted, visitor.dag_ids) if wanted else None
-        is_later = other is not None and (other.started_at, other.run_id) > (run.started_at, run.run_id)
-        earlier, later = (run, other) if is_later else (other, run)
+        both = sorted(filter(None, (run, other)), key=lambda shown: (shown.started_at, shown.run_id))
+        earlier, later = both[0] if other else None, both[-1]
         # 2. How often each reason is, and a page of places.
         rows: list[Any] = []
         compared = None
-        if earlier and later:
-            question = {
+        if earlier:
+            question: dict[str, object] = {
                 "run_id": later.run_id,
                 "before_run_id": earlier.run_id,
                 "reason": reason or None,
                 "change": change or None,
+                **place,
             }
             compared = reader.counted(
-                ("changes", *question.values(), after),
-                lambda connection: fetch_all(
-                    connection, queries.page.changes, **question, **place, at_most=PLACES_A_PAGE + 1
-                ),
+                ("changes", *question.values()),
+                lambda connection: fetch_all(connection, queries.page.changes, **question, at_most=PLACES_A_PAGE + 1),
             )
             rows = compared.values if compared else []
         released = {
-            one.run_id: bool(fetch_all(connection, queries.releases.of_run, run_id=one.run_id))
-            for one in (earlier, later)
-            if one
+            shown.run_id: bool(fetch_all(connection, queries.releases.of_run, run_id=shown.run_id)) for shown in both
         }
         counts = [row for row in rows if row.is_count]
         places = [row for row in rows if not row.is_count]

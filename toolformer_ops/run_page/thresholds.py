@@ -159,12 +159,12 @@ def _of_tool(
         place = min(max(round(chosen * PLACES_A_NAT), first), last)
     threshold = tau if place is None else place / PLACES_A_NAT
     now = counts.at_own.get(tool.tool) if counts else None
-    if place is None or threshold == tau:
-        return ToolThreshold(tool, tau, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=now, moved=None)
     # 3. What it keeps there, and calls that come in or go out.
-    asked = Asked(tool=tool.tool, status="kept", between=(min(tau, threshold), max(tau, threshold)))
-    moved = find_calls(connection, run, asked, at_most=EXAMPLES)
-    then = counts.at(tool.tool, place) if counts else None
+    then, moved = now, None
+    if place is not None and threshold != tau:
+        asked = Asked(tool=tool.tool, status="kept", between=(min(tau, threshold), max(tau, threshold)))
+        moved = find_calls(connection, run, asked, at_most=EXAMPLES)
+        then = counts.at(tool.tool, place) if counts else None
     return ToolThreshold(tool, threshold, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=then, moved=moved)
 
 
