@@ -36,7 +36,7 @@ __all__ = ["allowed"]  # a fixture
 
 HOSTILE = "</pre><script>document.title = 'taken'</script><img src=x onerror=alert(1)>' \" \u202e \\'; drop table documents; --"
 OF_RUN = "dag_id=annotate_corpus&run_id=run-1"
-ASKED = AskedRun("annotate_corpus", "run-1", "somebody")
+ASKED = AskedRun("annotate_corpus", "run-1")
 QUESTION = Asked(tool="", status="scored", contains="", information=None, sort="most_saved", after="")
 
 

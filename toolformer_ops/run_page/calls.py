@@ -168,7 +168,7 @@ async def show(
         rows = fetch_all(connection, queries.page.runs, dag_ids=sorted(visitor.dag_ids))
         runs = [dict(row._mapping) for row in rows]
         if dag_id or run_id:
-            run = load_run(connection, AskedRun(dag_id, run_id, visitor.name))
+            run = load_run(connection, AskedRun(dag_id, run_id))
         else:
             chosen = find_run(connection, of or runs[0]["run_id"], visitor.dag_ids) if of or runs else None
             if chosen is None:

@@ -65,14 +65,14 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
 @router.get("/reports/{dag_id}/{run_id}", dependencies=[RunAccessDep])
 async def report(reader: ReaderDep, dag_id: str, run_id: str) -> Response:
     """The report of a run, or a page that says why there is none."""
-    run = AskedRun(dag_id, run_id, "")
+    run = AskedRun(dag_id, run_id)
     return await reader.in_thread(lambda: _stored(reader.settings, run, report_key(run.run_id), MISSING.format(run)))
 
 
 @router.get("/checks/{dag_id}/{run_id}/{subject}", dependencies=[RunAccessDep])
 async def checks(reader: ReaderDep, dag_id: str, run_id: str, subject: str) -> Response:
     """What Great Expectations found of a tool or the release, or a page that says why there is none."""
-    run = AskedRun(dag_id, run_id, "")
+    run = AskedRun(dag_id, run_id)
     missing = f"The checks of {subject} in the run {run_id} of {dag_id} have no page."
     if not SUBJECT.fullmatch(subject):
         return _page(404, missing)

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
-from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Query, Request
 
@@ -35,18 +34,11 @@ class AskedRun:
 
     dag_id: str
     dag_run_id: str
-    visitor: str
-    """Name of who asks."""
 
     @property
     def run_id(self) -> str:
         """The id of its annotation run."""
         return annotation_run_id(self.dag_id, self.dag_run_id)
-
-
-def signed_in(user: GetUserDep) -> BaseUser:
-    """Anybody who is signed in, with any rights: for assets, and for paths that are not there."""
-    return user
 
 
 def asked_run(
@@ -63,7 +55,7 @@ def asked_run(
     """
     requires_access_dag("GET", DagAccessEntity.RUN, param_dag_id=dag_id or "~")(request, user)
     _require_text(request)
-    return AskedRun(dag_id, run_id, user.get_name())
+    return AskedRun(dag_id, run_id)
 
 
 def visitor(request: Request, user: GetUserDep) -> Visitor:
@@ -115,5 +107,6 @@ def from_our_page(request: Request) -> None:
 
 AskedRunDep = Annotated[AskedRun, Depends(asked_run)]
 VisitorDep = Annotated[Visitor, Depends(visitor)]
-SignedInDep = Depends(signed_in)
+SignedInDep = Depends(get_user)
+"""Anybody who is signed in, with any rights: for assets, and for paths that are not there."""
 WriterDep = Depends(from_our_page)

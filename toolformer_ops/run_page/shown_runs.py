@@ -30,7 +30,6 @@ class RunTool:
     prune_below: float
     """Nats."""
     reads_record: bool
-    filter_recipe_id: str
     sampling_recipe_id: str
     execution_recipe_id: str
     scoring_recipe_id: str
@@ -65,10 +64,8 @@ class ShownRun:
     image: str | None
     parameters: dict[str, Any]
     estimate: dict[str, Any] | None
-    cost: dict[str, Any] | None
     started_at: datetime.datetime
     finished_at: datetime.datetime | None
-    previous_run_id: str | None
     has_stored_numbers: bool
     """Whether its numbers are stored, and no repair is under way."""
     tools: tuple[RunTool, ...]
