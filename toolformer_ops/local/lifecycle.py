@@ -167,11 +167,12 @@ class _Startup:
                 "schedules_dir": str(self.settings.schedules_dir or self.paths.schedules),
             },
         }
-        found = {name: value for values in values_of_service.values() for name, value in values.items()}
-        settings = Settings.model_validate({**self.settings.model_dump(), **found})
-        offered = {
-            name: found[name] for service in SERVICES if service in wanted for name in values_of_service[service]
-        }
+        offered: dict[str, str] = {}
+        found = self.settings.model_dump()
+        for service, values in values_of_service.items():
+            found |= values
+            offered |= values if service in wanted else {}
+        settings = Settings.model_validate(found)
         write_environment(self.paths.environment, offered)
         for name, value in offered.items():
             variable = f"{ENV_PREFIX}{name.upper()}"

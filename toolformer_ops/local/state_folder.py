@@ -44,9 +44,8 @@ class StatePaths:
         self.airflow_home = self.state / "airflow"
         self.airflow_configuration = self.airflow_home / "airflow.cfg"
         self.airflow_passwords = self.airflow_home / "passwords.json"
-        self.airflow_schema = (
-            self.airflow_home / "migrated"
-        )  # which Airflow last migrated its database, and to which schema
+        # Which Airflow last migrated its database, and to which schema.
+        self.airflow_schema = self.airflow_home / "migrated"
         self.schedules = self.state / "schedules"  # schedule files, each a nightly DAG
         self.logs = self.state / "logs"
 

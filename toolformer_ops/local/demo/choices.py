@@ -29,15 +29,6 @@ PRESET = "small_model"
 """The numbers of `make demo` and `make run` (`runs/choices.py`)."""
 
 
-def demo_choices(corpus: str, model: str, **choices: object) -> RunChoices:
-    """Return the demo's choices for a corpus and a model; `choices` go before the preset's numbers.
-
-    Raises:
-        UsageError: a choice is unknown or out of its bounds.
-    """
-    return RunChoices.parse({"preset": PRESET, "corpus": corpus, "model": model, **choices})
-
-
 def demo_document_count(asked: int | None) -> int:
     """Return how many documents of the demo corpus to take.
 
@@ -62,14 +53,8 @@ def corpus_choices(
 ) -> RunChoices:
     """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
 
-    Args:
-        settings: for the default model.
-        corpus: a path, made absolute here because the stages run elsewhere; or an s3:// address, looked up when S3 is up.
-        tools: names; one item may hold several with commas or spaces between them. None: all tools.
-        limit: the first documents only.
-        model: folder, id@revision or s3:// address; empty means the setting `default_model`, else the demo model.
-        parameters: other choices as a JSON object.
-        thresholds: keep thresholds as TOOL=NATS; one item may hold several with commas or spaces between them.
+    An item of `tools`, or of `thresholds` (TOOL=NATS), may hold several with commas or spaces between them; no tools: all.
+    `parameters` are other choices as a JSON object. An empty model is that of the settings, else the demo's.
 
     Raises:
         UsageError: what was typed cannot be; nothing was started.
@@ -89,15 +74,18 @@ def corpus_choices(
             choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)
         except ValueError as error:
             raise UsageError(f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}.") from error
-    chosen = demo_choices(
-        corpus_uri(settings, corpus), model_name(settings, model or settings.default_model), **choices
-    )
+    subject = {
+        "preset": PRESET,
+        "corpus": corpus_uri(settings, corpus),
+        "model": model_name(settings, model or settings.default_model),
+    }
+    chosen = RunChoices.parse(subject | choices)
     chosen.kept_from()
     return chosen
 
 
 def corpus_uri(settings: Settings, corpus: str) -> str:
-    """Return the corpus as the stages will name it.
+    """Return the corpus as the stages, which run elsewhere, will name it; whether there is one on S3 is seen when S3 is up.
 
     Raises:
         CorpusError: there is nothing at a local path, or it is no address of files.

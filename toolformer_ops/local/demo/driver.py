@@ -22,7 +22,7 @@ from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowError, NoKeptCallError, ToolformerError
 from toolformer_ops.language_model.models.publishing import publish_model
-from toolformer_ops.local.demo.choices import PRESET, demo_choices
+from toolformer_ops.local.demo.choices import PRESET
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.local.demo.progress import Snapshot, progress_display, read_progress
@@ -75,15 +75,12 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         key = f"corpora/wikipedia-{hashlib.sha256(records).hexdigest()[:16]}.jsonl"
         store.put_if_absent(key, records)
         records_uri = store.uri(key)
-    run_dags(console, settings, demo_choices(uri, model, document_limit=documents), "demo", started, records_uri)
+    choices = RunChoices.parse({"preset": PRESET, "corpus": uri, "model": model, "document_limit": documents})
+    run_dags(console, settings, choices, "demo", started, records_uri)
 
 
 def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
-    """Run over a user's own corpus, which `choices.corpus_choices` has already checked.
-
-    Raises:
-        As `run_demo`.
-    """
+    """Run over a user's own corpus, which `choices.corpus_choices` has checked; raises as `run_demo`."""
     started = time.monotonic()
     settings = start_all(console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir)))
     if choices.corpus.startswith("s3://"):
@@ -92,11 +89,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
 
 
 def attach(console: Console, settings: Settings, run_id: str) -> None:
-    """Watch a run of `annotate_corpus` that was started before, to its end, and report it.
-
-    Raises:
-        As `run_demo`.
-    """
+    """Watch a run of `annotate_corpus` that was started before, to its end, and report it; raises as `run_demo`."""
     started = time.monotonic()
     settings = start_all(console, settings, with_model=False)
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
@@ -159,11 +152,7 @@ def run_dags(
 
 
 def _report(console: Console, settings: Settings, run_id: str, run_url: str, started: float, *, kept: bool) -> None:
-    """Print the report of a run, and a query that the read-only role answers.
-
-    Raises:
-        NoKeptCallError: no call was kept.
-    """
+    """Print the report of a run, and a query that the read-only role answers; then raise if no call was kept."""
     engine = database.connect(settings)
     reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
     try:
@@ -190,12 +179,9 @@ def _watch(
     run_id: str,
     conf: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Watch a DAG run to its end, started now if `conf` is given; returns whether it succeeded.
+    """Watch a DAG run to its end, started now if `conf` is given; raises as `run_dags`.
 
-    False for one that has nothing to release, and did all else.
-
-    Raises:
-        As `run_dags`.
+    Returns whether it succeeded: False for one that has nothing to release, and did all else.
     """
     if conf is not None:
         client.open_dag(dag_id)
