@@ -24,7 +24,6 @@ def create_app(settings: Settings) -> FastAPI:
     """The application, with connections that these settings name; it connects when the first view is asked for."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.state.reader = Reader(settings)
-    app.state.writer = reviewing.Writer(settings)
     for view in VIEWS:
         app.include_router(view.router)
     app.include_router(router)

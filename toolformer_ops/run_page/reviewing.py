@@ -9,19 +9,17 @@ a call again corrects themselves: the newest counts.
 Who may see the runs of the DAG that made a release may judge it. Requests from other sites are refused (`WriterDep`).
 """
 
-import threading
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse
-from sqlalchemy import Connection, Engine, Row
+from sqlalchemy import Connection, Row
 
 from toolformer_ops.airflow_tasks.run_ids import dag_of
 from toolformer_ops.call_syntax import ARROW, clean_result
-from toolformer_ops.config import Settings
 from toolformer_ops.evaluation.judgements import VERDICTS, agreements, judgements_of, results
 from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
@@ -32,7 +30,6 @@ from toolformer_ops.storage.database import fetch_all
 router = APIRouter()
 
 REVIEWER_SETTING = "TOOLFORMER_REVIEWER_DSN"
-WRITER_CONNECTIONS = 2
 MOST_CALLS = 500
 MOST_RELEASES = 200
 CONTEXT_CHARACTERS = 1500
@@ -82,28 +79,6 @@ class ShownCall:
     title: str | None
     source_call_id: uuid.UUID | None
     """The call whose result is shown in the place of its own; None: it is no placebo."""
-
-
-@dataclass
-class Writer:
-    """The reviewer's connections, made when the first judgement is written."""
-
-    settings: Settings
-    _engine: Engine | None = None
-    _connecting: threading.Lock = field(default_factory=threading.Lock)
-
-    def write(self, **values: object) -> None:
-        """Add a judgement.
-
-        Raises:
-            DatabaseError, ConfigurationError: Postgres cannot be reached as the settings say, or refuses the row.
-        """
-        with self._connecting:
-            if self._engine is None:
-                dsn = self.settings.reviewer_dsn.get_secret_value()
-                self._engine = database.connect_dsn(dsn, REVIEWER_SETTING, connections=WRITER_CONNECTIONS)
-        with database.transaction(self._engine) as connection:
-            database.execute(connection, queries.reviewing.insert, **values)
 
 
 @router.get("/review")
@@ -174,7 +149,6 @@ async def judge(
 async def take(request: Request, reader: ReaderDep, visitor: VisitorDep) -> Response:
     """Write a judgement, and lead to the next call."""
     sample, number, verdict, submission_id = await _judgement(request)
-    writer: Writer = request.app.state.writer
 
     def write() -> None:
         with database.transaction(reader.engine()) as connection:
@@ -183,19 +157,27 @@ async def take(request: Request, reader: ReaderDep, visitor: VisitorDep) -> Resp
             if number > len(drawn):
                 raise HTTPException(404)
             shown = _shown(connection, sample, drawn[number - 1])
-        writer.write(
-            submission_id=submission_id,
-            release_id=sample.release_id,
-            seed=sample.seed,
-            tool=shown.drawn.tool,
-            document_id=shown.drawn.document_id,
-            call_id=shown.drawn.call_id,
-            scoring_recipe_id=shown.drawn.scoring_recipe_id,
-            is_placebo=shown.source_call_id is not None,
-            source_call_id=shown.source_call_id,
-            reviewer=visitor.name,
-            verdict=verdict,
-        )
+        # The reviewer's connection is kept for no other judgement: people send one every few seconds.
+        engine = database.connect_dsn(reader.settings.reviewer_dsn.get_secret_value(), REVIEWER_SETTING, connections=1)
+        try:
+            with database.transaction(engine) as connection:
+                database.execute(
+                    connection,
+                    queries.reviewing.insert,
+                    submission_id=submission_id,
+                    release_id=sample.release_id,
+                    seed=sample.seed,
+                    tool=shown.drawn.tool,
+                    document_id=shown.drawn.document_id,
+                    call_id=shown.drawn.call_id,
+                    scoring_recipe_id=shown.drawn.scoring_recipe_id,
+                    is_placebo=shown.source_call_id is not None,
+                    source_call_id=shown.source_call_id,
+                    reviewer=visitor.name,
+                    verdict=verdict,
+                )
+        finally:
+            engine.dispose()
 
     await reader.in_thread(write)
     return RedirectResponse(pages.link("judge", sample.address), status_code=303, headers=dict(pages.HEADERS))
