@@ -38,6 +38,7 @@ class StatePaths:
         self.ports = self.state / "ports.json"
         self.lock = self.state / "services.lock"  # held by `up` and `down`, so that two do not work at once
         self.supervisor_configuration = self.state / "supervisord.conf"
+        self.supervisor_pid = self.state / "supervisord.pid"
         self.postgres = self.state / "postgres"
         self.object_store = self.state / "object_store"
         self.identities = self.object_store / "identities.json"  # the keys of S3
@@ -48,6 +49,7 @@ class StatePaths:
         self.airflow_schema = self.airflow_home / "migrated"
         self.schedules = self.state / "schedules"  # schedule files, each a nightly DAG
         self.logs = self.state / "logs"
+        self.supervisor_log = self.logs / "supervisord.log"
 
     def make(self) -> None:
         """Make the folders. Others may pass through the state folder only where Postgres must (we are root), and list nothing.

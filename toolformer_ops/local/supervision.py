@@ -75,22 +75,19 @@ class ProcessReport:
         return total
 
 
+@dataclass(frozen=True)
 class Supervisor:
-    """The supervisord of one state folder."""
+    """The supervisord of one state folder; starts nothing before `start`."""
 
-    def __init__(self, paths: StatePaths) -> None:
-        """Starts nothing."""
-        self._paths = paths
-        self._pid_file = paths.state / "supervisord.pid"
-        self._log = paths.logs / "supervisord.log"
+    paths: StatePaths
 
     @property
     def socket(self) -> Path:
         """The Unix socket; in the temporary folder if the state folder's name is too long for one."""
-        inside = self._paths.state / "supervisor.sock"
+        inside = self.paths.state / "supervisor.sock"
         if len(os.fsencode(inside)) <= _LONGEST_SOCKET_PATH:
             return inside
-        digest = hashlib.sha256(os.fsencode(self._paths.state)).hexdigest()[:16]
+        digest = hashlib.sha256(os.fsencode(self.paths.state)).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"toolformer-ops-{os.geteuid()}" / f"{digest}.sock"
 
     def environment(self) -> dict[str, str]:
@@ -104,8 +101,8 @@ class Supervisor:
         }
         local = ",".join(filter(None, [kept.get("NO_PROXY", ""), "127.0.0.1,localhost"]))
         return kept | {
-            f"{ENV_PREFIX}STATE_DIR": str(self._paths.state),
-            "AIRFLOW_HOME": str(self._paths.airflow_home),
+            f"{ENV_PREFIX}STATE_DIR": str(self.paths.state),
+            "AIRFLOW_HOME": str(self.paths.airflow_home),
             "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', os.defpath)}",
             "PYTHONUNBUFFERED": "1",
             "NO_COLOR": "1",
@@ -118,14 +115,12 @@ class Supervisor:
         """Return what `supervisord.conf` says for this Postgres and these ports."""
         rendered = rendered_template(
             "supervisord.conf.jinja",
-            paths=self._paths,
+            paths=self.paths,
             socket=self.socket,
-            log=self._log,
-            pid_file=self._pid_file,
             is_root=os.geteuid() == 0,
             cluster=cluster,
             ports=ports,
-            weed_command=weed_command(self._paths.object_store / "data", self._paths.identities, ports),
+            weed_command=weed_command(self.paths.object_store / "data", self.paths.identities, ports),
             airflow_commands={name: airflow.command(name) for name in airflow.COMMANDS},
             tied=lambda *arguments: shlex.join(tied_command(*arguments)),
         )
@@ -133,12 +128,12 @@ class Supervisor:
 
     def start(self, configuration: str) -> None:
         """Start supervisord in the background; it answers when this returns, and runs no program yet."""
-        write_private(self._paths.supervisor_configuration, configuration)
+        write_private(self.paths.supervisor_configuration, configuration)
         self.socket.parent.mkdir(mode=0o700, exist_ok=True)
         finished = subprocess.run(
-            [sys.executable, "-m", "supervisor.supervisord", "-c", str(self._paths.supervisor_configuration)],
+            [sys.executable, "-m", "supervisor.supervisord", "-c", str(self.paths.supervisor_configuration)],
             env=self.environment(),
-            cwd=self._paths.state,
+            cwd=self.paths.state,
             capture_output=True,
             text=True,
             check=False,
@@ -146,7 +141,7 @@ class Supervisor:
         if finished.returncode != 0:
             raise ServiceError(
                 f"expected supervisord to start, found status {finished.returncode}: {finished.stderr.strip()[-2000:]} "
-                f"See {self._log}."
+                f"See {self.paths.supervisor_log}."
             )
 
     def other_settings(self, configuration: str) -> list[str]:
@@ -154,7 +149,7 @@ class Supervisor:
         started, now = psutil.Process(self._call("getPID")).environ(), self.environment()
         names = ("OMP_NUM_THREADS", *(f"{ENV_PREFIX}{field.upper()}" for field in Settings.model_fields))
         other = [name for name in names if started.get(name) != now.get(name)]
-        path = self._paths.supervisor_configuration
+        path = self.paths.supervisor_configuration
         return [*other, *([path.name] if path.read_text(encoding="utf-8") != configuration else [])]
 
     def reports(self) -> list[ProcessReport]:
@@ -195,8 +190,8 @@ class Supervisor:
             process.wait(_STOP_SECONDS)
         except psutil.TimeoutExpired as error:
             raise ServiceError(
-                f"expected supervisord (process {process.pid}) to end within {_STOP_SECONDS:.0f} s, it did not. See {self._log}, "
-                f"or kill it."
+                f"expected supervisord (process {process.pid}) to end within {_STOP_SECONDS:.0f} s, it did not. "
+                f"See {self.paths.supervisor_log}, or kill it."
             ) from error
         return True
 
@@ -208,7 +203,7 @@ class Supervisor:
         by now be somebody else's: only what works inside our state folder is ours. `postgres.clear_pid_file` ends Postgres.
         """
         try:
-            session = int(self._pid_file.read_text())
+            session = int(self.paths.supervisor_pid.read_text())
         except (FileNotFoundError, ValueError):
             return 0
         ours = [process for process in psutil.process_iter() if self._is_ours(process, session)]
@@ -217,7 +212,7 @@ class Supervisor:
             supervisor = psutil.Process(session)
             kept = {supervisor, *supervisor.children(recursive=True)}
         else:
-            self._pid_file.unlink()
+            self.paths.supervisor_pid.unlink()
             kept = set()
         strays = living = [process for process in ours if process not in kept]
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -230,7 +225,7 @@ class Supervisor:
     def _is_ours(self, process: psutil.Process, session: int) -> bool:
         try:
             in_session = os.getsid(process.pid) == session and process.name() != "postgres"
-            return in_session and Path(process.cwd()).is_relative_to(self._paths.state)
+            return in_session and Path(process.cwd()).is_relative_to(self.paths.state)
         except (OSError, psutil.Error):  # it has ended, or is another user's
             return False
 
@@ -240,5 +235,5 @@ class Supervisor:
                 return getattr(proxy.supervisor, method)(*arguments)
         except xmlrpc.client.Fault as fault:
             raise ServiceError(
-                f"supervisord refused {method}{arguments}: {fault.faultString}. See {self._log}."
+                f"supervisord refused {method}{arguments}: {fault.faultString}. See {self.paths.supervisor_log}."
             ) from fault

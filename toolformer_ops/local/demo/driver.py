@@ -234,32 +234,30 @@ def watch(
 
     `look` gives the progress in Postgres; None for a DAG that has none.
     """
+
+    def at_work(task: TaskState) -> str:
+        """The task's name, and how far a training is: `finetune (step 3 of 12: loss 3.0174, 18 tokens/s, 5 min left)`."""
+        if task.task_id not in TRAINING_TASKS:
+            return task.name
+        # Airflow's log of the task is the only place that every runner fills, pods included.
+        try:
+            lines = airflow.log_tail(dag_id, run_id, task, LOG_LINES)
+        except AirflowError:  # the log may not be there yet; the run does not need it
+            lines = []
+        steps = [TRAINING_STEP.search(line) for line in lines]
+        newest = next((step.group() for step in reversed(steps) if step), "before the first step")
+        return f"{task.name} ({newest})"
+
     while True:
         began = clock()
         state = airflow.run_state(dag_id, run_id)
         snapshot = look() if look is not None else Snapshot((), None)
-        running = [_at_work(airflow, dag_id, run_id, task) for task in airflow.tasks(dag_id, run_id, "running")]
-        show(replace(snapshot, running=tuple(running)))
+        running = tuple(map(at_work, airflow.tasks(dag_id, run_id, "running")))
+        show(replace(snapshot, running=running))
         if state in ENDED_STATES:
             return state
         looking = clock() - began
         sleep(max(SECONDS_BETWEEN_LOOKS, looking / LARGEST_SHARE_OF_LOOKING - looking))
-
-
-def _at_work(airflow: AirflowClient, dag_id: str, run_id: str, task: TaskState) -> str:
-    """Return the task's name, and how far a training is: `finetune (step 3 of 12: loss 3.0174, 18 tokens/s, 5 min left)`.
-
-    Airflow's log of the task is the only place that every runner fills, pods included.
-    """
-    if task.task_id not in TRAINING_TASKS:
-        return task.name
-    try:
-        lines = airflow.log_tail(dag_id, run_id, task, LOG_LINES)
-    except AirflowError:  # the log may not be there yet; the run does not need it
-        lines = []
-    steps = [TRAINING_STEP.search(line) for line in lines]
-    newest = next((step.group() for step in reversed(steps) if step), "before the first step")
-    return f"{task.name} ({newest})"
 
 
 def print_failure(
@@ -267,10 +265,8 @@ def print_failure(
 ) -> None:
     """Which tasks failed themselves, the last log lines of the first, and where to look."""
     if not causes:
-        say(
-            console,
-            f"{dag_id} {run_id} failed, though none of its tasks did: it ran out of time, or was marked by hand.",
-        )
+        cause = "it ran out of time, or was marked by hand"
+        say(console, f"{dag_id} {run_id} failed, though none of its tasks did: {cause}.")
         return
     first = causes[0]
     say(console, f"\nFailed: {', '.join(task.name for task in causes)}")

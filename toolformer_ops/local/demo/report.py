@@ -44,13 +44,11 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     # 1. how much of the work this run did
     new_work = rows(queries.demo.new_work)
     annotated, documents = sum(row.annotated_now for row in new_work), sum(row.documents for row in new_work)
+    pairs = f"{documents} pairs of a document and a tool"
     if documents and not annotated:
-        say(
-            console,
-            f"Nothing to annotate: all {documents} pairs of a document and a tool were done before, under the same recipes.",
-        )
+        say(console, f"Nothing to annotate: all {pairs} were done before, under the same recipes.")
     else:
-        say(console, f"Annotated {annotated} of {documents} pairs of a document and a tool; the rest was done before.")
+        say(console, f"Annotated {annotated} of {pairs}; the rest was done before.")
 
     # 2. the paper's Table 2: calls (texts) that save at least a threshold
     print_thresholds(console, rows(queries.page.thresholds), rows(queries.demo.scored_by_tool))
@@ -59,17 +57,16 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     best = rows(queries.demo.best_calls, at_most=BEST_CALLS)
     shown = best or rows(queries.demo.nearest_calls, at_most=BEST_CALLS)
     if best:
-        say(console, "\nThe best kept calls, one a text, and how many nats each saves")
+        title = "The best kept calls, one a text, and how many nats each saves"
     elif shown:
-        say(
-            console,
-            "\nNo call was kept. Those that come nearest to the threshold of their tool, one a text, and what each saves",
+        title = (
+            "No call was kept. Those that come nearest to the threshold of their tool, one a text, and what each saves"
         )
     else:
-        say(
-            console,
-            "\nNo call was kept, and none was scored to the end: each saves less than what is pruned, or has no result.",
+        title = (
+            "No call was kept, and none was scored to the end: each saves less than what is pruned, or has no result."
         )
+    say(console, f"\n{title}")
     for row in shown:
         line = call_in_sentence(row)
         if console.is_terminal:
