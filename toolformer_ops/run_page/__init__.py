@@ -23,7 +23,8 @@
         return await answer(request, make)
 
 The template extends `base.html.j2`. `make` runs in a thread of this room, on a connection of the reader whose statements are
-limited in time; what it returns is rendered there and kept for `seconds`. A view without a run takes `VisitorDep` instead, and
+limited in time; what it returns is rendered there and kept for `seconds`. What takes long is counted beside the page
+(`shown_runs.numbers_of`, `Reader.counted`; a view gets the reader by `ReaderDep`). A view without a run takes `VisitorDep` instead, and
 shows nothing of runs whose DAG is not in `visitor.dag_ids`. A view that shows something to one visitor alone, or that writes, does
 not use `answer`'s cache (`seconds=0`); a write asks for `WriterDep` too, which refuses requests from other sites.
 

@@ -59,14 +59,7 @@ def environment() -> Environment:
         "count": count, "nats": nats, "percent": percent, "seconds": seconds, "moment": moment, "words": words, "json": as_json,
         "by_chance": kept_by_chance,
     }  # fmt: skip
-    made.globals |= {
-        "link": link,
-        "airflow_run": airflow_run,
-        "assets": ASSETS_VERSION,
-        "zip": zip,
-        "min": min,
-        "max": max,
-    }
+    made.globals |= {"link": link, "airflow_run": airflow_run, "assets": ASSETS_VERSION}
     return made
 
 
