@@ -24,9 +24,9 @@
 
 The template extends `base.html.j2`. `make` runs in a thread of this room, on a connection of the reader whose statements are
 limited in time; what it returns is rendered there and kept for `seconds`. What takes long is counted beside the page
-(`shown_runs.numbers_of`, `Reader.counted`; a view gets the reader by `ReaderDep`). A view without a run takes `VisitorDep` instead, and
-shows nothing of runs whose DAG is not in `visitor.dag_ids`. A view that shows something to one visitor alone, or that writes, does
-not use `answer`'s cache (`seconds=0`); a write asks for `WriterDep` too, which refuses requests from other sites.
+(`shown_runs.numbers_of`, `Reader.counted`; a view gets the reader by `ReaderDep`). A view without a run takes `VisitorDep`
+instead, and shows nothing of runs whose DAG is not in `visitor.dag_ids`. A view that shows something to one visitor alone, or
+that writes, does not use `answer`'s cache (`seconds=0`); a write asks for `WriterDep` too, which refuses requests from other sites.
 
 Rules of the house: every route asks for one of these dependencies (a test holds that); no value is marked as safe HTML; no inline
 script and no `style` attribute (the content security policy forbids both); all addresses are relative, since Airflow may be below a

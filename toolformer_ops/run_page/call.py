@@ -6,6 +6,7 @@ The five tokens' log probabilities are those that the scoring stored (`call_loss
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
@@ -136,16 +137,11 @@ def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> 
 
 def token_rows(stored: Sequence[Sequence[float | None]] | None, tokens: Sequence[str] | None = None) -> list[TokenRow]:
     """The weighted tokens of a call, from its stored lists; none if nothing is stored."""
-    lists = [values or [] for values in stored or ()]
-    longest = max(map(len, lists), default=0)
+    by_token = zip_longest(*(values or [] for values in stored or ()))
     return [
-        TokenRow(
-            repr(tokens[place]) if tokens else str(place + 1),
-            TOKEN_WEIGHTS[place],
-            tuple(values[place] if place < len(values) else None for values in lists),
-        )
-        for place in range(min(longest, len(TOKEN_WEIGHTS)))
-        if any(place < len(values) and values[place] is not None for values in lists)
+        TokenRow(repr(tokens[place]) if tokens else str(place + 1), weight, log_probabilities)
+        for place, (weight, log_probabilities) in enumerate(zip(TOKEN_WEIGHTS, by_token, strict=False))
+        if any(value is not None for value in log_probabilities)
     ]
 
 

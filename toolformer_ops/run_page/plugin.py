@@ -5,7 +5,6 @@ which may be below a path.
 """
 
 import functools
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -14,10 +13,7 @@ from toolformer_ops.airflow_tasks import stopped_runs
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    from starlette.types import Receive, Scope, Send
 
 URL_PREFIX = "/toolformer"
 """Below Airflow's own address."""
@@ -34,7 +30,7 @@ def application() -> "FastAPI":
     return create_app(load_settings())
 
 
-async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+async def serve(scope: "Scope", receive: "Receive", send: "Send") -> None:
     """The ASGI application that Airflow mounts."""
     await application()(scope, receive, send)
 

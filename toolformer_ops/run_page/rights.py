@@ -66,11 +66,11 @@ def visitor(request: Request, user: GetUserDep) -> Visitor:
             cannot store.
     """
     manager: Any = get_auth_manager()
-    ours = [dag_id for dag_id in manager.get_authorized_dag_ids(user=user, method="GET") if is_ours(dag_id)]
     dag_ids = frozenset(
         dag_id
-        for dag_id in ours
-        if manager.is_authorized_dag(
+        for dag_id in manager.get_authorized_dag_ids(user=user, method="GET")
+        if is_ours(dag_id)
+        and manager.is_authorized_dag(
             method="GET",
             access_entity=DagAccessEntity.RUN,
             details=DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id)),
