@@ -26,21 +26,18 @@ from toolformer_ops.local.state_folder import GeneratedSecrets, StatePaths, rend
 logger = logging.getLogger(__name__)
 
 USERNAME = "admin"
+_AIRFLOW = (sys.executable, "-m", "airflow")
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "airflow-api-server": ("api-server",),
-    "airflow-scheduler": ("scheduler", "--skip-serve-logs"),
-    "airflow-dag-processor": ("dag-processor",),
-    "airflow-triggerer": ("triggerer", "--skip-serve-logs"),
+    "airflow-api-server": (*_AIRFLOW, "api-server"),
+    "airflow-scheduler": (*_AIRFLOW, "scheduler", "--skip-serve-logs"),
+    "airflow-dag-processor": (*_AIRFLOW, "dag-processor"),
+    "airflow-triggerer": (*_AIRFLOW, "triggerer", "--skip-serve-logs"),
 }
+"""The words that run each part."""
 POOLS_FILE = Path(__file__).parent.parent / "airflow_tasks" / "pools.json"
 
 _HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 _MIGRATE_SECONDS = 300.0
-
-
-def command(name: str) -> tuple[str, ...]:
-    """Return the words that run one part, a key of `COMMANDS`."""
-    return (sys.executable, "-m", "airflow", *COMMANDS[name])
 
 
 def configuration(paths: StatePaths, secrets: GeneratedSecrets, ports: Mapping[str, int], task_slots: int) -> str:
@@ -78,7 +75,7 @@ def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
     logger.info("airflow: migrating its database")
     with log.open("ab") as output:
         finished = subprocess.run(
-            [sys.executable, "-m", "airflow", "db", "migrate"],
+            [*_AIRFLOW, "db", "migrate"],
             env=dict(variables),
             cwd=paths.airflow_home,
             stdout=output,

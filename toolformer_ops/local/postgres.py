@@ -193,8 +193,7 @@ def is_ready(address: PostgresAddress) -> bool:
             raise ServiceError(
                 f"expected the Postgres on port {address.port} to know our password, it does not: another server has taken "
                 f"the port, or the secrets in the state directory were lost. `toolformer-ops down`, then `toolformer-ops up` "
-                f"with another "
-                f"TOOLFORMER_POSTGRES_PORT; or `toolformer-ops clean` to begin with an empty database."
+                f"with another TOOLFORMER_POSTGRES_PORT; or `toolformer-ops clean` to begin with an empty database."
             ) from error
         return False
 

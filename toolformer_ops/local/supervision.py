@@ -121,7 +121,7 @@ class Supervisor:
             cluster=cluster,
             ports=ports,
             weed_command=weed_command(self.paths.object_store / "data", self.paths.identities, ports),
-            airflow_commands={name: airflow.command(name) for name in airflow.COMMANDS},
+            airflow_commands=airflow.COMMANDS,
             tied=lambda *arguments: shlex.join(tied_command(*arguments)),
         )
         return rendered.replace("%", "%%")  # in supervisord's files, a single % begins a replacement
