@@ -24,8 +24,8 @@ with compared as materialized (
 page as (
     select *
     from compared
-    where (cast(:reason as text) is null or reason = :reason)
-      and (cast(:change as text) is null or change = :change)
+    where (:reason = '' or reason = :reason)
+      and (:change = '' or change = :change)
       and (document_id, place) > (cast(:after_document_id as uuid), :after_position)
     order by document_id, place
     limit :at_most

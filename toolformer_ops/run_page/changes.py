@@ -55,8 +55,8 @@ async def show(
             question: dict[str, object] = {
                 "run_id": later.run_id,
                 "before_run_id": earlier.run_id,
-                "reason": reason or None,
-                "change": change or None,
+                "reason": reason,
+                "change": change,
                 **place,
             }
             compared = reader.counted(
