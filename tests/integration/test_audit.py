@@ -24,7 +24,7 @@ from tests.run_sql import run_sql
 from tests.servers import RunningObjectStore, RunningPostgres, copied_database
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit import rows
-from toolformer_ops.audit.auditing import Ages, AuditOutcome, Page, findings_of
+from toolformer_ops.audit.auditing import AuditOutcome, Page, findings_of
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.cli import housekeeping, stages
@@ -83,7 +83,7 @@ class State:
         return run_sql(self.settings, statement)
 
     def audit(self, *scope: Any, **options: Any) -> AuditOutcome:
-        return audit(self.settings, *scope, ages=Ages(orphans_after=timedelta(0)), **options)
+        return audit(self.settings, *scope, orphans_after=timedelta(0), **options)
 
     def findings(self, outcome: AuditOutcome) -> list[Any]:
         return findings_of(database.connect(self.settings), outcome.audit_id)

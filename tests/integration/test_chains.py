@@ -9,7 +9,7 @@ import pytest
 from tests.fake_language_model import FakeLanguageModel, UseModel, with_terms
 from tests.finetuning_jobs import plain_text
 from tests.run_sql import run_sql
-from toolformer_ops.audit.auditing import Ages, Auditing, subjects_of
+from toolformer_ops.audit.auditing import Auditing, subjects_of
 from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.audit.objects import releases as check_releases
 from toolformer_ops.audit.rows import stage_rows
@@ -132,13 +132,13 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settin
     # 4. The audit finds nothing.
     with database.transaction(database.connect(settings)) as connection:
         subjects = subjects_of(connection, "all", "")
-    auditing = Auditing(settings, database.connect(settings), ObjectStore(settings), subjects, Ages(), audit_id=0)
+    auditing = Auditing(settings, database.connect(settings), ObjectStore(settings), subjects, audit_id=0)
     assert check_releases(auditing, second, "").findings == []
     [(recipe_id,)] = run_sql(settings, "select sampling_recipe_id from run_tools where run_id = 'sums'")
-    assert stage_rows("sample")(auditing, recipe_id, "").findings == []
+    assert stage_rows("sample").page(auditing, recipe_id, "").findings == []
     # 5. A parent that is changed by hand is found.
     run_sql(settings, "update candidate_calls set parent_call = 1 where parent_call = 0")
-    assert {finding.kind for finding in stage_rows("sample")(auditing, recipe_id, "").findings} == {"changed"}
+    assert {finding.kind for finding in stage_rows("sample").page(auditing, recipe_id, "").findings} == {"changed"}
 
 
 def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains_and_leave_with_a_text_that_is_forgotten(

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import CheckResult, check_release, check_tool, run_checks
+from toolformer_ops.audit.claims import all_claims, claims_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     BucketNotFoundError,
@@ -29,7 +30,6 @@ from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.release.format import ReleasedText, read_release, write_texts
 from toolformer_ops.stages.release import release, release_prefix
 from toolformer_ops.storage import database
-from toolformer_ops.storage.claims import all_claims, claims_of
 from toolformer_ops.storage.publication import ObjectStore
 
 TEXT = "Out of 1400 people, 400 passed, that is 29 %."

@@ -32,6 +32,8 @@ PAGE_DOCUMENTS = 5000
 """Documents of one statement: their rows are some 100 MB in Postgres, which sorts them by index."""
 MOST_FINDINGS = 1000
 """Findings of one page that are stored: if a whole partition is lost, one example of each document adds nothing."""
+ORPHANS_AFTER = timedelta(hours=24)
+"""How long objects, folders and texts that nothing names may be at work."""
 NO_DOCUMENT = "00000000-0000-0000-0000-000000000000"
 
 
@@ -61,29 +63,11 @@ class Page:
     position: str | None = None
     """Where the next page begins; None: the subject is done."""
 
-
-@dataclass(frozen=True)
-class Ages:
-    """How long something may look like an orphan, since it may be at work."""
-
-    orphans_after: timedelta = timedelta(hours=24)
-    """Objects, folders and texts that nothing names."""
-
-
-@dataclass(frozen=True)
-class ToolOfRun:
-    """The recipes of a tool in a run."""
-
-    run_id: str
-    tool: str
-    tool_version: str
-    reads_record: bool
-    filter_recipe_id: str
-    sampling_recipe_id: str
-    execution_recipe_id: str
-    scoring_recipe_id: str
-    placebo_recipe_id: str | None
-    """None if the run has no placebos."""
+    def add(
+        self, kind: Kind, relation: str, place: str, what: str, remedy: str, repair: dict[str, Any] | None = None
+    ) -> None:
+        """Add a finding; the arguments are its fields."""
+        self.findings.append(Finding(kind, relation, place, what, remedy, repair))
 
 
 @dataclass(frozen=True)
@@ -92,10 +76,10 @@ class Subjects:
 
     scope: Scope
     scope_id: str
-    corpora: tuple[tuple[str, str], ...]
-    """Ids and addresses."""
+    corpus_ids: tuple[str, ...]
     run_ids: tuple[str, ...]
-    tools: tuple[ToolOfRun, ...]
+    tools: tuple[Row[Any], ...]
+    """The tools of the runs, with their recipes; `placebo_recipe_id` is None if the run has no placebos."""
     releases: tuple[Row[Any], ...]
     models: tuple[Row[Any], ...]
     artifacts: tuple[Row[Any], ...]
@@ -118,21 +102,15 @@ class Subjects:
 
 @dataclass
 class Auditing:
-    """What checks need: services, subjects, and what was found so far."""
+    """What checks need: services and subjects."""
 
     settings: Settings
     engine: Engine
     store: ObjectStore
     subjects: Subjects
-    ages: Ages
     audit_id: int
+    orphans_after: timedelta = ORPHANS_AFTER
     page_documents: int = PAGE_DOCUMENTS
-
-    def has_damaged_rows(self) -> bool:
-        """Whether anything was found so far that numbers may differ by."""
-        with database.transaction(self.engine) as connection:
-            [count] = database.fetch_all(connection, queries.audits.count, audit_id=self.audit_id)
-        return bool(count.in_rows)
 
 
 @dataclass(frozen=True)
@@ -146,28 +124,12 @@ class Check:
 
 
 @dataclass(frozen=True)
-class CheckOutcome:
-    """What a check looked at."""
-
-    name: str
-    items: int
-    unprovable: int
-    findings: int
-    seconds: float
-
-    def __str__(self) -> str:
-        """One line for people."""
-        unprovable = f", {self.unprovable:,} without a hash to compare with" if self.unprovable else ""
-        found = f"{self.findings:,} found" if self.findings else "nothing found"
-        return f"{self.name}: {self.items:,} looked at{unprovable}, {found}, {self.seconds:.1f} s"
-
-
-@dataclass(frozen=True)
 class AuditOutcome:
     """What an audit looked at and found."""
 
     audit_id: int
-    checks: tuple[CheckOutcome, ...]
+    checks: tuple[Row[Any], ...]
+    """What each looked at and found: `name`, `items`, `unprovable`, `findings`, `seconds`."""
     found: int
     repaired: int
 
@@ -184,11 +146,8 @@ def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects
         UsageError: there is no such corpus, run, release or model.
     """
     if scope == "corpus":
-        known = {
-            row.corpus_id
-            for row in database.fetch_all(connection, queries.audits.scope_corpora, scope="all", scope_id="")
-        }
-        scope_id = scope_id if scope_id in known else corpus_id_of(scope_id)
+        known = database.fetch_all(connection, queries.audits.scope_corpora, scope=scope, scope_id=scope_id)
+        scope_id = scope_id if known else corpus_id_of(scope_id)
     asked = {"scope": scope, "scope_id": scope_id}
     runs = database.fetch_all(connection, queries.audits.scope_runs, **asked)
     corpora = database.fetch_all(connection, queries.audits.scope_corpora, **asked)
@@ -208,41 +167,12 @@ def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects
     return Subjects(
         scope=scope,
         scope_id=scope_id,
-        corpora=tuple((row.corpus_id, row.uri) for row in corpora),
+        corpus_ids=tuple(row.corpus_id for row in corpora),
         run_ids=tuple(dict.fromkeys(row.run_id for row in runs)),
-        tools=tuple(
-            ToolOfRun(**{name: getattr(row, name) for name in ToolOfRun.__dataclass_fields__})
-            for row in runs
-            if row.tool is not None
-        ),
+        tools=tuple(row for row in runs if row.tool is not None),
         releases=tuple(releases),
         models=tuple(models),
         artifacts=tuple(database.fetch_all(connection, queries.audits.scope_artifacts)) if scope == "all" else (),
-    )
-
-
-def open_audit(
-    settings: Settings, scope: Scope, scope_id: str, ages: Ages, page_documents: int = PAGE_DOCUMENTS
-) -> Auditing:
-    """Begin an audit, or continue the one of this scope that was interrupted.
-
-    Raises:
-        UsageError: there is no such corpus, run, release or model.
-    """
-    engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        subjects = subjects_of(connection, scope, scope_id)
-        [row] = database.fetch_all(connection, queries.audits.open, scope=scope, scope_id=subjects.scope_id)
-    if row.is_continued:
-        logger.info("audit %d of %s %s was interrupted: continuing it", row.audit_id, scope, subjects.scope_id)
-    return Auditing(
-        settings=settings,
-        engine=engine,
-        store=ObjectStore(settings),
-        subjects=subjects,
-        ages=ages,
-        audit_id=row.audit_id,
-        page_documents=page_documents,
     )
 
 
@@ -265,16 +195,11 @@ def run_check(auditing: Auditing, check: Check) -> None:
                 if page.findings:
                     found = json.dumps([vars(finding) for finding in page.findings])
                     database.execute(
-                        connection,
-                        queries.audits.insert_findings,
-                        audit_id=auditing.audit_id,
-                        check_name=check.name,
-                        found=found,
-                    )
-                seconds = time.monotonic() - started
+                        connection, queries.audits.insert_findings, audit_id=auditing.audit_id, check_name=check.name, found=found
+                    )  # fmt: skip
                 database.execute(
                     connection, queries.audits.advance, **place, position=position, items=page.items, unprovable=page.unprovable,
-                    seconds=seconds,
+                    seconds=time.monotonic() - started,
                 )  # fmt: skip
             if time.monotonic() - told > 10:
                 told = time.monotonic()
@@ -284,18 +209,12 @@ def run_check(auditing: Auditing, check: Check) -> None:
 def conclude(auditing: Auditing, checks: Sequence[Check]) -> AuditOutcome:
     """Close the audit; what it looked at and found."""
     with database.transaction(auditing.engine) as connection:
-        sums = {
-            row.check_name: row
-            for row in database.fetch_all(connection, queries.audits.sums, audit_id=auditing.audit_id)
-        }
+        rows = database.fetch_all(connection, queries.audits.sums, audit_id=auditing.audit_id)
         [count] = database.fetch_all(connection, queries.audits.count, audit_id=auditing.audit_id)
         database.execute(connection, queries.audits.close, audit_id=auditing.audit_id)
-    outcomes = tuple(
-        CheckOutcome(check.name, row.items, row.unprovable, row.findings, row.seconds)
-        for check in checks
-        if (row := sums.get(check.name)) is not None
-    )
-    return AuditOutcome(auditing.audit_id, outcomes, count.found, count.repaired)
+    sums = {row.name: row for row in rows}
+    looked_at = tuple(sums[check.name] for check in checks if check.name in sums)
+    return AuditOutcome(auditing.audit_id, looked_at, count.found, count.repaired)
 
 
 def findings_of(engine: Engine, audit_id: int, page_size: int = MOST_FINDINGS) -> Iterator[Row[Any]]:

@@ -1,6 +1,6 @@
 """Quality gates: test a tool's rows after scoring, and the release (table `quality_results`).
 
-A check is a claim of `sql/audits` with the scope `tool` or `files` (`storage/claims.py`); its statement returns the offending rows.
+A check is a claim of `sql/audits` with the scope `tool` or `files` (`claims.py`); its statement returns the offending rows.
 One with severity `fail` stops the run with a message that names rows, `warn` is reported. Great Expectations runs it.
 
 Only what is new is read: the documents that no earlier passed check of the same recipes covers (`finished_work`). A check of a tool
@@ -27,6 +27,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from toolformer_ops.audit.claims import Claim, claims_of
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
@@ -46,7 +47,6 @@ from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.stages.release import evaluation_ngrams, find_overlaps
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.claims import Claim, claims_of
 from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)

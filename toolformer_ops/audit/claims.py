@@ -1,62 +1,133 @@
-"""Claims about all stored rows as checks of an audit: those of `sql/audits` with a scope of audits (`storage/claims.py`).
+"""The claims of `sql/audits`: what is true of stored rows and of released files, a sentence and a statement each.
 
-Their statements return `place` and `found`, `relation` if it is of several tables, and `repair` if `repairing.py` can mend it.
+A file holds those of one subject. Below the name of a claim stands what it says:
+
+    -- name: probabilities_are_probabilities
+    -- fail: the claim, as in "expected ..."       (warn: what does not hold stops no run)
+    -- files: checked_calls                        (a line for each scope)
+    -- remedy: what a person does                  (or a line at the head of the file, for its claims without)
+
+and then the statement that returns the rows that break the claim.
+
+| scope | whose rows | behind the colon | read by |
+|---|---|---|---|
+| `tool` | a tool's new rows in a run, before they count as done | rows of `queries/checks.sql`, `{batch}` | `checking.py` |
+| `files` | the files of a run's release, as they are on S3 | the same | `checking.py` |
+| `corpus`, `run`, `release`, `model` | all rows of those that an audit looks at | kind of the finding, table | `claim_checks` |
+| `all` | all rows, in an audit of everything alone | the same | `claim_checks` |
+
+A statement of the first two returns a name of the row first; one of the others `place` and `found`, `relation` if it is of several
+tables, and `repair` if `repairing.py` can mend it.
+
+What a constraint of the tables makes true is no claim here (`tests/integration/test_checking.py` lists these).
 """
 
 import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from sqlalchemy import text
 
-from toolformer_ops.audit.auditing import MOST_FINDINGS, Auditing, Check, Finding, Kind, Page
+from toolformer_ops.audit.auditing import MOST_FINDINGS, Auditing, Check, Kind, Page
+from toolformer_ops.errors import DatabaseError
 from toolformer_ops.storage import database
-from toolformer_ops.storage.claims import Claim, all_claims, claims_of
+from toolformer_ops.storage.queries import HEADING
 
-SCOPES = ("all", "corpus", "run", "release", "model")
+AUDIT_SCOPES = ("all", "corpus", "run", "release", "model")
+_REMEDY = re.compile(r"^-- remedy: (.+)\n", re.MULTILINE)
+_HEAD = re.compile(
+    r"\n-- (?P<severity>fail|warn): (?P<sentence>.+)\n"
+    r"(?P<scopes>(?:-- (?:tool|files|corpus|run|release|model|all): \w+(?: \w+)?\n)+)"
+    r"(?:-- remedy: (?P<remedy>.+)\n)?"
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What `sql/audits` says of one claim."""
+
+    name: str
+    """Also that of a check in `quality_results`."""
+    severity: str
+    """`fail` or `warn`."""
+    sentence: str
+    """The claim in words, such as `position probabilities in [0, 1]`."""
+    scopes: Mapping[str, str]
+    """By scope, what stands behind it."""
+    remedy: str
+    statement: str
+    """Returns the rows that break the claim."""
+
+
+@functools.cache
+def all_claims() -> tuple[Claim, ...]:
+    """All claims, by name.
+
+    Raises:
+        DatabaseError: one does not begin as it has to.
+    """
+    claims = []
+    for path in (database.SQL_DIR / "audits").glob("*.sql"):
+        head_of_file, *parts = HEADING.split(path.read_text(encoding="utf-8"))
+        of_file = _REMEDY.search(head_of_file)
+        for name, content in zip(parts[::2], parts[1::2], strict=True):
+            head = _HEAD.match(content)
+            remedy = head and (head["remedy"] or (of_file and of_file[1]))
+            if head is None or not remedy:
+                raise DatabaseError(
+                    f"{path}: expected lines '-- fail: CLAIM' (or warn), '-- SCOPE: ...' and '-- remedy: ...' below {name}."
+                )
+            scopes = dict(line.removeprefix("-- ").split(": ") for line in head["scopes"].splitlines())
+            statement = content[head.end() :].strip()
+            claims.append(Claim(name, head["severity"], head["sentence"], scopes, remedy, statement))
+    return tuple(sorted(claims, key=lambda claim: claim.name))
+
+
+def claims_of(scope: str) -> tuple[Claim, ...]:
+    """The claims about rows of this scope, by name."""
+    return tuple(claim for claim in all_claims() if scope in claim.scopes)
 
 
 def claim_checks() -> tuple[Check, ...]:
     """The checks of all claims with a scope of audits, by name: of two findings of one place the first is stored."""
-    return tuple(
-        Check(claim.name.replace("_", " "), functools.partial(_subjects, scope), functools.partial(_page, claim, scope))
-        for claim in all_claims()
-        for scope in SCOPES
-        if scope in claim.scopes
-    )
+    return tuple(claim_check(claim, scope) for claim in all_claims() for scope in AUDIT_SCOPES if scope in claim.scopes)
 
 
-def _subjects(scope: str, auditing: Auditing) -> list[str]:
-    subjects = auditing.subjects
-    looked_at = {
-        "all": subjects.is_all,
-        "corpus": bool(subjects.corpora) and subjects.has_rows,
-        "run": bool(subjects.run_ids) and subjects.has_rows,
-        "release": bool(subjects.releases),
-        "model": bool(subjects.models),
-    }
-    return [""] if looked_at[scope] else []
+def claim_check(claim: Claim, scope: str) -> Check:
+    """The check of an audit that a claim about all rows of this scope holds; one page, of what belongs to the audit's subjects."""
 
+    def subjects(auditing: Auditing) -> list[str]:
+        asked = auditing.subjects
+        looked_at = {
+            "all": asked.is_all,
+            "corpus": bool(asked.corpus_ids) and asked.has_rows,
+            "run": bool(asked.run_ids) and asked.has_rows,
+            "release": bool(asked.releases),
+            "model": bool(asked.models),
+        }
+        return [""] if looked_at[scope] else []
 
-def _page(claim: Claim, scope: str, auditing: Auditing, _: str, __: str) -> Page:
-    subjects = auditing.subjects
-    ids = {
-        "corpus_ids": [corpus_id for corpus_id, _ in subjects.corpora],
-        "run_ids": list(subjects.run_ids),
-        "release_ids": [row.release_id for row in subjects.releases],
-        "model_ids": [row.model_id for row in subjects.models],
-        "recipe_ids": subjects.recipe_ids(),
-        "tool_checks": [check.name for check in claims_of("tool")],
-        "release_checks": [check.name for check in claims_of("files")],
-    }
-    statement = text(f"select * from (\n{claim.statement}\n) offending order by place limit {MOST_FINDINGS}")  # noqa: S608
-    with database.transaction(auditing.engine) as connection, database.translating(f"audit {claim.name}"):
-        rows = connection.execute(statement, ids).all()
-    kind, relation = claim.scopes[scope].split(" ")
-    page = Page(items=max(1, len(ids.get(f"{scope}_ids", ()))))
-    for row in rows:
-        what = f"expected {claim.sentence}, found {row.found}"
-        more = {"relation": relation, "repair": None} | dict(row._mapping)
-        page.findings.append(
-            Finding(cast(Kind, kind), more["relation"], row.place, what, claim.remedy, repair=more["repair"])
-        )
-    return page
+    def page(auditing: Auditing, _: str, __: str) -> Page:
+        ids = {
+            "corpus_ids": list(auditing.subjects.corpus_ids),
+            "run_ids": list(auditing.subjects.run_ids),
+            "release_ids": [row.release_id for row in auditing.subjects.releases],
+            "model_ids": [row.model_id for row in auditing.subjects.models],
+            "recipe_ids": auditing.subjects.recipe_ids(),
+            "tool_checks": [check.name for check in claims_of("tool")],
+            "release_checks": [check.name for check in claims_of("files")],
+        }
+        statement = text(f"select * from (\n{claim.statement}\n) offending order by place limit {MOST_FINDINGS}")  # noqa: S608
+        with database.transaction(auditing.engine) as connection, database.translating(f"audit {claim.name}"):
+            rows = connection.execute(statement, ids).all()
+        kind, relation = claim.scopes[scope].split(" ")
+        found = Page(items=max(1, len(ids.get(f"{scope}_ids", ()))))
+        for row in rows:
+            more = {"relation": relation, "repair": None} | dict(row._mapping)
+            what = f"expected {claim.sentence}, found {row.found}"
+            found.add(cast(Kind, kind), more["relation"], row.place, what, claim.remedy, repair=more["repair"])
+        return found
+
+    return Check(claim.name.replace("_", " "), subjects, page)

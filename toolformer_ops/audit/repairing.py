@@ -6,6 +6,7 @@ Stored numbers are never mended by themselves: a person accepts what the rows gi
 """
 
 import logging
+import shutil
 import tempfile
 import uuid
 from collections import defaultdict
@@ -16,15 +17,14 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.audit.auditing import Auditing, findings_of
-from toolformer_ops.audit.objects import delete_folder
 from toolformer_ops.audit.rows import count_again, relation_of, replace_numbers
-from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectNotFoundError, ToolformerError
+from toolformer_ops.errors import CorruptObjectError, NoResultError, ToolformerError
 from toolformer_ops.release.format import read_released_calls
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import Manifest, ObjectStore
+from toolformer_ops.storage.publication import Manifest
 
 logger = logging.getLogger(__name__)
 
@@ -137,9 +137,16 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
         case "release":
             _release_again(auditing, repair)
         case "release_calls":
-            _write_release_calls(auditing, repair["release_id"])
+            row = next(row for row in auditing.subjects.releases if row.release_id == repair["release_id"])
+            with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
+                store.fetch(store.key_of(row.uri), Path(folder), row.manifest_sha256)
+                with database.transaction(auditing.engine) as connection:
+                    database.execute(connection, queries.repairs.release_calls, release_id=row.release_id)
+                    _insert_release_calls(connection, row.release_id, Path(folder))
         case "delete_folder":
-            delete_folder(auditing, repair["path"])
+            found, state = Path(repair["path"]), auditing.settings.state_dir
+            if found.parent in (state, state / "finetuning"):  # where `left_folders` looks
+                shutil.rmtree(found, ignore_errors=True)
         case "finish_run":
             finish_run(auditing.settings, repair["run_id"], "failed")
         case "read_again":
@@ -177,8 +184,12 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
                 "rows first, run the stages again, and then audit again."
             )
         made = Manifest.of(store.key_of(row.uri), {**written.parts, release_stage.CARD: written.card})
+        try:
+            has_manifest = store.read_manifest(made.prefix) == made
+        except CorruptObjectError:
+            has_manifest = False
         for key in repair["keys"]:
-            if key != made.key or not _holds(store, key, made.to_bytes()):
+            if key != made.key or not has_manifest:
                 store.delete(key)
         manifest = release_stage.publish(auditing.settings, store, written)
         with database.transaction(auditing.engine) as connection:
@@ -189,26 +200,8 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
                     release_id=row.release_id,
                     manifest_sha256=manifest.sha256,
                 )
-            _insert_release_calls(
-                connection, row.release_id, Path(folder)
-            )  # that are lost; the files were not compared
-
-
-def _holds(store: ObjectStore, key: str, content: bytes) -> bool:
-    try:
-        return store.get(key) == content
-    except (ObjectNotFoundError, CorruptObjectError):
-        return False
-
-
-def _write_release_calls(auditing: Auditing, release_id: str) -> None:
-    """Write `release_calls` from the files of the release."""
-    row = next(row for row in auditing.subjects.releases if row.release_id == release_id)
-    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
-        auditing.store.fetch(auditing.store.key_of(row.uri), Path(folder), row.manifest_sha256)
-        with database.transaction(auditing.engine) as connection:
-            database.execute(connection, queries.repairs.release_calls, release_id=release_id)
-            _insert_release_calls(connection, release_id, Path(folder))
+            # Those that are lost; the files were not compared.
+            _insert_release_calls(connection, row.release_id, Path(folder))
 
 
 def _insert_release_calls(connection: Connection, release_id: str, folder: Path) -> None:
@@ -223,16 +216,17 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
     for row in rows:
         grouped[row.repair["stage"], row.repair["recipe_id"]].append(row)
     done = 0
-    for (stage, recipe_id), of_recipe in sorted(
-        grouped.items(), key=lambda item: list(RECIPE_OF_STAGE).index(item[0][0])
-    ):
+    stages = list(RECIPE_OF_STAGE)
+    for (stage, recipe_id), of_recipe in sorted(grouped.items(), key=lambda item: stages.index(item[0][0])):
         with database.transaction(auditing.engine) as connection:
-            affected = _later_recipes(connection, stage, recipe_id)
-            running = database.fetch_all(connection, queries.repairs.runs_at_work, recipe_ids=affected["recipe_ids"])
+            later = database.fetch_all(connection, queries.repairs.later_recipes, recipe_id=recipe_id)
+            recipe_ids = sorted(row.recipe_id for row in later)  # this recipe, and all that are built on it
+            running = database.fetch_all(connection, queries.repairs.runs_at_work, recipe_ids=recipe_ids)
         if running:
             named = ", ".join(row.run_id for row in running)
             logger.warning("%s rows under %s are not deleted: %s works by this recipe", stage, recipe_id, named)
             continue
+        [recipe] = (row for row in later if row.recipe_id == recipe_id)
         for first in range(0, len(of_recipe), ROWS_AT_ONCE):
             some = of_recipe[first : first + ROWS_AT_ONCE]
             with database.transaction(auditing.engine) as connection:
@@ -240,24 +234,15 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
                     connection,
                     queries.repairs.rows,
                     document_ids=[uuid.UUID(row.repair["document_id"]) for row in some],
-                    **affected,
+                    recipe_ids=recipe_ids,
+                    deletes_results=stage == "execute",
+                    asked_in=recipe.parent_recipe_id,
+                    tool=recipe.tool,
+                    tool_version=recipe.definition.get("tool_version"),
                 )
             _mark(auditing, [row.finding_id for row in some])
             done += len(some)
     return done
-
-
-def _later_recipes(connection: Connection, stage: str, recipe_id: str) -> dict[str, Any]:
-    """The arguments of repairs.rows but for the documents: a recipe, and all that are built on it."""
-    rows = database.fetch_all(connection, queries.repairs.later_recipes, recipe_id=recipe_id)
-    [own] = (row for row in rows if row.recipe_id == recipe_id)
-    return {
-        "recipe_ids": sorted(row.recipe_id for row in rows),
-        "deletes_results": stage == "execute",
-        "asked_in": own.parent_recipe_id,
-        "tool": own.tool,
-        "tool_version": own.definition.get("tool_version"),
-    }
 
 
 def _mark(auditing: Auditing, finding_ids: Sequence[int]) -> None:

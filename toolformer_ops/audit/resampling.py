@@ -9,11 +9,13 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import Row
+
 from toolformer_ops.annotation.placebo import PlaceboDraw
-from toolformer_ops.audit.auditing import Auditing, Check, Finding, Page, ToolOfRun
+from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
@@ -31,15 +33,18 @@ logger = logging.getLogger(__name__)
 
 TOLERANCE: Mapping[str, float] = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 """By which losses, in nats, and probabilities may differ, by the model's number format."""
-KEYS: Mapping[str, tuple[str, ...]] = {
-    "filter_decisions": ("document_id", "paragraph"),
-    "candidate_calls": ("document_id", "call_id"),
-    "pruned_positions": ("document_id", "paragraph", "position_token"),
-    "call_results": ("input_key",),
-    "call_losses": ("document_id", "call_id"),
-    "placebo_losses": ("document_id", "call_id", "number"),
+TABLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "filter": {"filter_decisions": ("document_id", "paragraph")},
+    "sample": {
+        "candidate_calls": ("document_id", "call_id"),
+        "pruned_positions": ("document_id", "paragraph", "position_token"),
+    },
+    "execute": {"call_results": ("input_key",)},
+    "score": {"call_losses": ("document_id", "call_id")},
+    "placebo": {"placebo_losses": ("document_id", "call_id", "number")},
 }
-"""What names a row of a table, within a recipe."""
+"""By stage, the tables that it writes, and what names a row of them within a recipe."""
+REMEDY = "Compare code, model and machine with those of the run; a new recipe computes everything anew."
 
 
 def resampling_check(calls: int, seed: str) -> Check:
@@ -60,12 +65,12 @@ def resampling_check(calls: int, seed: str) -> Check:
     return Check("calls computed again", recipes, page)
 
 
-def _newest(auditing: Auditing) -> dict[str, ToolOfRun]:
+def _newest(auditing: Auditing) -> dict[str, Row[Any]]:
     """By scoring recipe, the tool in the newest run with it."""
     return {tool.scoring_recipe_id: tool for tool in auditing.subjects.tools}
 
 
-def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str) -> Page:
+def _compute_again(auditing: Auditing, of_run: Row[Any], calls: int, seed: str) -> Page:
     # 1. The documents.
     tool = get_tool(of_run.tool)
     with database.transaction(auditing.engine) as connection:
@@ -82,9 +87,8 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
     documents = [Document(row.document_id, row.text, row.url, row.document_date) for row in rows]
     ids = [document.document_id for document in documents]
     # 2. The work of the four stages, as they do it.
-    model = RunModel(auditing.settings)
+    model, shard = RunModel(auditing.settings), Shard()
     opened = functools.cache(lambda: tool.open(auditing.settings, lambda: model.of(run)))
-    shard = Shard()
     limit = auditing.settings.tool_time_limit_seconds
     filtering = FilterWork(run=run, shard=shard, tool=tool)
     sampling = SampleWork(
@@ -110,10 +114,7 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
         with database.transaction(auditing.engine) as connection:
             draw = PlaceboDraw(load_pool(connection, run.placebo_recipe_id))
             rows = database.fetch_all(
-                connection,
-                queries.resampling.placebo_losses,
-                recipe_id=run.placebo_recipe_id,
-                document_ids=ids,
+                connection, queries.resampling.placebo_losses, recipe_id=run.placebo_recipe_id, document_ids=ids
             )
             comparable = {row.document_id for row in rows}
             placebo = PlaceboWork(run=run, shard=shard, draw=draw, load_model=lambda: model.of(run))
@@ -121,59 +122,50 @@ def _compute_again(auditing: Auditing, of_run: ToolOfRun, calls: int, seed: str)
         done["placebo"] = placebo.compute(judged)
     # 3. Compare, table by table.
     page = Page()
-    tables = {
-        "filter": ("filter_decisions",),
-        "sample": ("candidate_calls", "pruned_positions"),
-        "execute": ("call_results",),
-        "score": ("call_losses",),
-        "placebo": ("placebo_losses",),
-    }
     tolerance = TOLERANCE[auditing.settings.dtype]
     for stage, batch in done.items():
-        for table in tables[stage]:
+        recipe_id = run.recipe_of(stage)
+        for table, key in TABLES[stage].items():
             with database.transaction(auditing.engine) as connection:
                 stored = database.fetch_all(
                     connection,
                     queries.resampling[table],
-                    recipe_id=run.recipe_of(stage),
+                    recipe_id=recipe_id,
                     document_ids=ids,
                     tool=run.tool,
                     tool_version=run.tool_version,
                     sampling_recipe_id=run.sampling_recipe_id,
                 )
             computed = [row.values for row in batch.rows if row.table == table]
-            page.findings += _differences(table, run.recipe_of(stage), computed, stored, tolerance)
+            for kind, place, what in _differences(key, computed, stored, tolerance):
+                page.add(kind, table, f"{place} under {recipe_id}", what, REMEDY)
             if table == "call_losses":
                 page.items = len(stored)
     return page
 
 
 def _differences(
-    table: str, recipe_id: str, computed: Sequence[Mapping[str, Any]], stored: Sequence[Any], tolerance: float
-) -> list[Finding]:
-    """A finding for each row that is computed otherwise, or not at all."""
-    key = KEYS[table]
+    key: Sequence[str], computed: Sequence[Mapping[str, Any]], stored: Sequence[Any], tolerance: float
+) -> Iterator[tuple[Kind, str, str]]:
+    """Kind, place and words for each row that is computed otherwise than it is stored, or not at all; `key` names a row."""
     again = {tuple(row[name] for name in key): row for row in computed}
     known = {tuple(getattr(row, name) for name in key): row for row in stored}
-    findings = []
-    for place in sorted({*again, *known}, key=str):
-        row, before = again.get(place), known.get(place)
-        if row is None or before is None:
-            what = "a row that is computed again" if row is None else "the row that is computed again"
-            what = f"expected {what}, found {'one that is not' if row is None else 'none'}"
-            findings.append(_finding("changed" if row is None else "lost", table, recipe_id, place, what))
+    for names in sorted({*again, *known}, key=str):
+        row, before, place = again.get(names), known.get(names), " ".join(map(str, names))
+        if row is None:
+            yield "changed", place, "expected a row that is computed again, found one that is not"
+            continue
+        if before is None:
+            yield "lost", place, "expected the row that is computed again, found none"
             continue
         for name, value in row.items():
             if name == "seconds":
                 continue
             found = getattr(before, name)
-            if name in ("token_log_probabilities", "scored_tokens") and found is None:
-                continue  # not stored, as the run wanted
-            if not _equal(value, found, tolerance):
-                what = f"expected {name} {value!r:.100}, as computed again, found {found!r:.100}"
-                findings.append(_finding("changed", table, recipe_id, place, what))
+            not_stored = name in ("token_log_probabilities", "scored_tokens") and found is None  # as the run wanted
+            if not not_stored and not _equal(value, found, tolerance):
+                yield "changed", place, f"expected {name} {value!r:.100}, as computed again, found {found!r:.100}"
                 break
-    return findings
 
 
 def _equal(value: Any, found: Any, tolerance: float) -> bool:
@@ -184,13 +176,3 @@ def _equal(value: Any, found: Any, tolerance: float) -> bool:
             _equal(one, other, tolerance) for one, other in zip(value, found, strict=True)
         )
     return bool(value == found)
-
-
-def _finding(kind: Any, table: str, recipe_id: str, place: tuple[Any, ...], what: str) -> Finding:
-    return Finding(
-        kind,
-        table,
-        f"{' '.join(map(str, place))} under {recipe_id}",
-        what,
-        "Compare code, model and machine with those of the run; a new recipe computes everything anew.",
-    )

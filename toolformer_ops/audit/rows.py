@@ -4,21 +4,13 @@ Most are one statement a page (sql/queries/audited_rows.sql). Postgres computes 
 hashes are made with (sql/functions/01_hashes.sql).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, column, delete, insert, literal_column, select
+from sqlalchemy import Connection, Row, column, delete, insert, literal_column, select
 from sqlalchemy import table as sql_table
 
-from toolformer_ops.audit.auditing import (
-    NO_DOCUMENT,
-    Auditing,
-    Check,
-    Finding,
-    Page,
-    ToolOfRun,
-    statement_page,
-)
+from toolformer_ops.audit.auditing import NO_DOCUMENT, Auditing, Check, Page, statement_page
 from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_rates import store_rates
@@ -36,8 +28,8 @@ def documents(auditing: Auditing, _: str, position: str) -> Page:
         auditing,
         queries.audited_rows.documents,
         after=position or NO_DOCUMENT,
-        corpus_ids=None if subjects.is_all else [corpus_id for corpus_id, _ in subjects.corpora],
-        orphans_after_seconds=auditing.ages.orphans_after.total_seconds(),
+        corpus_ids=None if subjects.is_all else list(subjects.corpus_ids),
+        orphans_after_seconds=auditing.orphans_after.total_seconds(),
         page_size=auditing.page_documents,
     )
 
@@ -60,27 +52,20 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
         page.items += 1
         found = Recipe(row.stage, row.tool, row.definition, row.parent_recipe_id).recipe_id
         if found != row.recipe_id:
-            page.findings.append(
-                Finding(
-                    "changed",
-                    "recipes",
-                    row.recipe_id,
-                    f"expected the definition that the id is the hash of, found one with the hash {found}",
-                    "Restore the row from a backup: it is what the rows of this recipe are explained by.",
-                )
+            page.add(
+                "changed",
+                "recipes",
+                row.recipe_id,
+                f"expected the definition that the id is the hash of, found one with the hash {found}",
+                "Restore the row from a backup: it is what the rows of this recipe are explained by.",
             )
     return page
 
 
-def statement_of(stage: str) -> Statement:
-    """The statement that compares a page of the stage's rows with the ledger."""
-    rows = queries.audited_rows[stage]
-    return Statement(rows.name, queries.audited_rows.stage_rows.sql.replace("{rows}", rows.sql))
-
-
-def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
+def stage_rows(stage: str) -> Check:
     """The check of one stage: its rows against their hashes in the ledger, and against their definitions."""
-    statement = statement_of(stage)
+    rows = queries.audited_rows[stage]
+    statement = Statement(rows.name, queries.audited_rows.stage_rows.sql.replace("{rows}", rows.sql))
     before = {"sample": "filter", "execute": "sample", "score": "execute", "placebo": "score"}.get(stage)
 
     def page(auditing: Auditing, recipe_id: str, position: str) -> Page:
@@ -97,7 +82,10 @@ def stage_rows(stage: str) -> Callable[[Auditing, str, str], Page]:
             page_size=auditing.page_documents,
         )
 
-    return page
+    def recipes(auditing: Auditing) -> Sequence[str]:
+        return auditing.subjects.recipe_ids([stage]) if auditing.subjects.has_rows else []
+
+    return Check(f"{stage} rows", recipes, page)
 
 
 def finished_work(auditing: Auditing, subject: str, _: str) -> Page:
@@ -145,7 +133,9 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
 
     If all runs of the corpus are looked at, those before are proven by now, and what changed since them is counted.
     """
-    if auditing.has_damaged_rows():
+    with database.transaction(auditing.engine) as connection:
+        [found] = database.fetch_all(connection, queries.audits.count, audit_id=auditing.audit_id)
+    if found.in_rows:
         return Page(items=1, unprovable=1)
     with auditing.engine.connect() as connection:
         stored = _comparable(_numbers(connection, run_id))
@@ -160,17 +150,15 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
         if (not rows and not table.startswith("finished")) or not (differing or missing):
             continue
         by_rows, kept = next(iter(missing), None), next(iter(differing), None)
-        page.findings.append(
-            Finding(
-                "changed",
-                relation_of(table),
-                run_id,
-                f"expected the numbers that the rows give, found {max(len(differing), len(missing))} others in {table}, such as "
-                f"{by_rows} by the rows, {kept} stored. The rows agree with the ledger and its hashes",
-                f"Choose: `toolformer-ops audit --accept-numbers {run_id}` stores what the rows give. If the stored numbers are "
-                "right, restore the rows from a backup; `--sample` computes calls again.",
-                repair={"action": "store_numbers", "run_id": run_id},
-            )
+        page.add(
+            "changed",
+            relation_of(table),
+            run_id,
+            f"expected the numbers that the rows give, found {max(len(differing), len(missing))} others in {table}, such as "
+            f"{by_rows} by the rows, {kept} stored. The rows agree with the ledger and its hashes",
+            f"Choose: `toolformer-ops audit --accept-numbers {run_id}` stores what the rows give. If the stored numbers are "
+            "right, restore the rows from a backup; `--sample` computes calls again.",
+            repair={"action": "store_numbers", "run_id": run_id},
         )
     return page
 
@@ -247,7 +235,7 @@ def _comparable(numbers: Numbers) -> Numbers:
     }
 
 
-def _recipe(tool: ToolOfRun, stage: str) -> str | None:
+def _recipe(tool: Row[Any], stage: str) -> str | None:
     recipe_id: str | None = getattr(tool, RECIPE_OF_STAGE[stage])
     return recipe_id
 
@@ -256,15 +244,11 @@ def _once(auditing: Auditing) -> Sequence[str]:
     return [""] if auditing.subjects.has_rows else []
 
 
-def _recipes_of(stage: str) -> Callable[[Auditing], Sequence[str]]:
-    return lambda auditing: auditing.subjects.recipe_ids([stage]) if auditing.subjects.has_rows else []
-
-
 ROW_CHECKS = (
     Check("documents", _once, documents),
-    Check("corpora", lambda auditing: [corpus_id for corpus_id, _ in auditing.subjects.corpora], corpus_sums),
+    Check("corpora", lambda auditing: auditing.subjects.corpus_ids, corpus_sums),
     Check("recipes", _once, recipe_ids),
-    *(Check(f"{stage} rows", _recipes_of(stage), stage_rows(stage)) for stage in RECIPE_OF_STAGE),
+    *(stage_rows(stage) for stage in RECIPE_OF_STAGE),
     Check("finished work", finished_versions, finished_work),
 )
 """In this order: a later check does not report what an earlier one explains."""

@@ -5,18 +5,19 @@ One audit of a scope runs at a time; a second waits for its end.
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 
 from toolformer_ops.audit.auditing import (
+    ORPHANS_AFTER,
     PAGE_DOCUMENTS,
-    Ages,
     Auditing,
     AuditOutcome,
     Check,
     Scope,
     conclude,
     findings_of,
-    open_audit,
     run_check,
+    subjects_of,
 )
 from toolformer_ops.audit.claims import claim_checks
 from toolformer_ops.audit.objects import OBJECT_CHECKS
@@ -26,6 +27,7 @@ from toolformer_ops.audit.rows import NUMBER_CHECKS, ROW_CHECKS
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ def audit(
     repairs: bool = False,
     accepts: bool = False,
     say: Callable[[str], None] = logger.info,
-    ages: Ages | None = None,
+    orphans_after: timedelta = ORPHANS_AFTER,
     page_documents: int = PAGE_DOCUMENTS,
 ) -> AuditOutcome:
     """Audit everything, or what belongs to one corpus, run, release or model; an interrupted audit of the same is continued.
@@ -59,7 +61,7 @@ def audit(
         repairs: mend what can be mended.
         accepts: store what the rows of the run `scope_id` give in place of its stored numbers.
         say: takes one line for each check, finding and repair, as they come.
-        ages: how long something may look like an orphan.
+        orphans_after: how long something may look like an orphan, since it may be at work.
         page_documents: of one statement; decides no finding.
 
     Raises:
@@ -69,7 +71,23 @@ def audit(
     with database.session(database.connect(settings)) as session:
         with database.transaction(session) as connection:
             database.fetch_all(connection, queries.locks.session, name=f"audit of {scope} {scope_id}")
-        auditing = open_audit(settings, scope, scope_id, ages or Ages(), page_documents)
+        # 1. Begin, or continue the audit of this scope that was interrupted.
+        engine = database.connect(settings)
+        with database.transaction(engine) as connection:
+            subjects = subjects_of(connection, scope, scope_id)
+            [row] = database.fetch_all(connection, queries.audits.open, scope=scope, scope_id=subjects.scope_id)
+        if row.is_continued:
+            logger.info("audit %d of %s %s was interrupted: continuing it", row.audit_id, scope, subjects.scope_id)
+        auditing = Auditing(
+            settings=settings,
+            engine=engine,
+            store=ObjectStore(settings),
+            subjects=subjects,
+            audit_id=row.audit_id,
+            orphans_after=orphans_after,
+            page_documents=page_documents,
+        )
+        # 2. The checks.
         checks: tuple[Check, ...] = (
             *ROW_CHECKS,
             *claim_checks(),
@@ -81,24 +99,29 @@ def audit(
             run_check(auditing, check)
         outcome = conclude(auditing, checks)
         for done in outcome.checks:
-            say(str(done))
+            unprovable = f", {done.unprovable:,} without a hash to compare with" if done.unprovable else ""
+            found = f"{done.findings:,} found" if done.findings else "nothing found"
+            say(f"{done.name}: {done.items:,} looked at{unprovable}, {found}, {done.seconds:.1f} s")
         for line in report(auditing, outcome):
             say(line)
+        # 3. Repair, or what it would do.
         if accepts and outcome.wrong:
-            say(
-                f"accepted: {accept_numbers(auditing, scope_id)} findings; the numbers of {scope_id} are those of its rows"
-            )
+            accepted = accept_numbers(auditing, scope_id)
+            say(f"accepted: {accepted} findings; the numbers of {scope_id} are those of its rows")
             outcome = conclude(auditing, checks)
         elif repairs and outcome.wrong:
-            repaired = repair(auditing)
-            say(
-                f"repaired {repaired} of {outcome.found}; the next run with these recipes computes the rows that were deleted"
-            )
+            repaired = f"repaired {repair(auditing)} of {outcome.found}"
+            say(f"{repaired}; the next run with these recipes computes the rows that were deleted")
             outcome = conclude(auditing, checks)
         elif plans and outcome.wrong:
-            for line in _plan(auditing):
-                say(line)
-        auditing.engine.dispose()
+            lines = list(planned(auditing))
+            for line in lines[:MOST_SHOWN]:
+                say(f"--repair --yes would {line}")
+            if not lines:
+                say("nothing of it can be repaired by this command")
+            elif len(lines) > MOST_SHOWN:
+                say(f"and {len(lines) - MOST_SHOWN} more")
+        engine.dispose()
         return outcome
 
 
@@ -126,11 +149,3 @@ def require_sound(outcome: AuditOutcome) -> None:
             f"audit {outcome.audit_id}: expected nothing lost, doubled, changed or orphaned, found {outcome.wrong} places. The "
             "table audit_findings names each with its remedy; `toolformer-ops audit --repair` mends what can be derived again."
         )
-
-
-def _plan(auditing: Auditing) -> list[str]:
-    lines = list(planned(auditing))
-    if not lines:
-        return ["nothing of it can be repaired by this command"]
-    shown = [f"--repair --yes would {line}" for line in lines[:MOST_SHOWN]]
-    return shown + ([f"and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else [])
