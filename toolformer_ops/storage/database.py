@@ -1,7 +1,8 @@
 """Postgres: connect, run named SQL, load by COPY, make partitions.
 
 Statements are those of `queries.py`, with bound parameters; nothing here builds SQL from values. The tables are in
-`sql/schema`, which `schema.py` applies. Owns no table.
+`sql/schema`, which `schema.py` applies. Every function raises `DatabaseError` if Postgres refuses, `DatabaseUnreachableError` if it
+does not answer; docstrings name what else there is. Owns no table.
 """
 
 import itertools
@@ -28,12 +29,7 @@ from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops import termination
 from toolformer_ops.config import SHIPPED, Settings, state_dir
-from toolformer_ops.errors import (
-    ConfigurationError,
-    DatabaseError,
-    DatabaseUnreachableError,
-    ToolformerError,
-)
+from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseUnreachableError, ToolformerError
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.queries import Statement
@@ -109,16 +105,11 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
 
 
 def applied_once(engine: Engine) -> set[str]:
-    """Names of the files that made the database's tables, such as `schema/01_corpora.sql`; none before the first `migrate`.
-
-    Raises:
-        DatabaseError: Postgres refuses.
-    """
+    """Names of the files that made the database's tables, such as `schema/01_corpora.sql`; none before the first `migrate`."""
     try:
         with transaction(engine) as connection:
-            return {
-                row.name for row in fetch_all(connection, queries.schema.files) if row.name.startswith(APPLIED_ONCE)
-            }
+            files = fetch_all(connection, queries.schema.files)
+            return {row.name for row in files if row.name.startswith(APPLIED_ONCE)}
     except DatabaseError as error:
         if isinstance(getattr(error.__cause__, "orig", None), psycopg2.errors.UndefinedTable):
             return set()
@@ -179,11 +170,7 @@ def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[s
 
 @contextmanager
 def session(engine: Engine) -> Iterator[Connection]:
-    """A connection for several transactions: its temporary tables and session locks last until the end of the block.
-
-    Raises:
-        DatabaseError: Postgres cannot be reached.
-    """
+    """A connection for several transactions: its temporary tables and session locks last until the end of the block."""
     try:
         with engine.connect() as connection:
             connection.detach()  # closed at the end, and not used again with what the session left
@@ -197,28 +184,17 @@ def transaction(on: Engine | Connection) -> Iterator[Connection]:
     """A connection whose statements are committed together, or not at all if the block raises.
 
     On an engine the connection is another each time, on a `session` it is that of the session.
-
-    Raises:
-        DatabaseError: Postgres cannot be reached, or refuses the commit.
     """
     try:
-        if isinstance(on, Connection):
-            with on.begin():
-                yield on
-            return
-        with on.begin() as connection:
-            yield connection
+        with on.begin() as begun:
+            yield on if isinstance(on, Connection) else begun
     except DBAPIError as error:
         raise _translated("transaction", error.orig or error) from error
 
 
 @contextmanager
 def translating(what: str) -> Iterator[None]:
-    """Within the block another library talks to Postgres: what psycopg2 raises through it becomes this project's error.
-
-    Raises:
-        DatabaseError: of any error that an error of psycopg2 led to; others are raised as they are.
-    """
+    """Within the block, any error that an error of psycopg2 led to becomes this project's; others are raised as they are."""
     try:
         yield
     except ToolformerError:
@@ -236,26 +212,15 @@ def fetch_all(connection: Connection, statement: Statement, /, **parameters: obj
     """The rows that the statement returns with these parameters; columns are attributes.
 
     Mappings are bound as JSON, lists and tuples as arrays.
-
-    Raises:
-        DatabaseError: Postgres refuses the statement.
     """
-    try:
+    with translating(statement.name):
         return list(connection.execute(statement.clause, _bound(parameters)).all())
-    except DBAPIError as error:
-        raise _translated(statement.name, error.orig or error) from error
 
 
 def execute(connection: Connection, statement: Statement, /, **parameters: object) -> int:
-    """Run the statement with these parameters and return the number of rows it wrote.
-
-    Raises:
-        DatabaseError: Postgres refuses the statement.
-    """
-    try:
+    """Run the statement with these parameters and return the number of rows it wrote."""
+    with translating(statement.name):
         return int(connection.execute(statement.clause, _bound(parameters)).rowcount)
-    except DBAPIError as error:
-        raise _translated(statement.name, error.orig or error) from error
 
 
 def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
@@ -265,7 +230,7 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
     that two transactions that write equal keys wait for each other and do not deadlock. No rows: nothing is sent.
 
     Raises:
-        DatabaseError: the table takes no loads, a column name is none, or Postgres refuses a row.
+        DatabaseError: the table takes no loads, or a column name is not valid.
     """
     key = TABLE_KEYS.get(table)
     if key is None or not all(_COLUMN.fullmatch(column) for column in columns):
@@ -282,43 +247,30 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
         "columns": sql.SQL(", ").join(map(sql.Identifier, columns)),
         "key": sql.SQL(", ").join(sql.Identifier(column) for column in key if column in columns),
     }
-    cursor = raw_cursor(connection)
-    try:
-        cursor.execute(
-            sql.SQL(
-                "create temporary table {stage} on commit drop as select {columns} from {table} with no data"
-            ).format(**names)
-        )
-        copy = sql.SQL("copy {stage} ({columns}) from stdin").format(**names)
-        while piece:
-            cursor.copy_expert(copy, StringIO(copy_text(piece)))
-            piece = list(itertools.islice(remaining, ROWS_PER_COPY))
-        cursor.execute(
-            sql.SQL(
-                "insert into {table} ({columns}) select {columns} from {stage} order by {key} on conflict do nothing"
-            ).format(**names)
-        )
-        inserted = int(cursor.rowcount)
-        cursor.execute(sql.SQL("drop table {stage}").format(**names))
-    except psycopg2.Error as error:
-        raise _translated(f"load of {table}", error) from error
-    finally:
-        cursor.close()
+    create = "create temporary table {stage} on commit drop as select {columns} from {table} with no data"
+    insert = "insert into {table} ({columns}) select {columns} from {stage} order by {key} on conflict do nothing"
+    what = f"load of {table}"
+    _run(connection, what, sql.SQL(create).format(**names))
+    while piece:
+        copy_rows(connection, f"load_{table}", columns, copy_text(piece))
+        piece = list(itertools.islice(remaining, ROWS_PER_COPY))
+    inserted = _run(connection, what, sql.SQL(insert).format(**names))
+    _run(connection, what, sql.SQL("drop table {stage}").format(**names))
     return inserted
 
 
 def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: str) -> None:
-    """Load rows in COPY's text format (`copy_format.copy_text`) as they are, for a temporary table without a key.
-
-    Raises:
-        DatabaseError: Postgres refuses a row.
-    """
+    """Load rows in COPY's text format (`copy_format.copy_text`) as they are, for a temporary table without a key."""
     names = {"table": sql.Identifier(table), "columns": sql.SQL(", ").join(map(sql.Identifier, columns))}
-    with raw_cursor(connection) as cursor:
-        try:
-            cursor.copy_expert(sql.SQL("copy {table} ({columns}) from stdin").format(**names), StringIO(rows))
-        except psycopg2.Error as error:
-            raise _translated(f"load of {table}", error) from error
+    with raw_cursor(connection) as cursor, translating(f"load of {table.removeprefix('load_')}"):
+        cursor.copy_expert(sql.SQL("copy {table} ({columns}) from stdin").format(**names), StringIO(rows))
+
+
+def _run(connection: Connection, what: str, statement: sql.Composable) -> int:
+    """Run a statement with names of tables in it; returns the number of rows it wrote. `what` is for messages."""
+    with raw_cursor(connection) as cursor, translating(what):
+        cursor.execute(statement)
+        return int(cursor.rowcount)
 
 
 @dataclass(frozen=True)
@@ -336,11 +288,7 @@ class TableRow:
 
 
 def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
-    """`copy_insert` of rows of any tables, table by table in the order of their first row. Returns the number of rows inserted.
-
-    Raises:
-        DatabaseError: a table takes no loads, or Postgres refuses a row.
-    """
+    """`copy_insert` of rows of any tables, table by table in the order of their first row. Returns the number of rows inserted."""
     by_columns: dict[tuple[str, ...], list[TableRow]] = {}
     for row in rows:
         by_columns.setdefault((row.table, *row.values), []).append(row)
@@ -355,35 +303,26 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
 
     Made as a separate table and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage that reads or writes
     the other partitions.
-
-    Raises:
-        DatabaseError: the table has no partitions, or the recipe id is not 16 hex digits.
     """
     partition = lock_partition(connection, table, recipe_id)
     if fetch_all(connection, queries.schema.partition_exists, partition=partition):
         return
+    statements = ["create table {partition} (like {table} including all)"]
+    if table != "pruned_positions":  # its key is one of the parent's; that of calls would have to hold the recipe there
+        statements += [
+            "create unique index on {partition} ({key})",
+            # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
+            "alter table {partition} alter column call_id set (n_distinct = 4)",
+        ]
+    statements.append("alter table {table} attach partition {partition} for values in ({recipe_id})")
     names = {
         "table": sql.Identifier(table),
         "partition": sql.Identifier(partition),
+        "key": sql.SQL(", ").join(map(sql.Identifier, TABLE_KEYS[table])),
         "recipe_id": sql.Literal(recipe_id),
     }
-    with raw_cursor(connection) as cursor:
-        try:
-            cursor.execute(sql.SQL("create table {partition} (like {table} including all)").format(**names))
-            if (
-                table != "pruned_positions"
-            ):  # its key is one of the parent's; that of calls would have to hold the recipe there
-                key = sql.SQL(", ").join(map(sql.Identifier, TABLE_KEYS[table]))
-                cursor.execute(sql.SQL("create unique index on {partition} ({key})").format(**names, key=key))
-                # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
-                cursor.execute(
-                    sql.SQL("alter table {partition} alter column call_id set (n_distinct = 4)").format(**names)
-                )
-            cursor.execute(
-                sql.SQL("alter table {table} attach partition {partition} for values in ({recipe_id})").format(**names)
-            )
-        except psycopg2.Error as error:
-            raise _translated(f"partition {partition}", error) from error
+    for statement in statements:
+        _run(connection, f"partition {partition}", sql.SQL(statement).format(**names))
 
 
 def lock_partition(connection: Connection, table: str, recipe_id: str) -> str:
@@ -402,17 +341,10 @@ def lock_partition(connection: Connection, table: str, recipe_id: str) -> str:
 
 
 def drop_partition(connection: Connection, table: str, recipe_id: str) -> None:
-    """Drop the partition of a recipe with all of its rows; no partition is no error.
-
-    Raises:
-        DatabaseError: the table has no partitions, the recipe id is not 16 hex digits, or other sessions keep it locked.
-    """
+    """Drop the partition of a recipe with all of its rows; no partition is no error."""
     partition = lock_partition(connection, table, recipe_id)
-    with raw_cursor(connection) as cursor:
-        try:
-            cursor.execute(sql.SQL("drop table if exists {}").format(sql.Identifier(partition)))
-        except psycopg2.Error as error:
-            raise _translated(f"partition {partition}", error) from error
+    drop = sql.SQL("drop table if exists {}").format(sql.Identifier(partition))
+    _run(connection, f"partition {partition}", drop)
 
 
 def analyze_grown(engine: Engine) -> list[str]:
@@ -489,20 +421,17 @@ def _translated(what: str, error: BaseException) -> DatabaseError:
     code = getattr(error, "pgcode", None)
     # Without a code the server did not answer: the connection is gone.
     lost = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError)) and code is None
-    if lost or (code or "").startswith(_NOT_THERE_NOW):
-        return DatabaseUnreachableError(f"{what}: Postgres cannot serve now: {message}. {_remedy(code)}")
-    return DatabaseError(f"{what}: Postgres refused: {message}.")
-
-
-def _remedy(code: str | None) -> str:
-    """What to do where Postgres cannot serve, by SQLSTATE; None if the connection broke."""
+    if not lost and not (code or "").startswith(_NOT_THERE_NOW):
+        return DatabaseError(f"{what}: Postgres refused: {message}.")
     if code == psycopg2.errorcodes.DISK_FULL:
-        cause = "Free space on the disk of Postgres"
+        remedy = "Free space on the disk of Postgres"
     elif code == psycopg2.errorcodes.TOO_MANY_CONNECTIONS:
-        cause = "Raise its max_connections, or start fewer stages at once"
+        remedy = "Raise its max_connections, or start fewer stages at once"
     else:
-        cause = f"{_full_disk()}Its log says why it ended, if it did (`toolformer-ops logs postgres`; a full disk ends it, too)"
-    return f"{cause}. Then try again: what is committed stays."
+        remedy = f"{_full_disk()}Its log says why it ended, if it did (`toolformer-ops logs postgres`; a full disk ends it, too)"
+    return DatabaseUnreachableError(
+        f"{what}: Postgres cannot serve now: {message}. {remedy}. Then try again: what is committed stays."
+    )
 
 
 def _full_disk() -> str:
