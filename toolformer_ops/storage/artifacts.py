@@ -170,7 +170,10 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
     entry = cache.root / "entries" / key
     while True:
         # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how lately.
-        cache.hold(key)
+        if entry not in _in_use:
+            lock = cache.open_use_lock(key)
+            fcntl.flock(lock, fcntl.LOCK_SH)  # waits only while the entry is being removed
+            _in_use[entry] = lock
         if entry.is_dir():
             verified = functools.partial(verified_sha256, settings)
             wrong = next(wrong_in_folder(artifact.manifest, entry, verified), None)
@@ -202,29 +205,23 @@ class _Cache:
                 "written to; in a pod it is the volume `cache`."
             ) from error
 
-    # Locks
-
-    def use_lock(self, key: str) -> int:
+    def open_use_lock(self, key: str) -> int:
         """Open the lock file that those who use an entry hold, shared."""
         return os.open(self.root / "locks" / f"{key}.use", os.O_RDWR | os.O_CREAT, 0o666)
 
-    def hold(self, key: str) -> None:
-        """Keep the entry from being removed for room, until this process ends."""
-        if (entry := self.root / "entries" / key) not in _in_use:
-            descriptor = self.use_lock(key)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits only while the entry is being removed
-            _in_use[entry] = descriptor
-
-    # Downloads
-
     def download(self, settings: Settings, artifact: Artifact, key: str) -> None:
-        """Make the entry; its download lock is held.
-
-        Raises:
-            CorruptObjectError, InfrastructureError, ObjectStoreError: as `fetch`.
-        """
+        """Make the entry; its download lock is held. Raises as `fetch`."""
+        # 1. Reserve the room, by files of their full length; what nobody uses goes if that is needed.
         partial, started = self.root / "partial" / key, time.monotonic()
-        self._make_room(artifact, partial)
+        size = artifact.manifest.size
+        if self._limit is not None and size > self._limit:
+            raise self._full(artifact, self._limit)  # nothing has to go for what can never have room
+        with filelock.FileLock(self.root / "locks" / "space"):
+            while (free := self._free_for(partial)) < size:
+                if not self._remove_least_recently_used(besides=partial):
+                    raise self._full(artifact, free)
+            reserve(artifact.manifest, partial)
+        # 2. Read the files.
         try:
             ObjectStore(settings).download(artifact.manifest, partial)
         except CorruptObjectError:
@@ -234,9 +231,10 @@ class _Cache:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
                 raise
             raise self._full(artifact, shutil.disk_usage(self.root).free) from error
+        # 3. They are all there: now it is an entry.
         entry = partial.rename(self.root / "entries" / key)
         sync(entry.parent)
-        size, seconds = artifact.manifest.size, time.monotonic() - started
+        seconds = time.monotonic() - started
         line = {
             "at": time.time(),
             "artifact": artifact.address,
@@ -250,22 +248,6 @@ class _Cache:
             "downloaded %s %s: %d files, %.1f MiB in %.1f s, into %s",
             artifact.kind, artifact.address, len(artifact.manifest.files), size / 2**20, seconds, entry,
         )  # fmt: skip
-
-    # Room
-
-    def _make_room(self, artifact: Artifact, partial: Path) -> None:
-        """Reserve the room of a download, by files of their full length; remove what nobody uses if it is needed.
-
-        Raises:
-            InfrastructureError: that is not enough.
-        """
-        if self._limit is not None and artifact.manifest.size > self._limit:
-            raise self._full(artifact, self._limit)  # nothing has to go for what can never have room
-        with filelock.FileLock(self.root / "locks" / "space"):
-            while (free := self._free_for(partial)) < artifact.manifest.size:
-                if not self._remove_least_recently_used(besides=partial):
-                    raise self._full(artifact, free)
-            reserve(artifact.manifest, partial)
 
     def _full(self, artifact: Artifact, free: int) -> InfrastructureError:
         limit = "" if self._limit is None else f" of the {self._limit / GIB:.3f} GiB of TOOLFORMER_CACHE_GIB"
@@ -300,7 +282,7 @@ class _Cache:
             with contextlib.ExitStack() as locks:
                 try:
                     if folder.parent.name == "entries":
-                        descriptor = self.use_lock(folder.name)
+                        descriptor = self.open_use_lock(folder.name)
                         locks.callback(os.close, descriptor)
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     else:

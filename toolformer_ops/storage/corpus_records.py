@@ -122,27 +122,25 @@ def read_file(
 
 def read_record(content: bytes) -> Record | Rejection:
     """The record in one line of JSON, or why it is refused."""
-    found = _record_in(content)
-    if isinstance(found, Record):
-        return found
-    return _rejection(found.reason, f"{found.detail} (a line of {len(content):,} bytes)", quoted(content))
-
-
-def _record_in(content: bytes) -> Record | Rejection:
     try:
         value = json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return _rejection("invalid_utf8", f"byte {error.start + 1:,}")
+        found: Record | Rejection = Rejection("invalid_utf8", f"byte {error.start + 1:,}")
     except json.JSONDecodeError as error:
-        return _rejection("corrupt_json", f"{error.msg}: character {error.pos + 1:,}")
+        found = Rejection("corrupt_json", f"{error.msg}: character {error.pos + 1:,}")
     except RecursionError:
-        return _rejection("corrupt_json", "lists or objects in each other, too deep")
+        found = Rejection("corrupt_json", "lists or objects in each other, too deep")
     except ValueError:
-        return _rejection("corrupt_json", "a whole number of more than 4,300 digits")
-    if not isinstance(value, dict):
-        return _rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
-    # JSON writes a control character or half a surrogate pair only behind a backslash, but for U+007F.
-    return _record_of(value, is_plain=b"\\" not in content and b"\x7f" not in content)
+        found = Rejection("corrupt_json", "a whole number of more than 4,300 digits")
+    else:
+        if isinstance(value, dict):
+            # JSON writes a control character or half a surrogate pair only behind a backslash, but for U+007F.
+            found = _record_of(value, is_plain=b"\\" not in content and b"\x7f" not in content)
+        else:
+            found = Rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
+    if isinstance(found, Record):
+        return found
+    return _rejection(found.reason, f"{found.detail} (a line of {len(content):,} bytes)", quoted(content))
 
 
 def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | Rejection:

@@ -41,7 +41,10 @@ def verified_sha256(settings: Settings, path: Path) -> str:
             is_shared = path.stat().st_size >= LARGE and _writable(notes)
             if is_shared:
                 waiting.enter_context(locked(notes / "lock", f"another process hashes files such as {path.name}"))
-            found = _noted(notes / state) if is_shared else None
+            note, found = notes / state, ""
+            with contextlib.suppress(OSError):
+                if is_shared and 0 <= time.time() - note.stat().st_mtime < TRUSTED_SECONDS:
+                    found = note.read_text(encoding="ascii")
             _known[state] = found or file_sha256(path)
             if is_shared and not found:
                 _note(notes, state)
@@ -62,13 +65,6 @@ def _state(path: Path) -> str:
     boot = _BOOT.read_text(encoding="ascii").strip() if _BOOT.is_file() else ""
     parts = (boot, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
-
-
-def _noted(note: Path) -> str | None:
-    with contextlib.suppress(OSError):
-        if 0 <= time.time() - note.stat().st_mtime < TRUSTED_SECONDS:
-            return note.read_text(encoding="ascii") or None
-    return None
 
 
 def _note(notes: Path, state: str) -> None:

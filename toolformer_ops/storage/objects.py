@@ -86,6 +86,15 @@ class ListedFile(NamedTuple):
     """When S3 took it."""
 
 
+class ObjectHead(NamedTuple):
+    """What S3 says of an object without sending it."""
+
+    size: int
+    """Bytes."""
+    sha256: str | None
+    """That was stored with it; None if none was."""
+
+
 class Objects:
     """The objects of the bucket `settings.s3_bucket`, and reading from any bucket by address."""
 
@@ -146,17 +155,31 @@ class Objects:
         Raises:
             WriteConflictError: the other write was still under way at the last try; this object may be missing.
         """
-        if isinstance(content, Path) and content.stat().st_size > PART_BYTES:
-            return self._put_parts_if_absent(key, content)
+        if isinstance(content, bytes) or content.stat().st_size <= PART_BYTES:
+            try:
+                self._put(key, content if isinstance(content, bytes) else content.read_bytes(), IfNoneMatch="*")
+            except PreconditionFailedError:
+                return False
+            return True
+        if self.exists(key):
+            return False
+        parts = TransferConfig(
+            multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_request_concurrency=PARTS_AT_ONCE
+        )
+        stored = {"Metadata": {"sha256": file_sha256(content)}}
         try:
-            self._put(key, content if isinstance(content, bytes) else content.read_bytes(), IfNoneMatch="*")
+            with self._errors("upload", self.bucket, key), TransferManager(self._client, parts) as transfers:
+                transfers.upload(str(content), self.bucket, key, stored).result()  # one that fails leaves no parts
         except PreconditionFailedError:
             return False
+        except ObjectNotFoundError:  # the answer was lost, and boto3 asked again: the upload is complete
+            if not self.exists(key):
+                raise
         return True
 
     @_ask_again
     def put(self, key: str, content: bytes, content_type: str) -> None:
-        """Write a small object, over one of that key: for what is made anew from its sources, such as a page."""
+        """Write a small object, over the one of that key: for what is made anew from its sources, such as a page."""
         self._put(key, content, ContentType=content_type)
 
     def _put(self, key: str, body: bytes, **arguments: str) -> None:
@@ -164,23 +187,6 @@ class Objects:
         self._request(
             "put_object", self.bucket, key, Body=body, Metadata=stored, ChecksumAlgorithm="SHA256", **arguments
         )
-
-    def _put_parts_if_absent(self, key: str, path: Path) -> bool:
-        if self.exists(key):
-            return False
-        parts = TransferConfig(
-            multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_request_concurrency=PARTS_AT_ONCE
-        )
-        stored = {"Metadata": {"sha256": file_sha256(path)}}
-        try:
-            with self._errors("upload", self.bucket, key), TransferManager(self._client, parts) as transfers:
-                transfers.upload(str(path), self.bucket, key, stored).result()  # one that fails leaves no parts
-        except PreconditionFailedError:
-            return False
-        except ObjectNotFoundError:  # the answer was lost, and boto3 asked again: the upload is complete
-            if not self.exists(key):
-                raise
-        return True
 
     def get(self, key: str) -> bytes:
         """The content of a small object.
@@ -193,11 +199,7 @@ class Objects:
             return body.read()
 
     def sha256(self, key: str, copy: Path | None = None) -> str:
-        """SHA-256 of an object's bytes, in hex, all of which are read, and written to the file `copy` if it is given.
-
-        Raises:
-            ObjectNotFoundError, CorruptObjectError: as `get`.
-        """
+        """SHA-256 of all bytes of an object, in hex; they are written to the file `copy`, too, if it is given. Raises as `get`."""
         read = self._stream(self.bucket, key)
         with io.BufferedReader(read, READ_BYTES) as body, (copy or Path(os.devnull)).open("wb") as out:
             shutil.copyfileobj(body, out, READ_BYTES)
@@ -218,9 +220,10 @@ class Objects:
 
     def exists(self, key: str) -> bool:
         """Whether an object of that key is there."""
-        return self._head(key) is not None
+        return self.head(key) is not None
 
-    def _head(self, key: str) -> "_Head | None":
+    def head(self, key: str) -> ObjectHead | None:
+        """What S3 says of an object without sending it; None if it is not there."""
         try:
             answer = self._request("head_object", self.bucket, key, ChecksumMode="ENABLED")
         except ObjectNotFoundError:
@@ -228,13 +231,13 @@ class Objects:
         checksum = answer.get("ChecksumSHA256", "-")  # S3's own; of an object in parts a hash of hashes, with a "-"
         stored = answer.get("Metadata", {}).get("sha256")
         sha256 = stored if "-" in checksum else base64.b64decode(checksum).hex()
-        return _Head(answer["ContentLength"], sha256)
+        return ObjectHead(answer["ContentLength"], sha256)
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys that start with `prefix`, in the order of their bytes."""
         return (self.key_of(found.uri) for found in self.list_objects(prefix))
 
-    def list_objects(self, prefix: str) -> Iterator["ListedFile"]:
+    def list_objects(self, prefix: str) -> Iterator[ListedFile]:
         """As `list`, with what the listing says of each object."""
         return self._list(self.bucket, prefix)
 
@@ -254,21 +257,17 @@ class Objects:
         return self._open(*self._place(uri))
 
     def list_uri(self, uri: str) -> Sequence[str]:
-        """Addresses of the files at an address: itself if it is a file, all below it if it is a folder; sorted.
+        """As `list_files`, the addresses alone."""
+        return [found.uri for found in self.list_files(uri)]
+
+    def list_files(self, uri: str) -> Sequence[ListedFile]:
+        """The files at an address: itself if it is a file, all below it if it is a folder; sorted.
 
         Raises:
             CorpusError: there is no such file or folder.
             ObjectNotFoundError: there is no such bucket.
         """
-        return [found.uri for found in self.list_files(uri)]
-
-    def list_files(self, uri: str) -> Sequence["ListedFile"]:
-        """As `list_uri`, with what the listing says of each file.
-
-        Raises:
-            CorpusError, ObjectNotFoundError: as `list_uri`.
-        """
-        found = list(self._list_below(*self._place(uri)))
+        found = list(self._list_below(uri))
         if not found:
             raise CorpusError(f"expected files at {uri}, found none{self._where()}")
         return found
@@ -280,12 +279,13 @@ class Objects:
             ObjectStoreError: S3 does not say. Not if there is no such bucket.
         """
         try:
-            return next(self._list_below(*self._place(uri)), None) is not None
+            return next(self._list_below(uri), None) is not None
         except BucketNotFoundError:
             return False
 
-    def _list_below(self, bucket: str, key: str) -> Iterator["ListedFile"]:
-        """The object of this key, and those in the folder of this name."""
+    def _list_below(self, uri: str) -> Iterator[ListedFile]:
+        """The object at an address, and those in the folder of this name."""
+        bucket, key = self._place(uri)
         uri = f"s3://{bucket}/{key}"
         below = uri if not key or key.endswith("/") else f"{uri}/"
         for found in self._list(bucket, key):
@@ -376,14 +376,6 @@ class Objects:
         return f" (TOOLFORMER_S3_ENDPOINT_URL={endpoint}, TOOLFORMER_S3_BUCKET={self.bucket})"
 
 
-class _Head(NamedTuple):
-    """What S3 says of an object without sending it."""
-
-    size: int
-    sha256: str | None
-    """That was stored with it; None if none was."""
-
-
 class _ObjectBytes(io.RawIOBase):
     """The bytes of an object, or those from `start` to before `end`.
 
@@ -439,12 +431,9 @@ class _ObjectBytes(io.RawIOBase):
             raise self._broken(error) from error
         self.digest.update(memoryview(buffer)[:count])
         self._offset += count
-        if count == 0 and len(buffer) > 0:
-            self._require_whole(damage)
-            self._ended = True
-        return count
-
-    def _require_whole(self, damage: str | None) -> None:
+        if count > 0 or len(buffer) == 0:
+            return count
+        # The end: are the bytes whole, and those that were written?
         if damage is None and self._sha256 not in (None, found := self.digest.hexdigest()):
             damage = f"expected content {self._sha256}, found {found}"
         if damage or self._sha256 is None:
@@ -455,6 +444,8 @@ class _ObjectBytes(io.RawIOBase):
                 damage = f"expected at least {self._end} bytes, found {size}"
         if damage:
             raise CorruptObjectError(f"{self._uri}: {damage}. The object was changed or damaged after it was written.")
+        self._ended = True
+        return 0
 
     def _broken(self, reason: object) -> BrokenConnectionError:
         self._body = None  # so that the next try opens it again

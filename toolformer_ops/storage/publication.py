@@ -179,39 +179,36 @@ class ObjectStore(Objects):
         """
         self.require_bucket()
         self._write(manifest, files, self.lacking(manifest))
-        self._require_whole(manifest, self._said)
+        self._require_whole(manifest, by_bytes=False)
 
-    def lacking(self, manifest: Manifest) -> dict[PublishedFile, str]:
-        """The files of a publication whose object is not there with its content, each with what was found.
+    def lacking(self, manifest: Manifest, *, by_bytes: bool = True) -> dict[PublishedFile, str]:
+        """The files of a publication whose object is not there with its content, each with what was found (`found_instead`)."""
+        found = {file: self.found_instead(manifest, file, by_bytes=by_bytes) for file in manifest.files}
+        return {file: what for file, what in found.items() if what is not None}
 
-        Reads and hashes every object that is there with its size.
+    def found_instead(
+        self, manifest: Manifest, file: PublishedFile, copy: Path | None = None, *, by_bytes: bool = True
+    ) -> str | None:
+        """What is there instead of a file of a publication; None if the file is there.
+
+        All bytes are read, hashed and copied to `copy` if S3 says that they are the file's; if not `by_bytes`, S3 is believed.
         """
-        return {file: what for file in manifest.files if (what := self.found_instead(manifest, file)) is not None}
+        head = self.head(manifest.key_of(file))
+        if head is None or head.size != file.size:
+            return "nothing" if head is None else f"{head.size} bytes"
+        sha256 = head.sha256
+        if by_bytes and sha256 in (None, file.sha256):
+            try:
+                sha256 = self.sha256(manifest.key_of(file), copy)
+            except ObjectNotFoundError:  # deleted just now
+                return "nothing"
+            except CorruptObjectError:
+                return "bytes that are not those of its checksum"
+        return None if sha256 in (None, file.sha256) else f"content {sha256}"
 
-    def found_instead(self, manifest: Manifest, file: PublishedFile, copy: Path | None = None) -> str | None:
-        """What is there instead of a file of a publication, by its bytes (copied to `copy`); None if the file is there."""
-        if said := self._said(manifest, file):
-            return said
-        try:
-            sha256 = self.sha256(manifest.key_of(file), copy)
-        except ObjectNotFoundError:  # deleted just now
-            return "nothing"
-        except CorruptObjectError:
-            return "bytes that are not those of its checksum"
-        return None if sha256 == file.sha256 else f"content {sha256}"
-
-    def _said(self, manifest: Manifest, file: PublishedFile) -> str | None:
-        """As `found_instead`, by what S3 says of the object."""
-        head = self._head(manifest.key_of(file))
-        if head is None:
-            return "nothing"
-        if head.size != file.size:
-            return f"{head.size} bytes"
-        return None if head.sha256 in (None, file.sha256) else f"content {head.sha256}"
-
-    def _require_whole(self, manifest: Manifest, instead: Callable[[Manifest, PublishedFile], str | None]) -> None:
+    def _require_whole(self, manifest: Manifest, *, by_bytes: bool) -> None:
         """Fail unless every object of a publication is there with its content."""
-        lacking = {file: what for file in manifest.files if (what := instead(manifest, file)) is not None}
+        lacking = self.lacking(manifest, by_bytes=by_bytes)
         if not lacking:
             return
         missing = all(what == "nothing" for what in lacking.values())
@@ -257,7 +254,7 @@ class ObjectStore(Objects):
             AlreadyPublishedError: other contents were published under this prefix.
         """
         if not uploaded:
-            self._require_whole(manifest, self.found_instead)
+            self._require_whole(manifest, by_bytes=True)
         if self.put_if_absent(manifest.key, manifest.to_bytes()):
             return True
         published = Manifest.from_bytes(manifest.prefix, self.get(manifest.key))
@@ -347,13 +344,22 @@ class ObjectStore(Objects):
                 leads elsewhere.
             ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
         """
+
+        def require_right(file: PublishedFile) -> None:
+            if (found := file_sha256(folder / file.name)) != file.sha256:
+                raise CorruptObjectError(
+                    f"{self.uri(manifest.key_of(file))}: expected content {file.sha256}, found {found}. "
+                    "The object was changed or damaged after it was published: publish it again. Nothing of it is kept."
+                )
+            sync(folder / file.name)
+
         while True:
             continued = (folder / JOURNAL).is_file() and (folder / JOURNAL).stat().st_size > 0
             reserve(manifest, folder)
             try:
                 self._read_parts(manifest, folder)
                 with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
-                    list(threads.map(lambda file: self._require_right(manifest, file, folder), manifest.files))
+                    list(threads.map(require_right, manifest.files))
             except CorruptObjectError as error:
                 for name in (JOURNAL, *(file.name for file in manifest.files)):
                     (folder / name).unlink(missing_ok=True)
@@ -404,15 +410,6 @@ class ObjectStore(Objects):
             except BaseException:
                 threads.shutdown(wait=True, cancel_futures=True)
                 raise
-
-    def _require_right(self, manifest: Manifest, file: PublishedFile, folder: Path) -> None:
-        """Compare a file with its hash, and have it on the disk."""
-        if (found := file_sha256(folder / file.name)) != file.sha256:
-            raise CorruptObjectError(
-                f"{self.uri(manifest.key_of(file))}: expected content {file.sha256}, found {found}. "
-                "The object was changed or damaged after it was published: publish it again. Nothing of it is kept."
-            )
-        sync(folder / file.name)
 
 
 def reserve(manifest: Manifest, folder: Path) -> None:
