@@ -273,21 +273,27 @@ class _Scorer:
         )
         # 2. L(e(c, "")), if it decides and was not computed with the call, since the call's own result saves too little.
         without_result = self._losses(
-            (key for key, loss in with_result.items() if self._asks_without_result(key, loss)), lambda _: ""
+            (
+                key
+                for key, loss in with_result.items()
+                if key[1] == 1
+                and self._call(key).scored.loss_without_result is None
+                and math.isfinite(loss)
+                and not self._is_pruned(self._bound(key) - loss)
+            ),
+            lambda _: "",
         )
         # 3. The rows.
         return {key: self._row(key, with_result.get(key), without_result.get(key)) for key in wanted}
 
     def compared(self, found: Mapping[Key, PlaceboLoss], keys: Sequence[Key]) -> dict[Key, PlaceboLoss]:
         """Of the sampled placebos that reach `prune_below`, the rows with their information, and those it is measured against."""
-        reaching = [
-            index
-            for index, number in keys
-            if number == 1 and self.placebos > 0 and self.drawn[index].is_sampled and self._reaches(found[index, 1])
-        ]
-        others = {
-            index: [(index, number) for number in range(2, len(self.drawn[index].results) + 1)] for index in reaching
-        }
+        others: dict[int, list[Key]] = {}
+        for index, number in keys:
+            if number == 1 and self.placebos > 0 and self.drawn[index].is_sampled:
+                first = found[index, 1]
+                if first.is_kept(self.choices.prune_below, None):
+                    others[index] = [(index, other) for other in range(2, len(self.drawn[index].results) + 1)]
         more = [key for of_call in others.values() for key in of_call if key not in found]
         rows = self.rows(more) if more else {}
         for index, of_call in others.items():
@@ -338,15 +344,6 @@ class _Scorer:
             reduction_bound=saved,
             information=None if call.own_loss is None or number > self.placebos else loss - call.own_loss,
         )
-
-    def _asks_without_result(self, key: Key, loss: float) -> bool:
-        unknown = key[1] == 1 and self._call(key).scored.loss_without_result is None
-        return unknown and math.isfinite(loss) and not self._is_pruned(self._bound(key) - loss)
-
-    def _reaches(self, placebo: PlaceboLoss) -> bool:
-        """Whether a placebo's reduction is known and reaches `prune_below`."""
-        bound = placebo.reduction_bound
-        return placebo.reason is None and bound is not None and bound >= self.choices.prune_below
 
     def _is_pruned(self, bound: float) -> bool:
         return self.model.surely_below(bound, self.choices.prune_below)

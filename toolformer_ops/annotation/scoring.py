@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.call_syntax import Call, clean_result
 from toolformer_ops.language_model import losses
-from toolformer_ops.records import CallLosses, Document, PlacedCall, TokenLogProbabilities
+from toolformer_ops.records import Document, PlacedCall, TokenLogProbabilities
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.retrieval.own_text import OwnText
@@ -152,25 +152,23 @@ def score_texts(
         context_tokens=choices.scoring_context_tokens,
         verify=choices.verify_in_float32,
     )
-    # 3. Reasons.
+    # 3. What they say of each call, or the reason why it has no loss reduction.
     for (number, calls), losses_of_text in zip(placed.items(), computed, strict=True):
         for index, found in zip(calls, losses_of_text, strict=True):
-            scored[number][index] = _with_losses(scored[number][index], found)
+            chosen = dataclasses.replace(
+                scored[number][index], number_format=found.number_format, within_rounding=found.within_rounding
+            )
+            if math.isnan(found.reduction_bound):
+                scored[number][index] = dataclasses.replace(chosen, reason=NOT_FINITE)
+                continue
+            scored[number][index] = dataclasses.replace(
+                chosen,
+                reason=PRUNED if found.pruned else None,
+                loss_without_call=found.without_call,
+                loss_without_result=found.without_result,
+                loss_with_result=found.with_result,
+                loss_without_call_full_context=found.without_call_full_context,
+                token_log_probabilities=found.token_log_probabilities,
+                reduction_bound=found.reduction_bound,
+            )
     return scored
-
-
-def _with_losses(chosen: ScoredCall, found: CallLosses) -> ScoredCall:
-    """A call with its losses, or with the reason why it has no loss reduction."""
-    chosen = dataclasses.replace(chosen, number_format=found.number_format, within_rounding=found.within_rounding)
-    if math.isnan(found.reduction_bound):
-        return dataclasses.replace(chosen, reason=NOT_FINITE)
-    return dataclasses.replace(
-        chosen,
-        reason=PRUNED if found.pruned else None,
-        loss_without_call=found.without_call,
-        loss_without_result=found.without_result,
-        loss_with_result=found.with_result,
-        loss_without_call_full_context=found.without_call_full_context,
-        token_log_probabilities=found.token_log_probabilities,
-        reduction_bound=found.reduction_bound,
-    )

@@ -186,8 +186,12 @@ def transaction(on: Engine | Connection) -> Iterator[Connection]:
     On an engine the connection is another each time, on a `session` it is that of the session.
     """
     try:
-        with on.begin() as begun:
-            yield on if isinstance(on, Connection) else begun
+        if isinstance(on, Connection):
+            with on.begin():
+                yield on
+            return
+        with on.begin() as connection:
+            yield connection
     except DBAPIError as error:
         raise _translated("transaction", error.orig or error) from error
 

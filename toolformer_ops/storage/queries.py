@@ -59,9 +59,9 @@ class Topic:
         return self.__getattr__(name)
 
 
-@functools.cache
 def __getattr__(topic: str) -> Topic:
     """The topic with this name; raises AttributeError if there is no such file."""
     if topic.startswith("_") or not (_FOLDER / f"{topic}.sql").is_file():
         raise AttributeError(f"expected statements in {_FOLDER / topic}.sql, found no file.")
-    return Topic(topic)
+    read: Topic = globals().setdefault(topic, Topic(topic))
+    return read
