@@ -211,7 +211,6 @@ class TerminationRequest(SystemExit):
     """SIGTERM came: raised in the main thread, so that every `with` block closes what it opened, and the process ends with 143."""
 
 
-EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NO_RESULT = 3
@@ -221,8 +220,6 @@ EXIT_TERMINATED = 143
 """128 + SIGTERM, as shells and Kubernetes show a process that SIGTERM ended."""
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
 _CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_without_call_full_context")
+"""Losses of a `ScoredCall` that are printed, in nats."""
+
 
 def document_of(text: str, date: str | None) -> Document:
     """A document as a person gives it on the command line.
@@ -387,10 +390,7 @@ def call_line(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall, ke
         "sample_count": candidate.sample_count,
         "input_only_after": candidate.input_only_after,
         "reason": scored.reason,
-        "loss_without_call": scored.loss_without_call,
-        "loss_without_result": scored.loss_without_result,
-        "loss_with_result": scored.loss_with_result,
-        "loss_without_call_full_context": scored.loss_without_call_full_context,
+        **{name: getattr(scored, name) for name in LOSSES},
         "number_format": scored.number_format,
         "reduction_bound": scored.reduction_bound,
         "loss_reduction": scored.loss_reduction,

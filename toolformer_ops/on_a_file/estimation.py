@@ -15,7 +15,7 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
@@ -234,18 +234,13 @@ def extrapolate(tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText], choic
 def total(estimates: Sequence[Estimate]) -> Estimate:
     """The sum over the tools; its spread is as if the cheapest texts, or the dearest, came together in all tools."""
     stages = dict.fromkeys(stage for estimate in estimates for stage in estimate.seconds)
-    return Estimate(
-        tool="total",
-        texts=sum(item.texts for item in estimates),
-        probed_texts=sum(item.probed_texts for item in estimates),
-        positions=sum(item.positions for item in estimates),
-        calls=sum(item.calls for item in estimates),
-        rows=sum(item.rows for item in estimates),
-        device_hours=sum(item.device_hours for item in estimates),
-        device_hours_low=sum(item.device_hours_low for item in estimates),
-        device_hours_high=sum(item.device_hours_high for item in estimates),
-        seconds={stage: sum(item.seconds.get(stage, 0.0) for item in estimates) for stage in stages},
-    )
+    sums = {
+        item.name: sum(getattr(estimate, item.name) for estimate in estimates)
+        for item in fields(Estimate)
+        if item.name not in ("tool", "seconds")
+    }
+    seconds = {stage: sum(item.seconds.get(stage, 0.0) for item in estimates) for stage in stages}
+    return Estimate(tool="total", **sums, seconds=seconds)
 
 
 def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PROBE_TEXTS) -> list[Estimate]:

@@ -15,7 +15,7 @@ from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_te
 from toolformer_ops.call_syntax import Call, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError, UsageError
-from toolformer_ops.on_a_file.annotator import document_of, judged_call_of
+from toolformer_ops.on_a_file.annotator import LOSSES, document_of, judged_call_of
 from toolformer_ops.records import FLOAT32, PlacedCall, content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
@@ -97,10 +97,7 @@ def explain_call(
     return {
         **explanation,
         "position_token": token,
-        "loss_without_call": scored.loss_without_call,
-        "loss_without_result": scored.loss_without_result,
-        "loss_with_result": scored.loss_with_result,
-        "loss_without_call_full_context": scored.loss_without_call_full_context,
+        **{name: getattr(scored, name) for name in LOSSES},
         "context_tokens": context_tokens,
         "loss_reduction": scored.loss_reduction,
         "placebos": placebos,
@@ -166,15 +163,12 @@ def explanation_table(explanation: dict[str, Any]) -> None:
             f"call the loss is {explanation['loss_without_call_full_context']:.3f}, which the call must beat too",
             markup=False,
         )
+    tau = explanation.get("tau_information")
+    information = "" if tau is None else f" with {tau} of information"
     verdict = "kept" if explanation["kept"] else "not kept"
     console.print(
         f"[{explanation['call']} -> {explanation['result']}] lowers the loss by {explanation['loss_reduction']:.3f} nats: "
-        f"{verdict} at {explanation['keep_threshold']}"
-        + (
-            ""
-            if explanation.get("tau_information") is None
-            else f" with {explanation['tau_information']} of information"
-        ),
+        f"{verdict} at {explanation['keep_threshold']}" + information,
         markup=False,
     )
     if explanation["information"] is not None:

@@ -38,7 +38,6 @@ from toolformer_ops.tools.servers.tool_file import (
     with_recorded,
 )
 
-LEAST_EXAMPLES = 1
 DESCRIPTION_CHARACTERS = 300
 SHOWN_CALLS = 10
 _CALL = re.compile(r" ?\[([^\[\]]*)\]")
@@ -180,7 +179,7 @@ def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--examples: expected a text file in UTF-8, found {error}.") from error
     name, form = tool.spec.name, call_form(tool)
-    if len(lines) < LEAST_EXAMPLES:
+    if not lines:
         raise UsageError(f"--examples: expected a text with a call [{form}] on each line, five best, found none.")
     found = []
     for number, line in enumerate(lines, start=1):

@@ -234,6 +234,14 @@ def _find(
     if at_hand.missing:
         missing = ", ".join(map(str, at_hand.missing))
         raise UsageError(f"--document: expected ids of texts (the column documents.document_id), found {missing}.")
+    # The releases that hold one of the texts, each followed by the models that were trained on it.
+    releases = database.fetch_all(connection, queries.forgetting.releases)
+    ids = [release.release_id for release in releases]
+    models = database.fetch_all(connection, queries.forgetting.models, release_ids=ids)
+    places: list[Place] = []
+    for release in releases:
+        places.append(_place("release", release.release_id, release))
+        places += [_place("model", model.model_id, model) for model in models if model.release_id == release.release_id]
     return Forgotten(
         texts=at_hand.texts,
         sources=[
@@ -246,7 +254,7 @@ def _find(
         ]
         if document_ids
         else [],
-        places=_places(connection),
+        places=places,
     )
 
 
@@ -254,39 +262,20 @@ def _count(found: Forgotten, rows: Sequence[Row[Any]]) -> None:
     found.rows.update({row.table_name: row.rows for row in rows})
 
 
-def _places(connection: Connection) -> list[Place]:
-    """The releases that hold one of the texts at hand, each followed by the models that were trained on it."""
-    releases = database.fetch_all(connection, queries.forgetting.releases)
-    ids = [release.release_id for release in releases]
-    models = database.fetch_all(connection, queries.forgetting.models, release_ids=ids)
-    places: list[Place] = []
-    for release in releases:
-        of_release: list[tuple[Kind, str, Row[Any]]] = [("release", release.release_id, release)]
-        of_release += [("model", model.model_id, model) for model in models if model.release_id == release.release_id]
-        places += [
-            Place(
-                kind=kind, publication_id=name, uri=row.uri, run_id=row.run_id, withdrawn=row.withdrawn_at is not None
-            )
-            for kind, name, row in of_release
-        ]
-    return places
+def _place(kind: Kind, name: str, row: Row[Any]) -> Place:
+    return Place(kind=kind, publication_id=name, uri=row.uri, run_id=row.run_id, withdrawn=row.withdrawn_at is not None)
 
 
 def _quoting_rejections(connection: Connection, except_of: str | None = None) -> list[dict[str, Any]]:
     """Keys of the refused records, in the corpora of the texts at hand, that quote one of the texts; none of one corpus."""
-    rejections = [
-        row
-        for row in database.fetch_all(
-            connection, queries.forgetting.rejections_of_corpora, characters=QUOTED_CHARACTERS
-        )
-        if row.corpus_id != except_of
-    ]
-    if not rejections:
-        return []
+    statement = queries.forgetting.rejections_of_corpora
     quoting: dict[str, list[Row[Any]]] = {}
-    for row in rejections:
-        for start in range(len(row.detail) - QUOTED_CHARACTERS + 1):
-            quoting.setdefault(row.detail[start : start + QUOTED_CHARACTERS], []).append(row)
+    for row in database.fetch_all(connection, statement, characters=QUOTED_CHARACTERS):
+        if row.corpus_id != except_of:
+            for start in range(len(row.detail) - QUOTED_CHARACTERS + 1):
+                quoting.setdefault(row.detail[start : start + QUOTED_CHARACTERS], []).append(row)
+    if not quoting:
+        return []
     found: dict[tuple[str, str, int], Row[Any]] = {}
     for [text] in database.fetch_all(connection, queries.forgetting.texts_of_batch):
         # As a refused line is quoted (storage/corpus_records.py): the bytes of JSON, with and without escapes.
