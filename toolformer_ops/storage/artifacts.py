@@ -74,9 +74,7 @@ def find(settings: Settings, address: str, kind: Kind) -> Artifact:
     """What is published at an address of the bucket; nothing but the manifest is read.
 
     Raises:
-        ObjectNotFoundError: nothing is published there.
-        CorruptObjectError: the manifest is damaged, is not the one that Postgres registered, or is of another kind of artifact.
-        ConfigurationError: the address is in another bucket.
+        CorruptObjectError: it is of another kind of artifact. Else as `ObjectStore.published`.
     """
     store, address = ObjectStore(settings), address.rstrip("/")
     manifest = store.published(store.key_of(address), registered_sha256(settings, address))
@@ -97,7 +95,6 @@ def publish(
     Raises:
         AlreadyPublishedError: other contents were published under this prefix.
         ConfigurationError: the database is set and takes no registration; nothing is sent then.
-        ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
     require_registry(settings)
     store = ObjectStore(settings)
@@ -111,11 +108,7 @@ def publish(
 
 
 def require_registry(settings: Settings) -> None:
-    """Refuse, before anything is built or sent, a database that is set and takes no registration.
-
-    Raises:
-        ConfigurationError, DatabaseError: what `database.connect` raises.
-    """
+    """Refuse, before anything is built or sent, a database that is set and takes no registration (`database.connect`)."""
     if settings.database_dsn.get_secret_value():
         database.connect(settings).dispose()
 
@@ -159,10 +152,8 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
     entry that is damaged is removed and downloaded again.
 
     Raises:
-        CorruptObjectError: a file on S3 has not the content that the manifest names; nothing of it is kept.
         InfrastructureError: there is no room, and what the cache holds is in use.
-        ConfigurationError: the cache cannot be written to.
-        ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
+        ConfigurationError: the cache cannot be written to. Else as `ObjectStore.download`.
     """
     cache = _Cache(settings)
     name = re.sub(r"[^A-Za-z0-9._-]", "_", artifact.name)[:60]

@@ -97,14 +97,11 @@ def forget(
 ) -> Forgotten:
     """Forget these documents, what this corpus alone holds, or all texts that these records of the corpus ever had.
 
-    Returns what that was and where S3 still holds it.
-
-    What an interrupted call left undone is done as well. Without documents and corpus that is all, and the places are those of
-    every text that was ever forgotten.
+    Returns what that was and where S3 still holds it. What an interrupted call left undone is done as well. Without documents and
+    corpus that is all, and the places are those of every text that was ever forgotten.
 
     Raises:
         UsageError: a document, the corpus or a record is not there, or an unfinished run uses one of the texts.
-        DatabaseError: Postgres refuses.
     """
     engine = database.connect(settings)
     corpus_id = corpus_id_of(corpus) if corpus and not record_ids else None
@@ -163,7 +160,7 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
 
     Raises:
         UsageError: there is no such release or model, or an unfinished run works with it.
-        ObjectStoreError, DatabaseError: S3 or Postgres refuse; what is left is deleted by the next call.
+        ObjectStoreError, DatabaseError: what is left is deleted by the next call.
     """
     engine = database.connect(settings)
     store = ObjectStore(settings)

@@ -96,7 +96,12 @@ class ObjectHead(NamedTuple):
 
 
 class Objects:
-    """The objects of the bucket `settings.s3_bucket`, and reading from any bucket by address."""
+    """The objects of the bucket `settings.s3_bucket`, and reading from any bucket by address.
+
+    Every method raises `ObjectNotFoundError` if the object is not there, `BucketNotFoundError` if its bucket is not,
+    `CorruptObjectError` if the bytes are whole and not those that were written, `ConfigurationError` if an address is not one of
+    S3 or the login is refused, and `ObjectStoreError` if S3 refuses or, as an `ObjectStoreUnreachableError`, does not answer.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -124,11 +129,7 @@ class Objects:
         return f"s3://{self.bucket}/{key}"
 
     def key_of(self, uri: str) -> str:
-        """The key of an s3:// address in this bucket.
-
-        Raises:
-            ConfigurationError: the address is not in this bucket.
-        """
+        """The key of an s3:// address in this bucket; raises `ConfigurationError` if it is in another one."""
         key = uri.removeprefix(self.uri(""))
         if key == uri:
             raise ConfigurationError(f"expected an address in {self.uri('')} (TOOLFORMER_S3_BUCKET), found {uri}.")
@@ -137,10 +138,7 @@ class Objects:
     # Buckets
 
     def require_bucket(self) -> None:
-        """Fail, with what was looked for and where it is set, unless the bucket is there.
-
-        Some stores make a missing bucket at the first put, so a wrong name would otherwise go unnoticed.
-        """
+        """Fail unless the bucket is there: some stores make a missing one at the first put, so that a wrong name goes unnoticed."""
         self._request("head_bucket", self.bucket)
 
     # Single objects
@@ -189,29 +187,19 @@ class Objects:
         )
 
     def get(self, key: str) -> bytes:
-        """The content of a small object.
-
-        Raises:
-            ObjectNotFoundError: it is not there.
-            CorruptObjectError: the content is whole, and not the one whose hash was stored with it.
-        """
+        """The content of a small object, compared with the hash that was stored with it."""
         with self._open(self.bucket, key) as body:
             return body.read()
 
     def sha256(self, key: str, copy: Path | None = None) -> str:
-        """SHA-256 of all bytes of an object, in hex; they are written to the file `copy`, too, if it is given. Raises as `get`."""
+        """SHA-256 of all bytes of an object, in hex; they are written to the file `copy`, too, if it is given."""
         read = self._stream(self.bucket, key)
         with io.BufferedReader(read, READ_BYTES) as body, (copy or Path(os.devnull)).open("wb") as out:
             shutil.copyfileobj(body, out, READ_BYTES)
         return read.digest.hexdigest()
 
     def read_part(self, key: str, start: int, size: int) -> bytearray:
-        """`size` bytes of an object, at least one, from the offset `start`. Not compared with a hash: S3 keeps none of a part.
-
-        Raises:
-            ObjectNotFoundError: the object is not there.
-            CorruptObjectError: the object is shorter.
-        """
+        """`size` bytes of an object, at least one, from the offset `start`. Not compared with a hash: S3 keeps none of a part."""
         part, read = bytearray(size), 0
         with self._stream(self.bucket, key, start, start + size) as body:
             while count := body.readinto(memoryview(part)[read : read + READ_BYTES]):
@@ -248,12 +236,7 @@ class Objects:
     # Addresses: s3://bucket/key
 
     def open_uri(self, uri: str) -> IO[bytes]:
-        """A stream of the bytes at an address, without reading it whole into memory.
-
-        Raises:
-            ObjectNotFoundError: there is no such object or bucket.
-            ConfigurationError: the address is of another kind.
-        """
+        """A stream of the bytes at an address, without reading it whole into memory."""
         return self._open(*self._place(uri))
 
     def list_uri(self, uri: str) -> Sequence[str]:
@@ -261,23 +244,14 @@ class Objects:
         return [found.uri for found in self.list_files(uri)]
 
     def list_files(self, uri: str) -> Sequence[ListedFile]:
-        """The files at an address: itself if it is a file, all below it if it is a folder; sorted.
-
-        Raises:
-            CorpusError: there is no such file or folder.
-            ObjectNotFoundError: there is no such bucket.
-        """
+        """The files at an address: itself if it is a file, all below it if it is a folder; sorted. No file is a `CorpusError`."""
         found = list(self._list_below(uri))
         if not found:
             raise CorpusError(f"expected files at {uri}, found none{self._where()}")
         return found
 
     def is_there(self, uri: str) -> bool:
-        """Whether there is a file at an s3:// address or below it; asks for no more of the listing than its first file.
-
-        Raises:
-            ObjectStoreError: S3 does not say. Not if there is no such bucket.
-        """
+        """Whether there is a file at an s3:// address or below it: no if there is no such bucket. Lists no more than one file."""
         try:
             return next(self._list_below(uri), None) is not None
         except BucketNotFoundError:
@@ -381,12 +355,8 @@ class _ObjectBytes(io.RawIOBase):
 
     If the connection breaks, it is opened again at the same place of the same object. A body that ends early is a broken connection
     too, even if the answer announced no length or a shorter one, as behind a proxy. So at the end HEAD says how long the object
-    is, unless the bytes have the hash that was stored with them.
-
-    Reading raises:
-        BrokenConnectionError: it broke again and again.
-        CorruptObjectError: the bytes are whole, and not those whose checksum or hash S3 keeps; or the object ends before `end`.
-        ObjectStoreError: another object was written there meanwhile.
+    is, unless the bytes have the hash that was stored with them. If it breaks again and again, `BrokenConnectionError` is raised;
+    `CorruptObjectError` if the object ends before `end`, and another `ObjectStoreError` if it was replaced meanwhile.
     """
 
     def __init__(self, request: Callable[..., Any], uri: str, start: int = 0, end: int | None = None) -> None:

@@ -129,11 +129,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, prefix: str, body: bytes) -> "Manifest":
-        """Read a manifest.
-
-        Raises:
-            CorruptObjectError: it is not one of ours, or was changed after it was written.
-        """
+        """Read a manifest; raises `CorruptObjectError` if it is not one of ours, or was changed after it was written."""
         try:
             value = json.loads(body)
             files = tuple(PublishedFile(item["name"], item["sha256"], item["size"]) for item in value["files"])
@@ -156,7 +152,11 @@ class Manifest:
 
 
 class ObjectStore(Objects):
-    """The bucket of `settings.s3_bucket` with its publications."""
+    """The bucket of `settings.s3_bucket` with its publications.
+
+    Every method raises `ObjectNotFoundError` if a publication or a file of it is not there, and `CorruptObjectError` if a manifest
+    was changed or is not the one that Postgres registered, or a file has not its content; what else there is, as `Objects`.
+    """
 
     def publish(self, prefix: str, files: Mapping[str, Path], *, kind: str = "", identity: str = "") -> Manifest:
         """Write the files (names to local paths), then the manifest; publishing the same twice is one publication.
@@ -172,11 +172,7 @@ class ObjectStore(Objects):
         return manifest
 
     def upload(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
-        """Write the files that a manifest names and that are not there yet, but not the manifest: nobody sees them yet.
-
-        Raises:
-            ObjectNotFoundError, CorruptObjectError: a file is not there after it was written.
-        """
+        """Write the files that a manifest names and that are not there yet, but not the manifest: nobody sees them yet."""
         self.require_bucket()
         self._write(manifest, files, self.lacking(manifest))
         self._require_whole(manifest, by_bytes=False)
@@ -225,8 +221,7 @@ class ObjectStore(Objects):
 
         A file that was made with other bytes than the manifest names is not written.
         """
-        lacking = self.lacking(manifest)
-        if not lacking:
+        if not (lacking := self.lacking(manifest)):
             return ()
         made = set(Manifest.of(manifest.prefix, files).files)
         self._write(manifest, files, [file for file in lacking if file in made])
@@ -250,7 +245,6 @@ class ObjectStore(Objects):
         Every object is read and hashed first, unless this process has just `uploaded` them.
 
         Raises:
-            ObjectNotFoundError, CorruptObjectError: a file is not there, or not with its size and hash.
             AlreadyPublishedError: other contents were published under this prefix.
         """
         if not uploaded:
@@ -271,14 +265,7 @@ class ObjectStore(Objects):
             self.delete(key)
 
     def read_manifest(self, prefix: str, name: str = MANIFEST) -> Manifest | None:
-        """The manifest of a publication; None if nothing is published under this prefix.
-
-        `name`: of the object, if it is a draft.
-
-        Raises:
-            ObjectNotFoundError: the bucket itself is not there.
-            CorruptObjectError: it is not a manifest of ours, or was changed.
-        """
+        """The manifest of a publication; None if nothing is published under this prefix. `name`: of the object, of a draft."""
         self.require_bucket()
         prefix = prefix.rstrip("/")
         try:
@@ -288,14 +275,7 @@ class ObjectStore(Objects):
         return Manifest.from_bytes(prefix, body)
 
     def published(self, prefix: str, registered_sha256: str | None) -> Manifest:
-        """The manifest of a publication that has to be there, and to be the one that Postgres registered.
-
-        `registered_sha256`: None where Postgres knows nothing of this publication.
-
-        Raises:
-            ObjectNotFoundError: nothing is published under this prefix.
-            CorruptObjectError: the manifest is another one.
-        """
+        """The manifest of a publication that has to be there, with the hash that Postgres registered, if it registered one."""
         manifest = self.read_manifest(prefix)
         if manifest is None:
             raise ObjectNotFoundError(
@@ -305,12 +285,7 @@ class ObjectStore(Objects):
         return manifest
 
     def read_file(self, manifest: Manifest, name: str) -> bytes | None:
-        """The content of a small file of a publication, checked against its hash; None if the manifest names no such file.
-
-        Raises:
-            ObjectNotFoundError: its object is not there.
-            CorruptObjectError: its content is not the one in the manifest.
-        """
+        """The content of a small file of a publication, checked against its hash; None if the manifest names no such file."""
         file = next((file for file in manifest.files if file.name == name), None)
         if file is None:
             return None
@@ -324,11 +299,7 @@ class ObjectStore(Objects):
         return content
 
     def fetch(self, prefix: str, folder: Path, registered_sha256: str | None = None) -> Manifest:
-        """Copy a publication's files into a local folder, as `download` does. `registered_sha256`: as for `published`.
-
-        Raises:
-            ObjectNotFoundError, CorruptObjectError: nothing is published under this prefix, or as `download`.
-        """
+        """Copy the files of a publication (`published`) into a local folder, as `download` does."""
         manifest = self.published(prefix, registered_sha256)
         self.download(manifest, folder)
         return manifest
@@ -339,10 +310,8 @@ class ObjectStore(Objects):
         Files are read in parts, which a later try continues with; a file that is there is not read again. Until this returns
         none of them is whole: each has its full length from the start, so that its room is taken. Takes no lock.
 
-        Raises:
-            CorruptObjectError: a file on S3 has not the content that the manifest names, and none of the files is kept; or a name
-                leads elsewhere.
-            ObjectStoreError: S3 cannot be reached, or a file is not there. What was downloaded is kept, for the next try.
+        If a file has not its content, or its name leads elsewhere (`CorruptObjectError`), none of the files is kept. If S3 cannot
+        be reached or a file is not there (another `ObjectStoreError`), what was downloaded is kept, for the next try.
         """
 
         def require_right(file: PublishedFile) -> None:
@@ -413,11 +382,7 @@ class ObjectStore(Objects):
 
 
 def reserve(manifest: Manifest, folder: Path) -> None:
-    """Make the files of a download in their full length, without a byte of content but of those that are there whole.
-
-    Raises:
-        CorruptObjectError: the manifest names a file outside of the folder.
-    """
+    """Make the files of a download in their full length, without a byte of content but of those that are there whole."""
     journal, there = folder / JOURNAL, []
     for file in manifest.files:
         path = folder / file.name
@@ -457,11 +422,7 @@ def sync(path: Path) -> None:
 
 
 def registered_sha256(settings: Settings, uri: str) -> str | None:
-    """The hash of the manifest that Postgres registered for a publication; None if it knows none, or no database is set.
-
-    Raises:
-        DatabaseError: a database is set and does not answer.
-    """
+    """The hash of the manifest that Postgres registered for a publication; None if it knows none, or no database is set."""
     if not settings.database_dsn.get_secret_value():
         return None
     with database.transaction(database.connect(settings, writes=False)) as connection:
@@ -470,11 +431,7 @@ def registered_sha256(settings: Settings, uri: str) -> str | None:
 
 
 def require_registered(manifest: Manifest, registered: str | None) -> None:
-    """Refuse a manifest that is not the one that Postgres registered; None: it registered none.
-
-    Raises:
-        CorruptObjectError: it is another one.
-    """
+    """Refuse (`CorruptObjectError`) a manifest that is not the one that Postgres registered; None: it registered none."""
     if registered not in (None, manifest.sha256):
         raise CorruptObjectError(
             f"{manifest.key}: expected the manifest that Postgres registered ({registered}), found another one "

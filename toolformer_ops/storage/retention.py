@@ -57,21 +57,13 @@ class Uses:
 
 
 def unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
-    """What `drop_unused` would drop.
-
-    Raises:
-        DatabaseError: Postgres refuses.
-    """
+    """What `drop_unused` would drop."""
     with database.transaction(database.connect(settings)) as connection:
         return _unused_recipes(connection, uses), _unused_results(connection, uses)
 
 
 def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
-    """Drop it; returns what was dropped. May be killed and run again.
-
-    Raises:
-        DatabaseError: Postgres refuses, or a partition stays locked by another session.
-    """
+    """Drop it; returns what was dropped. May be killed and run again; fails if a partition stays locked by another session."""
     engine = database.connect(settings)
     recipes, _ = unused(settings, uses)
     dropped: list[UnusedRecipe] = []

@@ -69,11 +69,7 @@ def migrate(
 
 
 def not_applied(engine: Engine) -> list[str]:
-    """Names of the files of tables that the database lacks; `migrate` applies them.
-
-    Raises:
-        DatabaseError: Postgres refuses.
-    """
+    """Names of the files of tables that the database lacks; `migrate` applies them."""
     known = database.applied_once(engine)
     return [name for name in _files(database.SQL_DIR, *database.APPLIED_ONCE) if name not in known]
 
