@@ -46,9 +46,22 @@ def _column(values: Sequence[Any]) -> Iterable[str]:
     some_missing = type(None) in kinds
     kinds.discard(type(None))
     present = [value for value in values if value is not None] if some_missing else values
-    format_column = _COLUMN_FORMATS.get(kinds.pop()) if len(kinds) == 1 else None
-    written = iter(format_column(present) if format_column else map(_field, present))
+    if len(kinds) == 1:
+        written = iter(_format_of(kinds.pop())(present))
+    else:
+        written = (text for value in present for text in _format_of(type(value))([value]))
     return [NULL if value is None else next(written) for value in values] if some_missing else written
+
+
+def _format_of(kind: type) -> Callable[[Sequence[Any]], Iterable[str]]:
+    if kind in _COLUMN_FORMATS:
+        return _COLUMN_FORMATS[kind]
+    write: Callable[[Any], str] = str
+    if issubclass(kind, Mapping):
+        write = json.dumps
+    elif issubclass(kind, list | tuple):
+        write = _array
+    return lambda values: (_escaped(write(value)) for value in values)
 
 
 def _around(text: str, index: int) -> str:
@@ -61,21 +74,7 @@ def _escaped(text: str) -> str:
 
 def _texts(values: Sequence[str]) -> Iterable[str]:
     together = "".join(values)
-    if not any(character in together for character in "\\\t\n\r"):
-        return values
-    return [_escaped(value) for value in values]
-
-
-def _field(value: Any) -> str:
-    """A value in a column of several types, or of another one than those of `_COLUMN_FORMATS`."""
-    if format_column := _COLUMN_FORMATS.get(type(value)):
-        [written] = format_column([value])
-        return written
-    if isinstance(value, Mapping):
-        return _escaped(json.dumps(value))
-    if isinstance(value, list | tuple):
-        return _escaped(_array(value))
-    return _escaped(str(value))
+    return map(_escaped, values) if any(character in together for character in "\\\t\n\r") else values
 
 
 def _array(items: Sequence[Any]) -> str:
@@ -100,4 +99,4 @@ _COLUMN_FORMATS: Mapping[type, Callable[[Sequence[Any]], Iterable[str]]] = {
     str: _texts,
     uuid.UUID: lambda values: [f"{value.int:032x}" for value in values],
 }
-"""How columns of one type are written; those of other types are written value by value."""
+"""How values of these types are written; those of others are escaped text."""

@@ -148,7 +148,7 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
         if f"{uri}/{MANIFEST}" in {file.uri for file in files} and any(file.uri.endswith(PARQUET) for file in files):
             files = [file for file in files if file.uri != f"{uri}/{MANIFEST}"]  # a release's: no record is in it
     else:
-        files = _local_files(settings, local_path(settings, uri, "corpus"))
+        files = list(_local_files(settings, local_path(settings, uri, "corpus")))
     if not files:
         raise CorpusError(
             f"expected files ending in {', '.join(KINDS)} (or these with .gz, .zst) or {PARQUET} in {uri}, found none."
@@ -156,31 +156,27 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     return sorted(files, key=lambda file: file.uri)
 
 
-def _local_files(settings: Settings, path: Path) -> list[CorpusFile]:
+def _local_files(settings: Settings, path: Path) -> Iterator[CorpusFile]:
     try:
         if path.is_file():
-            return [_local_file(path, path)]
-        if path.is_dir():
-            return [file for found in path.rglob("*") if (file := _found_file(settings, path, found))]
+            yield _local_file(path, path)
+        elif path.is_dir():
+            for found in path.rglob("*"):
+                is_folder = found.is_dir()
+                if not _is_taken(found.relative_to(path), found.is_symlink() and is_folder):
+                    continue
+                if outside := refusal_in_folder(settings, path, found):
+                    yield _refused_file(found, "outside_corpus", f"it {outside}")
+                elif found.is_file():
+                    yield _local_file(found, found.resolve())
+                elif not is_folder:  # what is in a folder is found by itself
+                    yield _refused_file(found, "not_a_file", "it is no file")
+        else:
+            raise CorpusError(
+                f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus address."
+            )
     except OSError as error:
         raise CorpusError(f"expected to read {path}, found: {error.strerror or error}.") from error
-    raise CorpusError(
-        f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus address."
-    )
-
-
-def _found_file(settings: Settings, folder: Path, found: Path) -> CorpusFile | None:
-    """The corpus file at a path below the folder; None for what is no file of a corpus."""
-    is_folder = found.is_dir()
-    if not _is_taken(found.relative_to(folder), found.is_symlink() and is_folder):
-        return None
-    if outside := refusal_in_folder(settings, folder, found):
-        return _refused_file(found, "outside_corpus", f"it {outside}")
-    if is_folder:
-        return None  # what is in it is found by itself
-    return (
-        _local_file(found, found.resolve()) if found.is_file() else _refused_file(found, "not_a_file", "it is no file")
-    )
 
 
 def _local_file(path: Path, real: Path) -> CorpusFile:

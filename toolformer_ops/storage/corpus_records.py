@@ -110,11 +110,7 @@ def read_records(
 def read_file(
     file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits
 ) -> Iterator[tuple[int, Record | Rejection]]:
-    """The records of a file that is opened for it, with their lines, as `read_records`.
-
-    Raises:
-        CorpusError, ObjectStoreError: the source fails.
-    """
+    """The records of a file that is opened for it, with their lines, as `read_records`; raises as `OpenedFile`."""
     with OpenedFile(file, limits) as opened:
         for line, record, _ in read_records(opened, max_record_bytes):
             yield line, record

@@ -144,7 +144,24 @@ def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[s
         connections: that are kept open; a stage reads and writes at once (micro_batches.py). Three more are opened when needed.
         options: settings of every session, such as {"statement_timeout": "8s"}.
     """
-    url = _url(dsn, setting)
+    # 1. The address.
+    if not dsn.strip():
+        raise ConfigurationError(
+            f"expected Postgres's address in {setting}, found nothing. "
+            f"Run `toolformer-ops up`, or set {setting}=postgresql://user:password@host:port/database."
+        )
+    try:
+        parts = parse_dsn(re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", dsn.strip()))
+        port = int(parts.pop("port")) if "port" in parts else None
+    except (psycopg2.ProgrammingError, ValueError):
+        raise ConfigurationError(  # without its cause, which would show the password
+            f"expected postgresql://user:password@host:port/database in {setting}, found something else "
+            f"({len(dsn)} characters, not shown as it may hold a password)."
+        ) from None
+    names = {"username": "user", "password": "password", "host": "host", "database": "dbname"}
+    fields: dict[str, Any] = {ours: parts.pop(theirs, None) for ours, theirs in names.items()}
+    url = URL.create("postgresql+psycopg2", port=port, query=parts, **fields)
+    # 2. The engine, and one connection.
     connect_args = {"connect_timeout": 10, "application_name": "toolformer-ops"}
     if options:
         connect_args["options"] = " ".join(f"-c {name}={value}" for name, value in options.items())
@@ -395,25 +412,6 @@ def _cancel_queries() -> None:
 
 _open_connections: "weakref.WeakSet[Any]" = weakref.WeakSet()
 termination.on_delay(_cancel_queries)
-
-
-def _url(dsn: str, setting: str) -> URL:
-    if not dsn.strip():
-        raise ConfigurationError(
-            f"expected Postgres's address in {setting}, found nothing. "
-            f"Run `toolformer-ops up`, or set {setting}=postgresql://user:password@host:port/database."
-        )
-    try:
-        parts = parse_dsn(re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", dsn.strip()))
-        port = int(parts.pop("port")) if "port" in parts else None
-    except (psycopg2.ProgrammingError, ValueError):
-        raise ConfigurationError(  # without its cause, which would show the password
-            f"expected postgresql://user:password@host:port/database in {setting}, found something else "
-            f"({len(dsn)} characters, not shown as it may hold a password)."
-        ) from None
-    names = {"username": "user", "password": "password", "host": "host", "database": "dbname"}
-    fields: dict[str, Any] = {ours: parts.pop(theirs, None) for ours, theirs in names.items()}
-    return URL.create("postgresql+psycopg2", port=port, query=parts, **fields)
 
 
 def _translated(what: str, error: BaseException) -> DatabaseError:
