@@ -12,6 +12,7 @@ or a temporary table. What is large is read once, into such tables: a tool's cal
 release's files hold. Repairs nothing.
 """
 
+import functools
 import html
 import itertools
 import logging
@@ -91,7 +92,8 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
         parameters.update(write_rows_of_tool(own, run, members))
         return parameters
 
-    results = run_checks(engine, write_rows, "tool", Page(settings, run_id, tool) if with_page else None)
+    publish = functools.partial(publish_page, settings, run_id, tool) if with_page else None
+    results = run_checks(engine, write_rows, "tool", tool, publish)
 
     def record_passed(connection: Connection) -> None:
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
@@ -173,7 +175,8 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
             engine,
             lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256, evaluation_data),
             "files",
-            Page(settings, run_id, RELEASE) if with_page else None,
+            RELEASE,
+            functools.partial(publish_page, settings, run_id, RELEASE) if with_page else None,
         )
     return conclude(engine, run_id, RELEASE, results)
 
@@ -223,35 +226,26 @@ def write_rows_of_release(
     return {"run_id": run_id, "tools": run.tools, "manifest_sha256": manifest_sha256, **overlaps}
 
 
-@dataclass(frozen=True)
-class Page:
-    """Where Great Expectations' page of some checks is written (its Data Docs)."""
+def publish_page(settings: Settings, run_id: str, subject: str, context: Any) -> None:
+    """Let Great Expectations build its site (Data Docs) of the context's one validation, and put the validation's page onto S3.
 
-    settings: Settings
-    run_id: str
-    subject: str
-    """A tool's name, or `RELEASE`."""
-
-    def write(self, context: Any) -> None:
-        """Let Great Expectations build its site of the context's one validation, and put the validation's page onto S3.
-
-        The site's index would list this page alone, and its styles come from the internet: neither is published. S3 that does not
-        answer stops no check: what was found is in `quality_results`.
-        """
-        with tempfile.TemporaryDirectory(prefix="check-page-") as folder:
-            store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": folder}
-            index = {"class_name": "DefaultSiteIndexBuilder"}
-            site = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
-            context.add_data_docs_site("page", {**site, "show_how_to_buttons": False})
-            context.build_data_docs(site_names=["page"])
-            [page] = Path(folder).glob("validations/**/*.html")
-            content = page.read_bytes()
-        try:
-            object_store = ObjectStore(self.settings)
-            object_store.require_bucket()  # some stores would make it
-            object_store.put(page_key(self.run_id, self.subject), content, "text/html; charset=utf-8")
-        except (ConfigurationError, ObjectStoreError) as error:
-            logger.warning("the page of the checks of %s is not on S3: %s", self.subject, error)
+    The site's index would list this page alone, and its styles come from the internet: neither is published. S3 that does not
+    answer stops no check: what was found is in `quality_results`.
+    """
+    with tempfile.TemporaryDirectory(prefix="check-page-") as folder:
+        store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": folder}
+        index = {"class_name": "DefaultSiteIndexBuilder"}
+        site = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
+        context.add_data_docs_site("page", {**site, "show_how_to_buttons": False})
+        context.build_data_docs(site_names=["page"])
+        [page] = Path(folder).glob("validations/**/*.html")
+        content = page.read_bytes()
+    try:
+        object_store = ObjectStore(settings)
+        object_store.require_bucket()  # some stores would make it
+        object_store.put(page_key(run_id, subject), content, "text/html; charset=utf-8")
+    except (ConfigurationError, ObjectStoreError) as error:
+        logger.warning("the page of the checks of %s is not on S3: %s", subject, error)
 
 
 @database.translating("checks")
@@ -259,12 +253,14 @@ def run_checks(
     engine: Engine,
     write_rows: Callable[[Engine], Mapping[str, object]],
     scope: str,
-    page: Page | None = None,
+    subject: str = "found",
+    publish: Callable[[Any], None] | None = None,
 ) -> list[CheckResult]:
     """Run the checks of a scope by Great Expectations; one result a check, in the order of their names.
 
     `write_rows` writes what their rows are taken from into temporary tables of the engine that it is given, and returns the
-    parameters of the statements.
+    parameters of the statements. `publish` takes the context of Great Expectations, in which the checks are called those of
+    `subject`.
 
     Raises:
         DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no check counts as passed.
@@ -293,10 +289,10 @@ def run_checks(
                 first_rows = FIRST_ROWS.format(name=claim.name, statement=offending)
                 database.execute(connection, queries.Statement(f"check {claim.name}", first_rows), **parameters)
         # 3. One validation of all that was found.
-        found = _validated(context, source, claims, page.subject if page else "found")
+        found = _validated(context, source, claims, subject)
         results = [result_of(claim, counts[claim.scopes[scope]], found[claim.name]) for claim in claims]
-        if page is not None:
-            page.write(context)
+        if publish is not None:
+            publish(context)
     except DatabaseError as error:
         # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
         with database.transaction(own_engine) as connection:

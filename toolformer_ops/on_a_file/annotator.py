@@ -1,6 +1,7 @@
 """The whole method in one process, on a file, without Airflow or Postgres: what the commands for people do.
 
-Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps nothing.
+Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps nothing. What reads a
+corpus raises `CorpusError` if nothing is at its path or, after its last line, if no line was a usable record.
 """
 
 import datetime
@@ -57,11 +58,7 @@ LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_
 
 
 def document_of(text: str, date: str | None) -> Document:
-    """A document as a person gives it on the command line.
-
-    Raises:
-        UsageError: the date is not written YYYY-MM-DD.
-    """
+    """A document as a person gives it on the command line; raises `UsageError` if the date is not written YYYY-MM-DD."""
     try:
         return Document.of(text, document_date=datetime.date.fromisoformat(date) if date else None)
     except ValueError as error:
@@ -82,11 +79,7 @@ def run_one(
 
 
 def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, Record | Rejection]]:
-    """Each record of a file or folder (also on S3), or why it is refused, with the name to print for it: its id, or file and line.
-
-    Raises:
-        CorpusError: there is nothing at that path, or, after the last line, no line was a usable record.
-    """
+    """Each record of a file or folder (also on S3), or why it is refused, with the name to print: its id, or file and line."""
     uri = normal_uri(str(corpus))
     refused: Counter[str] = Counter()
     records = 0
@@ -112,9 +105,6 @@ def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iter
     """`id`, `kept`, `reason` of each document; of each paragraph, with its number, for a tool that judges paragraphs.
 
     A record that cannot be read is a refusal with its reason.
-
-    Raises:
-        CorpusError: nothing is at that path, or no line of it is a usable record.
     """
     tool = get_tool(tool_name)
     for name, record in read_corpus(settings, corpus):
@@ -122,9 +112,8 @@ def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iter
             yield {"id": name, "kept": False, "reason": record.reason}
             continue
         decisions = filter_document(tool, record.document(), FilterChoices())
-        numbered = tool.spec.filter_unit == "paragraph"
         for decision in decisions:
-            number = {"paragraph": decision.paragraph} if numbered else {}
+            number = {"paragraph": decision.paragraph} if tool.spec.filter_unit == "paragraph" else {}
             yield {"id": name, **number, "kept": decision.kept, "reason": decision.reason}
 
 
@@ -137,7 +126,6 @@ def annotate_file(
     false-discovery rate is logged at the end. Without (`placebos` and `placebo_sample` 0), each text's follow at once.
 
     Raises:
-        CorpusError: nothing is at that path, or no line of it is a usable record.
         UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
     """
     annotator = Annotator.of(settings, corpus, tool_name, model_name, values)
@@ -205,18 +193,12 @@ class Annotator:
         return cls(settings=settings, tool=tool, choices=choices, model=model, proposer=proposer)
 
     def documents(self, limit: int | None) -> Iterator[list[Paragraph]]:
-        """The paragraphs that the filter keeps, of each of the first documents of the corpus.
-
-        Raises:
-            CorpusError: nothing is at its path, or no line of it is a usable record.
-        """
-        records = (
-            record for _, record in read_corpus(self.settings, self.choices.corpus) if isinstance(record, Record)
-        )
-        for document in (record.document() for record in itertools.islice(records, limit)):
-            yield kept_paragraphs(
-                document, filter_document(self.tool, document, self.choices, chains=self.choices.chains)
-            )
+        """The paragraphs that the filter keeps, of each of the first documents of the corpus."""
+        read = read_corpus(self.settings, self.choices.corpus)
+        documents = (record.document() for _, record in read if isinstance(record, Record))
+        for document in itertools.islice(documents, limit):
+            decisions = filter_document(self.tool, document, self.choices, chains=self.choices.chains)
+            yield kept_paragraphs(document, decisions)
 
     @functools.cached_property
     def runner(self) -> ToolRunner:
@@ -317,12 +299,7 @@ class Annotator:
                 text=of_text.paragraph.text,
                 calls=[judged_call(of_text.paragraph, *call) for call in with_result],
                 lines=[call_line(of_text.paragraph, *call, self._keep_threshold) for call in with_result],
-                counts=Counter(
-                    {
-                        **of_text.counts,
-                        "inputs": len({candidate.effective_input for candidate in of_text.candidates}),
-                    }
-                ),
+                counts=Counter({**of_text.counts, "inputs": answered.total()}),
                 answers=answered,
                 seconds={
                     "sample": of_text.seconds,

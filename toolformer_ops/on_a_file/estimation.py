@@ -110,11 +110,7 @@ def count_kept(
 
 
 def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> Iterator[Document]:
-    """The documents that a run over the corpus would annotate: each text once, up to the limit.
-
-    Raises:
-        CorpusError: there is nothing at that address, or no line of it is a usable record.
-    """
+    """The documents that a run over the corpus would annotate: each text once, up to the limit."""
     seen: set[uuid.UUID] = set()
     for _, record in read_corpus(settings, corpus):
         if limit is not None and len(seen) >= limit:
@@ -276,11 +272,7 @@ def as_json(settings: Settings, estimates: Sequence[Estimate]) -> dict[str, Any]
 
 
 def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any]) -> None:
-    """Keep an estimate with its run.
-
-    Raises:
-        UsageError: there is no such run.
-    """
+    """Keep an estimate with its run; raises `UsageError` if there is no such run."""
     with database.transaction(database.connect(settings)) as connection:
         stored = database.execute(connection, queries.runs.store_estimate, run_id=run_id, estimate=dict(estimate))
     if not stored:
