@@ -98,9 +98,9 @@ class SampledParagraph:
     candidates: list[Candidate]
     pruned: list[CallPosition]
     counts: Counter[str]
-    """Positions, samples, candidates, and the samples that are none, by reason; as `stage_ledger.counts` has them."""
+    """Positions, samples, candidates, and the samples that are no call, by reason; as `stage_ledger.counts` has them."""
     lost: list[LostSample]
-    """The samples that are none."""
+    """The samples that are no call."""
     seconds: float
 
 
@@ -363,7 +363,7 @@ def candidates_at(
     samples: Sequence[SampledContinuation],
     parent_of: Callable[[str], int | None] | None = None,
 ) -> tuple[list[Candidate], list[LostSample], Counter[str]]:
-    """The distinct calls at one position in order of first appearance, the samples that are none, and how many of each kind.
+    """The distinct calls at one position in order of first appearance, the samples that are no call, and how many of each kind.
 
     In a chain `parent_of` says which earlier call's result an input holds; a call that uses none is no candidate.
     """

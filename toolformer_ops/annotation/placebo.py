@@ -129,12 +129,12 @@ class PlaceboDraw:
         drawn: list[PooledResult] = []
         taken = {call.scored.result}
         for index in order:
-            one = self._results[index]
+            other = self._results[index]
             if len(drawn) == count:
                 break
-            if one.document_id != call.document_id and one.result not in taken:
-                drawn.append(one)
-                taken.add(one.result)
+            if other.document_id != call.document_id and other.result not in taken:
+                drawn.append(other)
+                taken.add(other.result)
         return drawn
 
 

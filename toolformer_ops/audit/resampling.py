@@ -173,6 +173,6 @@ def _equal(value: Any, found: Any, tolerance: float) -> bool:
         return math.isclose(value, found, rel_tol=0.0, abs_tol=tolerance) or (math.isnan(value) and math.isnan(found))
     if isinstance(value, list | tuple) and isinstance(found, list | tuple):
         return len(value) == len(found) and all(
-            _equal(one, other, tolerance) for one, other in zip(value, found, strict=True)
+            _equal(item, other, tolerance) for item, other in zip(value, found, strict=True)
         )
     return bool(value == found)

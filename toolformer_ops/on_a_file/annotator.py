@@ -228,7 +228,9 @@ class Annotator:
         )
         # 2. Losses, so many texts together as the stages take.
         draw, together = PlaceboDraw(pool), self.settings.micro_batch_documents
-        texts = [(one.text, [call for call, _ in calls]) for one, calls in zip(paragraphs, judged, strict=True)]
+        texts = [
+            (paragraph.text, [call for call, _ in calls]) for paragraph, calls in zip(paragraphs, judged, strict=True)
+        ]
         found: list[list[list[PlaceboLoss]]] = []
         for first in range(0, len(texts), together):
             found += score_placebos(self.model, self.choices, texts[first : first + together], draw)
@@ -322,7 +324,7 @@ def false_discovery_rate(
         if call.scored.is_kept(threshold) and carries_information(placebos, tau_information):
             kept[call.document_id] += 1
         by_chance[call.document_id] += sum(
-            one.is_sampled and one.is_kept(threshold, tau_information) for one in placebos
+            placebo.is_sampled and placebo.is_kept(threshold, tau_information) for placebo in placebos
         )
     sampled = [placebo for _, placebos in calls for placebo in placebos if placebo.is_sampled]
     scored = sum(placebo.has_losses for placebo in sampled)

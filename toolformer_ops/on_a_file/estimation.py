@@ -22,7 +22,7 @@ from toolformer_ops.annotation.candidates import filter_document, kept_paragraph
 from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotator import AnnotatedParagraph, Annotator, read_corpus
+from toolformer_ops.on_a_file.annotator import Annotator, read_corpus
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.models import load_scoring_model, proposer_beside, with_sample_end
@@ -136,28 +136,24 @@ def probe_tool(
     """
     if not texts:
         return []
+    # 1. The stages but placebos.
     annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model, proposer=proposer)
     annotator.open(texts[0].document.text)
     annotated = list(annotator.annotate(texts))
-    probed = []
-    for one in annotated:
-        counts = one.counts
-        rows = counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"]
-        probed.append(
-            ProbedText(positions=counts["positions"], calls=counts["candidates"], rows=rows, seconds=one.seconds)
+    probed = [
+        ProbedText(
+            positions=text.counts["positions"],
+            calls=text.counts["candidates"],
+            rows=text.counts["positions_pruned_below"] + text.counts["inputs"] + 2 * text.counts["candidates"],
+            seconds=text.seconds,
         )
-    return with_placebos(probed, model, choices, annotated) if choices.wants_placebos else probed
-
-
-def with_placebos(
-    probed: Sequence[ProbedText],
-    model: "Callable[[], LanguageModel]",
-    choices: RunChoices,
-    annotated: Sequence[AnnotatedParagraph],
-) -> list[ProbedText]:
-    """The probed texts with what the placebos of their calls take, as if all calls were sampled; computed together."""
-    calls = [[call for call in one.calls if call.has_losses] for one in annotated]
-    # As many other results as a call can ask for, each a little longer than one of the probe's own.
+        for text in annotated
+    ]
+    if not choices.wants_placebos:
+        return probed
+    # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results as a call can ask
+    # for, each a little longer than one of the probe's.
+    calls = [[call for call in text.calls if call.has_losses] for text in annotated]
     own_results = itertools.cycle(str(call.scored.result) for of_text in calls for call in of_text)
     stand_ins = [
         PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
@@ -166,18 +162,19 @@ def with_placebos(
     draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
     started = time.perf_counter()
     scored = score_placebos(
-        model, choices, [(one.text, of_text) for one, of_text in zip(annotated, calls, strict=True)], draw
+        model, choices, [(text.text, of_text) for text, of_text in zip(annotated, calls, strict=True)], draw
     )
     seconds = time.perf_counter() - started
-    weights = [len(one.text) * sum(map(len, found)) for one, found in zip(annotated, scored, strict=True)]
-    texts: list[ProbedText] = []
+    # 3. What each text took of it.
+    weights = [len(text.text) * sum(map(len, found)) for text, found in zip(annotated, scored, strict=True)]
+    with_placebos: list[ProbedText] = []
     for text, of_text, found, weight in zip(probed, calls, scored, weights, strict=True):
         own = sum(
             min(len(placebos), choices.placebos)
             for call, placebos in zip(of_text, found, strict=True)
             if draw.reaches(call.scored, choices.prune_below)
         )
-        texts.append(
+        with_placebos.append(
             replace(
                 text,
                 seconds={**text.seconds, "placebo": seconds * weight / max(1, sum(weights))},
@@ -186,7 +183,7 @@ def with_placebos(
                 sampled_placebos=sum(map(len, found)) - own,
             )
         )
-    return texts
+    return with_placebos
 
 
 def extrapolate(tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText], choices: PlaceboChoices) -> Estimate:

@@ -173,8 +173,8 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     )
     if explanation["information"] is not None:
         placebos = ", ".join(
-            f"{'(forgotten)' if one['result'] is None else one['result']} {one['loss_with_result']:.3f}"
-            for one in explanation["placebos"]
+            f"{'(forgotten)' if placebo['result'] is None else placebo['result']} {placebo['loss_with_result']:.3f}"
+            for placebo in explanation["placebos"]
         )
         console.print(
             f"information of the result: {explanation['information']:.3f} nats beyond other calls' results (losses: {placebos})",
