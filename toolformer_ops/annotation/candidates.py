@@ -214,17 +214,12 @@ def sample_paragraphs(
         choices = choices.model_copy(update={"prune_below": 0.0})
     tokenized = [None if scorer is None else scorer(item.text) for item in paragraphs]
     earlier: list[EarlierCalls] | list[None] = [None] * len(paragraphs)
+    allowed = None
     if choices.chains:
         earlier = [EarlierCalls.of(item.document.text, tool_names()) for item in paragraphs]
-
-    def is_allowed(number: int, position: CallPosition) -> bool:
-        """By the scoring model's tokens, and by the calls that the text holds."""
-        text, calls = tokenized[number], earlier[number]
-        if text is not None and text.place_of(position.char) is None:
-            return False
-        return calls is None or calls.allows(paragraphs[number].start_char + at_its_token(position, text).char)
-
-    any_position = scorer is None and not choices.chains
+    if choices.chains or scorer is not None:
+        starts = [paragraph.start_char for paragraph in paragraphs]
+        allowed = [functools.partial(_is_allowed, *of_text) for of_text in zip(tokenized, earlier, starts, strict=True)]
     sampled = sample_texts(
         model,
         annotation_prompt(tool),
@@ -234,7 +229,7 @@ def sample_paragraphs(
             (item.text, f"{choices.seed}|{tool.spec.name}|{item.document.document_id}|{item.number}")
             for item in paragraphs
         ],
-        None if any_position else [functools.partial(is_allowed, number) for number in range(len(paragraphs))],
+        allowed,
     )
     found: list[SampledParagraph] = []
     for paragraph, calls, of_text, text in zip(paragraphs, earlier, sampled, tokenized, strict=True):
@@ -269,6 +264,14 @@ def at_its_token(position: CallPosition, text: TokenizedText | None) -> CallPosi
     """A position of the proposer's at the token of `text` that starts the same word; as it is if there is no such token."""
     place = None if text is None else text.place_of(position.char)
     return position if place is None else dataclasses.replace(position, token=place[0], char=place[1])
+
+
+def _is_allowed(
+    text: TokenizedText | None, earlier: EarlierCalls | None, start_char: int, position: CallPosition
+) -> bool:
+    """Whether a call may be sampled at a position, by the scoring model's tokens and by the calls that the text holds."""
+    has_token = text is None or text.place_of(position.char) is not None
+    return has_token and (earlier is None or earlier.allows(start_char + at_its_token(position, text).char))
 
 
 def sample_texts(
