@@ -180,8 +180,7 @@ def run_check(auditing: Auditing, check: Check) -> None:
     """Do what is left of a check, page by page."""
     for subject in check.subjects(auditing):
         place = {"audit_id": auditing.audit_id, "check_name": check.name, "subject": subject}
-        with database.transaction(auditing.engine) as connection:
-            begun = database.fetch_all(connection, queries.audits.progress, **place)
+        begun = database.fetch_all(auditing.engine, queries.audits.progress, **place)
         if begun and begun[0].is_finished:
             continue
         position: str | None = begun[0].position if begun else ""
@@ -221,10 +220,7 @@ def findings_of(engine: Engine, audit_id: int, page_size: int = MOST_FINDINGS) -
     """The findings of an audit, in the order in which they were found."""
     after = 0
     while True:
-        with database.transaction(engine) as connection:
-            rows = database.fetch_all(
-                connection, queries.audits.findings, audit_id=audit_id, after=after, page_size=page_size
-            )
+        rows = database.fetch_all(engine, queries.audits.findings, audit_id=audit_id, after=after, page_size=page_size)
         if not rows:
             return
         yield from rows
@@ -233,6 +229,5 @@ def findings_of(engine: Engine, audit_id: int, page_size: int = MOST_FINDINGS) -
 
 def statement_page(auditing: Auditing, statement: Statement, **parameters: object) -> Page:
     """The page that a statement returns: one row with `position`, `items`, `unprovable` and `found`."""
-    with database.transaction(auditing.engine) as connection:
-        [row] = database.fetch_all(connection, statement, most_findings=MOST_FINDINGS, **parameters)
+    [row] = database.fetch_all(auditing.engine, statement, most_findings=MOST_FINDINGS, **parameters)
     return Page(row.items, row.unprovable, [Finding(**found) for found in row.found], row.position)

@@ -161,8 +161,7 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
         ObjectStoreError: the release is not on S3 with the content that its manifest names.
     """
     engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        releases = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
+    releases = database.fetch_all(engine, queries.releases.of_run, run_id=run_id)
     if not releases:
         raise UsageError(f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first.")
     [release] = releases

@@ -49,14 +49,13 @@ class ReleasedContent:
         """Compare the texts of a file with their own ids and with `release_calls`, some texts at a time."""
         all_texts = read_file(path)
         while texts := list(itertools.islice(all_texts, ROW_GROUP_TEXTS)):
-            with database.transaction(self.auditing.engine) as connection:
-                rows = database.fetch_all(
-                    connection,
-                    queries.audited_rows.released,
-                    release_id=self.row.release_id,
-                    run_id=self.row.run_id,
-                    document_ids=[text.document_id for text in texts],
-                )
+            rows = database.fetch_all(
+                self.auditing.engine,
+                queries.audited_rows.released,
+                release_id=self.row.release_id,
+                run_id=self.row.run_id,
+                document_ids=[text.document_id for text in texts],
+            )
             known = {found.document_id: found for found in rows}
             for text in texts:
                 self._compare(text, known[text.document_id])
@@ -110,8 +109,7 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
     if manifest is None or page.findings:  # they explain what else is missing
         return page
     page.items += content.calls
-    with database.transaction(auditing.engine) as connection:
-        [registered] = database.fetch_all(connection, queries.audited_rows.release_calls, release_id=release_id)
+    [registered] = database.fetch_all(auditing.engine, queries.audited_rows.release_calls, release_id=release_id)
     if registered.calls > content.calls and not content.page.findings:
         content.add_wrong_calls("doubled", release_id, f"{content.calls} calls", registered.calls)
     page.findings += content.page.findings

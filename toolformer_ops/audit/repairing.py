@@ -150,11 +150,9 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
         case "finish_run":
             finish_run(auditing.settings, repair["run_id"], "failed")
         case "read_again":
-            with database.transaction(auditing.engine) as connection:
-                database.execute(connection, queries.repairs.files, corpus_id=repair["corpus_id"])
+            database.execute(auditing.engine, queries.repairs.files, corpus_id=repair["corpus_id"])
         case "delete_document":
-            with database.transaction(auditing.engine) as connection:
-                database.execute(connection, queries.repairs.document, document_id=uuid.UUID(repair["document_id"]))
+            database.execute(auditing.engine, queries.repairs.document, document_id=uuid.UUID(repair["document_id"]))
 
 
 def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
@@ -229,22 +227,20 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
         [recipe] = (row for row in later if row.recipe_id == recipe_id)
         for first in range(0, len(of_recipe), ROWS_AT_ONCE):
             some = of_recipe[first : first + ROWS_AT_ONCE]
-            with database.transaction(auditing.engine) as connection:
-                database.execute(
-                    connection,
-                    queries.repairs.rows,
-                    document_ids=[uuid.UUID(row.repair["document_id"]) for row in some],
-                    recipe_ids=recipe_ids,
-                    deletes_results=stage == "execute",
-                    asked_in=recipe.parent_recipe_id,
-                    tool=recipe.tool,
-                    tool_version=recipe.definition.get("tool_version"),
-                )
+            database.execute(
+                auditing.engine,
+                queries.repairs.rows,
+                document_ids=[uuid.UUID(row.repair["document_id"]) for row in some],
+                recipe_ids=recipe_ids,
+                deletes_results=stage == "execute",
+                asked_in=recipe.parent_recipe_id,
+                tool=recipe.tool,
+                tool_version=recipe.definition.get("tool_version"),
+            )
             _mark(auditing, [row.finding_id for row in some])
             done += len(some)
     return done
 
 
 def _mark(auditing: Auditing, finding_ids: Sequence[int]) -> None:
-    with database.transaction(auditing.engine) as connection:
-        database.execute(connection, queries.audits.repaired, finding_ids=list(finding_ids))
+    database.execute(auditing.engine, queries.audits.repaired, finding_ids=list(finding_ids))

@@ -126,16 +126,15 @@ def _compute_again(auditing: Auditing, of_run: Row[Any], calls: int, seed: str) 
     for stage, batch in done.items():
         recipe_id = run.recipe_of(stage)
         for table, key in TABLES[stage].items():
-            with database.transaction(auditing.engine) as connection:
-                stored = database.fetch_all(
-                    connection,
-                    queries.resampling[table],
-                    recipe_id=recipe_id,
-                    document_ids=ids,
-                    tool=run.tool,
-                    tool_version=run.tool_version,
-                    sampling_recipe_id=run.sampling_recipe_id,
-                )
+            stored = database.fetch_all(
+                auditing.engine,
+                queries.resampling[table],
+                recipe_id=recipe_id,
+                document_ids=ids,
+                tool=run.tool,
+                tool_version=run.tool_version,
+                sampling_recipe_id=run.sampling_recipe_id,
+            )
             computed = [row.values for row in batch.rows if row.table == table]
             for kind, place, what in _differences(key, computed, stored, tolerance):
                 page.add(kind, table, f"{place} under {recipe_id}", what, REMEDY)

@@ -42,12 +42,11 @@ def corpus_sums(auditing: Auditing, corpus_id: str, _: str) -> Page:
 def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
     """Ids of recipes are the hashes of their definitions."""
     page = Page()
-    with database.transaction(auditing.engine) as connection:
-        rows = database.fetch_all(
-            connection,
-            queries.audited_rows.recipes,
-            recipe_ids=None if auditing.subjects.is_all else auditing.subjects.recipe_ids(),
-        )
+    rows = database.fetch_all(
+        auditing.engine,
+        queries.audited_rows.recipes,
+        recipe_ids=None if auditing.subjects.is_all else auditing.subjects.recipe_ids(),
+    )
     for row in rows:
         page.items += 1
         found = Recipe(row.stage, row.tool, row.definition, row.parent_recipe_id).recipe_id
@@ -112,19 +111,17 @@ def finished_work(auditing: Auditing, subject: str, _: str) -> Page:
 
 def finished_versions(auditing: Auditing) -> list[str]:
     """The newest version of each corpus that each recipe has finished, by `finished_work` or by the numbers of a finished run."""
-    with database.transaction(auditing.engine) as connection:
-        rows = database.fetch_all(
-            connection, queries.audited_rows.finished_newest, recipe_ids=auditing.subjects.recipe_ids()
-        )
+    rows = database.fetch_all(
+        auditing.engine, queries.audited_rows.finished_newest, recipe_ids=auditing.subjects.recipe_ids()
+    )
     return [f"{row.recipe_id} {row.corpus_id} {row.version} {row.ordinal_limit}" for row in rows]
 
 
 def numbered_runs(auditing: Auditing) -> list[str]:
     """Finished runs whose stored numbers can be counted again, each behind those that its own may follow from."""
-    with database.transaction(auditing.engine) as connection:
-        rows = database.fetch_all(
-            connection, queries.audited_rows.numbered_runs, run_ids=list(auditing.subjects.run_ids)
-        )
+    rows = database.fetch_all(
+        auditing.engine, queries.audited_rows.numbered_runs, run_ids=list(auditing.subjects.run_ids)
+    )
     return [row.run_id for row in rows]
 
 
@@ -133,8 +130,7 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
 
     If all runs of the corpus are looked at, those before are proven by now, and what changed since them is counted.
     """
-    with database.transaction(auditing.engine) as connection:
-        [found] = database.fetch_all(connection, queries.audits.count, audit_id=auditing.audit_id)
+    [found] = database.fetch_all(auditing.engine, queries.audits.count, audit_id=auditing.audit_id)
     if found.in_rows:
         return Page(items=1, unprovable=1)
     with auditing.engine.connect() as connection:

@@ -270,8 +270,9 @@ def as_json(settings: Settings, estimates: Sequence[Estimate]) -> dict[str, Any]
 
 def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any]) -> None:
     """Keep an estimate with its run; raises `UsageError` if there is no such run."""
-    with database.transaction(database.connect(settings)) as connection:
-        stored = database.execute(connection, queries.runs.store_estimate, run_id=run_id, estimate=dict(estimate))
+    stored = database.execute(
+        database.connect(settings), queries.runs.store_estimate, run_id=run_id, estimate=dict(estimate)
+    )
     if not stored:
         raise UsageError(f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
 

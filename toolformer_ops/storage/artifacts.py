@@ -117,17 +117,16 @@ def register(settings: Settings, artifact: Artifact, source: str) -> None:
     """Write what is published into `published_artifacts`, as the newest of its kind."""
     if not settings.database_dsn.get_secret_value():
         return
-    with database.transaction(database.connect(settings)) as connection:
-        database.execute(
-            connection,
-            queries.artifacts.register,
-            uri=artifact.address,
-            kind=artifact.kind,
-            identity=artifact.manifest.identity,
-            manifest_sha256=artifact.manifest.sha256,
-            bytes=artifact.manifest.size,
-            source=source,
-        )
+    database.execute(
+        database.connect(settings),
+        queries.artifacts.register,
+        uri=artifact.address,
+        kind=artifact.kind,
+        identity=artifact.manifest.identity,
+        manifest_sha256=artifact.manifest.sha256,
+        bytes=artifact.manifest.size,
+        source=source,
+    )
 
 
 def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | None:
@@ -137,8 +136,9 @@ def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | N
     """
     if not settings.database_dsn.get_secret_value():
         return None
-    with database.transaction(database.connect(settings, writes=False)) as connection:
-        rows = database.fetch_all(connection, queries.artifacts.newest, kind=kind, source=source)
+    rows = database.fetch_all(
+        database.connect(settings, writes=False), queries.artifacts.newest, kind=kind, source=source
+    )
     return str(rows[0].uri) if rows else None
 
 

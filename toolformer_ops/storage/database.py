@@ -107,9 +107,7 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
 def applied_once(engine: Engine) -> set[str]:
     """Names of the files that made the database's tables, such as `schema/01_corpora.sql`; none before the first `migrate`."""
     try:
-        with transaction(engine) as connection:
-            files = fetch_all(connection, queries.schema.files)
-            return {row.name for row in files if row.name.startswith(APPLIED_ONCE)}
+        return {row.name for row in fetch_all(engine, queries.schema.files) if row.name.startswith(APPLIED_ONCE)}
     except DatabaseError as error:
         if isinstance(getattr(error.__cause__, "orig", None), psycopg2.errors.UndefinedTable):
             return set()
@@ -229,19 +227,25 @@ def translating(what: str) -> Iterator[None]:
         raise
 
 
-def fetch_all(connection: Connection, statement: Statement, /, **parameters: object) -> list[Row[Any]]:
+def fetch_all(on: Engine | Connection, statement: Statement, /, **parameters: object) -> list[Row[Any]]:
     """The rows that the statement returns with these parameters; columns are attributes.
 
-    Mappings are bound as JSON, lists and tuples as arrays.
+    Mappings are bound as JSON, lists and tuples as arrays. On an engine it is a transaction of this one statement.
     """
+    if isinstance(on, Engine):
+        with transaction(on) as connection:
+            return fetch_all(connection, statement, **parameters)
     with translating(statement.name):
-        return list(connection.execute(statement.clause, _bound(parameters)).all())
+        return list(on.execute(statement.clause, _bound(parameters)).all())
 
 
-def execute(connection: Connection, statement: Statement, /, **parameters: object) -> int:
-    """Run the statement with these parameters and return the number of rows it wrote."""
+def execute(on: Engine | Connection, statement: Statement, /, **parameters: object) -> int:
+    """Run the statement with these parameters, as `fetch_all`, and return the number of rows it wrote."""
+    if isinstance(on, Engine):
+        with transaction(on) as connection:
+            return execute(connection, statement, **parameters)
     with translating(statement.name):
-        return int(connection.execute(statement.clause, _bound(parameters)).rowcount)
+        return int(on.execute(statement.clause, _bound(parameters)).rowcount)
 
 
 def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
@@ -374,10 +378,8 @@ def analyze_grown(engine: Engine) -> list[str]:
     Without them Postgres takes a table that was just filled for an empty one, and joins row by row. A table that another process
     holds is passed over: this never waits for more than a second.
     """
-    with transaction(engine) as connection:
-        grown = fetch_all(connection, queries.schema.grown_tables, tables=list(GROWING_TABLES))
     analysed: list[str] = []
-    for row in grown:
+    for row in fetch_all(engine, queries.schema.grown_tables, tables=list(GROWING_TABLES)):
         try:
             with transaction(engine) as connection, raw_cursor(connection) as cursor:
                 # Before Postgres 18 a partitioned parent is analysed with its partitions.

@@ -165,8 +165,7 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
     engine = database.connect(settings)
     store = ObjectStore(settings)
     store.require_bucket()
-    with database.transaction(engine) as connection:
-        rows = database.fetch_all(connection, queries.forgetting.publication, kind=kind, publication_id=publication_id)
+    rows = database.fetch_all(engine, queries.forgetting.publication, kind=kind, publication_id=publication_id)
     if not rows:
         table = "dataset_releases" if kind == "release" else "finetuned_models"
         raise UsageError(
@@ -184,8 +183,7 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
         store.remove(keys)
         for folder in _trainings(settings, [publication_id]):
             shutil.rmtree(folder, ignore_errors=True)
-        with database.transaction(engine) as connection:
-            database.execute(connection, queries.forgetting[f"withdraw_{kind}"], publication_id=publication_id)
+        database.execute(engine, queries.forgetting[f"withdraw_{kind}"], publication_id=publication_id)
         logger.info("withdrew %s %s: %d files deleted below %s", kind, publication_id, len(keys), row.uri)
     return keys
 

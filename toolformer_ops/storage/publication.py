@@ -425,8 +425,7 @@ def registered_sha256(settings: Settings, uri: str) -> str | None:
     """The hash of the manifest that Postgres registered for a publication; None if it knows none, or no database is set."""
     if not settings.database_dsn.get_secret_value():
         return None
-    with database.transaction(database.connect(settings, writes=False)) as connection:
-        rows = database.fetch_all(connection, queries.artifacts.manifest, uri=uri.rstrip("/"))
+    rows = database.fetch_all(database.connect(settings, writes=False), queries.artifacts.manifest, uri=uri.rstrip("/"))
     return str(rows[0].manifest_sha256) if rows else None
 
 

@@ -51,8 +51,7 @@ def migrate(
                 ) from error
             if not isinstance(error.__cause__, psycopg2.errors.LockNotAvailable):
                 raise
-            with database.transaction(engine) as connection:
-                rows = database.fetch_all(connection, queries.locks.holders)
+            rows = database.fetch_all(engine, queries.locks.holders)
             held = []
             for row in rows:
                 who = f"{row.user_name} ({row.application_name or 'unnamed'})"
