@@ -75,6 +75,7 @@ class Subjects:
     """What an audit looks at."""
 
     scope: Scope
+    """`all`: everything is looked at, so that what nothing names is an orphan."""
     scope_id: str
     corpus_ids: tuple[str, ...]
     run_ids: tuple[str, ...]
@@ -83,11 +84,6 @@ class Subjects:
     releases: tuple[Row[Any], ...]
     models: tuple[Row[Any], ...]
     artifacts: tuple[Row[Any], ...]
-
-    @property
-    def is_all(self) -> bool:
-        """Whether everything is looked at, so that what nothing names is an orphan."""
-        return self.scope == "all"
 
     def recipe_ids(self, stages: Collection[str] = RECIPE_OF_STAGE) -> list[str]:
         """The recipes of these stages of the tools, each once."""
@@ -140,11 +136,7 @@ class AuditOutcome:
 
 
 def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects:
-    """What belongs to a corpus, run, release or model, or everything. A corpus is given by its id or its address.
-
-    Raises:
-        UsageError: there is no such corpus, run, release or model.
-    """
+    """What belongs to a corpus (given by id or address), run, release or model, or everything; `UsageError` if it is not known."""
     if scope == "corpus":
         known = database.fetch_all(connection, queries.audits.scope_corpora, scope=scope, scope_id=scope_id)
         scope_id = scope_id if known else corpus_id_of(scope_id)
@@ -216,13 +208,12 @@ def conclude(auditing: Auditing, checks: Sequence[Check]) -> AuditOutcome:
     return AuditOutcome(auditing.audit_id, looked_at, count.found, count.repaired)
 
 
-def findings_of(engine: Engine, audit_id: int, page_size: int = MOST_FINDINGS) -> Iterator[Row[Any]]:
+def findings_of(engine: Engine, audit_id: int) -> Iterator[Row[Any]]:
     """The findings of an audit, in the order in which they were found."""
     after = 0
-    while True:
-        rows = database.fetch_all(engine, queries.audits.findings, audit_id=audit_id, after=after, page_size=page_size)
-        if not rows:
-            return
+    while rows := database.fetch_all(
+        engine, queries.audits.findings, audit_id=audit_id, after=after, page_size=MOST_FINDINGS
+    ):
         yield from rows
         after = rows[-1].finding_id
 

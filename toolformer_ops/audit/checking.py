@@ -336,11 +336,7 @@ def _great_expectations(engine: Engine) -> tuple[Any, Any]:
 def _validated(
     context: Any, source: Any, claims: Sequence[Claim], suite_name: str
 ) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """The rows that Great Expectations finds in `found_CHECK`, by check.
-
-    Raises:
-        DatabaseError: it could not run a check.
-    """
+    """The rows that Great Expectations finds in `found_CHECK`, by check; raises `DatabaseError` if it could not run one."""
     import great_expectations as gx
 
     expect: Any = gx.expectations

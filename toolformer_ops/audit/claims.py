@@ -63,11 +63,7 @@ class Claim:
 
 @functools.cache
 def all_claims() -> tuple[Claim, ...]:
-    """All claims, by name.
-
-    Raises:
-        DatabaseError: one does not begin as it has to.
-    """
+    """All claims, by name; raises `DatabaseError` if one does not begin as it has to."""
     claims = []
     for path in (database.SQL_DIR / "audits").glob("*.sql"):
         head_of_file, *parts = HEADING.split(path.read_text(encoding="utf-8"))
@@ -101,7 +97,7 @@ def claim_check(claim: Claim, scope: str) -> Check:
     def subjects(auditing: Auditing) -> list[str]:
         asked = auditing.subjects
         looked_at = {
-            "all": asked.is_all,
+            "all": asked.scope == "all",
             "corpus": bool(asked.corpus_ids) and asked.has_rows,
             "run": bool(asked.run_ids) and asked.has_rows,
             "release": bool(asked.releases),

@@ -287,6 +287,6 @@ OBJECT_CHECKS = (
         "models", lambda auditing: [row.model_id for row in auditing.subjects.models if not row.is_withdrawn], models
     ),
     Check("artifacts", lambda auditing: [row.uri for row in auditing.subjects.artifacts], artifacts),
-    Check("orphaned objects", lambda auditing: [""] if auditing.subjects.is_all else [], orphaned_objects),
-    Check("left folders", lambda auditing: [""] if auditing.subjects.is_all else [], left_folders),
+    Check("orphaned objects", lambda auditing: [""] if auditing.subjects.scope == "all" else [], orphaned_objects),
+    Check("left folders", lambda auditing: [""] if auditing.subjects.scope == "all" else [], left_folders),
 )

@@ -28,7 +28,7 @@ def documents(auditing: Auditing, _: str, position: str) -> Page:
         auditing,
         queries.audited_rows.documents,
         after=position or NO_DOCUMENT,
-        corpus_ids=None if subjects.is_all else list(subjects.corpus_ids),
+        corpus_ids=None if subjects.scope == "all" else list(subjects.corpus_ids),
         orphans_after_seconds=auditing.orphans_after.total_seconds(),
         page_size=auditing.page_documents,
     )
@@ -45,7 +45,7 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
     rows = database.fetch_all(
         auditing.engine,
         queries.audited_rows.recipes,
-        recipe_ids=None if auditing.subjects.is_all else auditing.subjects.recipe_ids(),
+        recipe_ids=None if auditing.subjects.scope == "all" else auditing.subjects.recipe_ids(),
     )
     for row in rows:
         page.items += 1

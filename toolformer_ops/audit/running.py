@@ -66,7 +66,7 @@ def audit(
 
     Raises:
         UsageError: there is no such corpus, run, release or model.
-        DatabaseError, ObjectStoreError: Postgres or S3 does not answer; the next audit continues there.
+        DatabaseError, ObjectStoreError: the next audit continues there.
     """
     with database.session(database.connect(settings)) as session:
         with database.transaction(session) as connection:
@@ -130,7 +130,7 @@ def report(auditing: Auditing, outcome: AuditOutcome) -> list[str]:
     if not outcome.found:
         return [f"audit {outcome.audit_id}: nothing is wrong"]
     lines = [f"audit {outcome.audit_id}: {outcome.found} findings (table audit_findings)"]
-    for number, row in enumerate(findings_of(auditing.engine, outcome.audit_id, MOST_SHOWN)):
+    for number, row in enumerate(findings_of(auditing.engine, outcome.audit_id)):
         if number == MOST_SHOWN:
             lines.append(f"- and {outcome.found - MOST_SHOWN} more")
             break
@@ -139,11 +139,7 @@ def report(auditing: Auditing, outcome: AuditOutcome) -> list[str]:
 
 
 def require_sound(outcome: AuditOutcome) -> None:
-    """Fail if something is wrong and not repaired.
-
-    Raises:
-        NoResultError: it says how much.
-    """
+    """Raise a `NoResultError` that says how much is wrong and not repaired, if something is."""
     if outcome.wrong:
         raise NoResultError(
             f"audit {outcome.audit_id}: expected nothing lost, doubled, changed or orphaned, found {outcome.wrong} places. The "

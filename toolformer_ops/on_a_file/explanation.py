@@ -27,8 +27,7 @@ from toolformer_ops.tools.registry import get_tool
 def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
     """The token before which a call at character offset `at` is put: the one that starts there, or with the space before it.
 
-    Raises:
-        UsageError: no token but the first starts there; the message names the nearest offsets that can be used.
+    `UsageError` if only the first token or none starts there; it names the nearest offsets that can be used.
     """
     for wanted in (at, at - 1):
         if wanted in starts[1:] and not text[wanted:at].strip():
@@ -109,11 +108,7 @@ def explain_call(
 
 
 def pool_of_file(file: Path, tool: str) -> Pool:
-    """The pool of a tool's calls in a file that `annotate --all` printed.
-
-    Raises:
-        UsageError: the file is not there, or a line is no such call.
-    """
+    """The pool of a tool's calls in a file that `annotate --all` printed; `UsageError` if it does not hold such calls."""
     try:
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         calls = [judged_call_of(line) for line in lines]

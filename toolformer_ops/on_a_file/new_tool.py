@@ -169,11 +169,7 @@ def try_tool(
 
 
 def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:
-    """The examples of a file, one a line.
-
-    Raises:
-        UsageError: there is none, or one holds no call of the tool that could be sent.
-    """
+    """The examples of a file, one a line; `UsageError` if there is none, or one holds no call of the tool that could be sent."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:

@@ -16,11 +16,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def corpus_id_of(uri: str) -> str:
-    """The id of a corpus: 16 hex digits of the hash of its address as `normal_uri` writes it.
-
-    Raises:
-        CorpusError: the address is not UTF-8, so that Postgres cannot store it.
-    """
+    """The id of a corpus: 16 hex digits of the hash of its address as `normal_uri` writes it, which has to be UTF-8."""
     try:
         return hashlib.sha256(normal_uri(uri).encode("utf-8")).hexdigest()[:16]
     except UnicodeEncodeError as error:

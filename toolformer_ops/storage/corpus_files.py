@@ -48,8 +48,6 @@ _ZSTANDARD_PIECE_BYTES = 1 << 12
 """pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
 SETTLED_NANOSECONDS = 2_000_000_000
 """A file changed less than this ago may change again without another time of change, which file systems store in ticks."""
-
-
 RATIO_FROM_BYTES = 1 << 22
 """Unpacked bytes from which on the ratio counts: a small file of equal lines packs well, and takes no time."""
 
@@ -68,11 +66,7 @@ class UnpackingLimits:
         return cls(settings.max_unpacked_gib * 2**30, settings.max_unpacked_ratio)
 
     def check(self, name: str, packed_bytes: int, unpacked_bytes: int) -> None:
-        """Whether a file may be read further, of which so many bytes were read.
-
-        Raises:
-            ExpandsTooFarError: it holds too much.
-        """
+        """Raise `ExpandsTooFarError` if a file of which so many bytes were read holds too much to be read further."""
         if unpacked_bytes > self.unpacked_bytes:
             limit = f"at most {self.unpacked_bytes / 2**30:g} GiB unpacked (TOOLFORMER_MAX_UNPACKED_GIB)"
         elif unpacked_bytes > max(self.ratio * packed_bytes, RATIO_FROM_BYTES):

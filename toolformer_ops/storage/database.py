@@ -115,11 +115,7 @@ def applied_once(engine: Engine) -> set[str]:
 
 
 def require_known_tables(applied: Collection[str], folder: Path = SQL_DIR) -> None:
-    """Refuse a database with tables that this version does not know: what it would write may be wrong there.
-
-    Raises:
-        ConfigurationError: a file that made them is not of this version, or the database has none of the baseline.
-    """
+    """Refuse (`ConfigurationError`) tables that this version does not know: what it would write may be wrong there."""
     if applied and not any(name.startswith("schema/") for name in applied):
         raise ConfigurationError(
             "expected tables made from sql/schema, found those of a development version, which nothing migrates: `make clean` "
@@ -253,9 +249,6 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
 
     The rows go into a temporary table and from there by INSERT ... ON CONFLICT DO NOTHING, in the order of the table's key, so
     that two transactions that write equal keys wait for each other and do not deadlock. No rows: nothing is sent.
-
-    Raises:
-        DatabaseError: the table takes no loads, or a column name is not valid.
     """
     key = TABLE_KEYS.get(table)
     if key is None or not all(_COLUMN.fullmatch(column) for column in columns):
@@ -351,11 +344,7 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
 
 
 def lock_partition(connection: Connection, table: str, recipe_id: str) -> str:
-    """Wait until no other transaction makes or drops this partition, which need not be there; returns its name.
-
-    Raises:
-        DatabaseError: the table has no partitions, or the recipe id is not 16 hex digits.
-    """
+    """Wait until no other transaction makes or drops this partition, which need not be there; returns its name."""
     if table not in PARTITIONED_TABLES or not _RECIPE_ID.fullmatch(recipe_id):
         raise DatabaseError(
             f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found {table}, {recipe_id!r}."

@@ -83,11 +83,9 @@ def refusal_in_folder(settings: Settings, folder: Path, found: Path) -> str | No
 
 
 def read_beside(folder: Path, name: str) -> bytes:
-    """The content of a file that is in an administrator's folder, or that one of its files names relative to it.
+    """The content of a file that is in an administrator's folder, or that a file there names relative to it.
 
-    Raises:
-        CorpusError, UsageError: as `local_path`.
-        OSError: it cannot be read.
+    Raises as `local_path`, and `OSError` if it cannot be read.
     """
     with open_local(local_path(load_settings(), str(folder / name), name, within=folder)) as file:
         return file.read()
