@@ -4,14 +4,14 @@ import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, InfrastructureError, ModelError, ToolformerError, exit_code
-from toolformer_ops.language_model.memory import _halving
+from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models import gpus
 from toolformer_ops.language_model.models.loading import _cannot_be_loaded
 from toolformer_ops.runs import self_check
@@ -109,13 +109,14 @@ def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     out_of_memory = Mock(side_effect=error)
+    memory = DeviceMemory(MagicMock(dtype=torch.float16, parameters=lambda: []), free_bytes=0)
     machine((A100, 0.2, 79.2, 15.0))
     with pytest.raises(InfrastructureError, match=r"one of texts, found GPU 0: .*64\.0 GiB held by other processes"):
-        _halving(out_of_memory, [1], "texts")
+        memory.halving(out_of_memory, [1], "texts")
     with pytest.raises(InfrastructureError, match="expected memory for the weights of models/m"):
         _cannot_be_loaded("models/m", {}, error)
     # All of it is this process's own, and what other processes of a training hold on their GPUs does not count.
     machine((A100, 0.2, 79.2, 0.0), (A100, 0.2, 79.2, 78.0), current=1)
     with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
-        _halving(out_of_memory, [1], "texts")
+        memory.halving(out_of_memory, [1], "texts")
     assert isinstance(_cannot_be_loaded("models/m", {}, error), ModelError)

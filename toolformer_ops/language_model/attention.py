@@ -20,8 +20,6 @@ On a GPU a row's numbers may differ by rounding in another batch: matrix product
 splits no keys, so that its result for a sequence of queries does not depend on the others.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -33,17 +31,6 @@ from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths
 LONG_TOKENS = {"cpu": 256, "cuda": 2}
 """From so many new tokens of a text on, torch's fused attention takes over, which does not hold all scores; below, on a CPU, it is
 the slower one."""
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """What the tokens of a pass see of one kind of columns, as numbers of the host."""
-
-    queries: np.ndarray
-    """(sequences,) tokens of each sequence of queries."""
-    starts: np.ndarray
-    lengths: np.ndarray
-    """(sequences,) the range of columns that each of them sees."""
 
 
 class GroupPass:
@@ -64,6 +51,7 @@ class GroupPass:
             of_row = of_row[self.order]
         self._in_place = np.array_equal(of_row, np.arange(group.rows))  # token n is of row n, and each row has one
         self.positions = group.seen[of_row] + group.steps[of_row] + nth
+        self.tokens = len(self.positions)
         text = group.text_of[of_row]
         prompt = group.prompt.length
         seen = group.seen[of_row] if group.branches else self.positions + 1
@@ -85,12 +73,12 @@ class GroupPass:
         fields = (self.positions, seen, column, text, of_row, unpad)
         self._numbers = np.concatenate([np.stack(fields).reshape(-1), pad])
         self._on_device: dict[torch.device, tuple[Tensor, ...]] = {}
+        """Of each token position, columns seen, column to write, text, row, padded place; then the token at each padded place. They
+        follow the keys: layers may be on several devices."""
         self._masks: dict[tuple[torch.device, int | None, bool], Tensor] = {}
         self._ranges: dict[tuple[torch.device, int | None], tuple[list[Ranges], bool]] = {}
-        self._of_row, self._column, self._seen, self._text, self._counts = of_row, column, seen, text, counts
-
-    def __len__(self) -> int:
-        return len(self.positions)
+        self.rows, self.counts, self._prompt = rows, counts, prompt
+        self._of_row, self._column, self._seen, self._text = of_row, column, seen, text
 
     def attend(
         self,
@@ -103,11 +91,33 @@ class GroupPass:
         softcap: float | None,
     ) -> Tensor:
         """Attention of the new tokens, (tokens, heads, width), whose keys and values, (tokens, key heads, width), are added."""
-        self._write(layer, keys, values)
-        if takes_variable_lengths(queries.device, queries.dtype, queries.shape[-1], softcap):
+        group, device = self.group, queries.device
+        # 1. Where the tokens write and what they see, sent to the device once a pass.
+        if device not in self._on_device:
+            numbers = torch.from_numpy(self._numbers).to(device)
+            fields = numbers[: 6 * self.tokens].view(6, self.tokens).unbind(0)
+            self._on_device[device] = (*fields, numbers[6 * self.tokens :])
+        _, _, column, text, of_row, *_ = self._on_device[device]
+        # 2. Add keys and values: to the sequences' own columns if they have some, else to the texts'.
+        if group.branches:
+            group.make_own_room(layer, self._own_columns, keys)
+        else:
+            group.make_text_room(layer, self._text_columns, keys, values)
+        for held, new in zip((group.own if group.branches else group.text)[layer], (keys, values), strict=True):
+            if group.branches and self._single and self._in_place:
+                held[: group.rows, :, self._own_columns - 1] = new
+            elif group.branches:
+                held[of_row, :, column] = new
+            elif self._single:
+                first = int(self.positions[0]) - group.prompt.length
+                held[:, 0, first : first + self.tokens] = new.transpose(0, 1)
+            else:
+                held[:, text, column] = new.transpose(0, 1)
+        # 3. Attend to what is written.
+        if takes_variable_lengths(device, queries.dtype, queries.shape[-1], softcap):
             return self._by_ranges(layer, queries, window, scale)
-        kind = "cpu" if queries.device.type == "cpu" else "cuda"
-        if not self.group.branches and not softcap and self._width >= LONG_TOKENS[kind]:
+        kind = "cpu" if device.type == "cpu" else "cuda"
+        if not group.branches and not softcap and self._width >= LONG_TOKENS[kind]:
             return self._fused(layer, queries, window, scale)
         return self._by_products(layer, queries, window, scale, softcap)
 
@@ -120,7 +130,7 @@ class GroupPass:
         )
         tokens, heads, width = queries.shape
         key_heads, texts, text_columns = text_keys.shape[:3]
-        *_, unpad, pad = self._indices(queries.device)
+        *_, of_row, unpad, pad = self._on_device[queries.device]
 
         # 1. Scores of the prompt's, the text's and the sequence's own columns, by the key head that query heads share.
         grouped = queries.view(tokens, key_heads, heads // key_heads, width)
@@ -139,7 +149,10 @@ class GroupPass:
             prompt_keys, prompt_values = self.group.prompt.columns[layer]  # (key heads, columns, width)
             pieces.insert(0, by_head @ prompt_keys.transpose(1, 2))
         if self.group.branches:
-            own_keys, own_values = self._read_own(layer, queries.device)  # (tokens, key heads, columns, width)
+            own_keys, own_values = (  # (tokens, key heads, columns, width)
+                (held[: self.group.rows] if self._in_place else held.index_select(0, of_row))[:, :, : self._own_columns]
+                for held in self.group.own[layer]
+            )
             to_own = grouped @ own_keys.transpose(2, 3)  # (tokens, key heads, group, own columns)
             pieces.append(to_own.transpose(0, 1).reshape(key_heads, by_head.shape[1], self._own_columns))
         scores = torch.cat(pieces, dim=-1).float()  # (key heads, tokens * group, columns)
@@ -180,7 +193,7 @@ class GroupPass:
         keys, values = (held[:, :, : self._text_columns] for held in self.group.text[layer])
         heads, width = queries.shape[1:]
         key_heads, texts = keys.shape[:2]
-        *_, unpad, pad = self._indices(queries.device)
+        *_, unpad, pad = self._on_device[queries.device]
         hidden = self._hidden(queries.device, window, all_columns=True)  # (tokens, columns)
         asking = queries
         if not self._single:
@@ -211,7 +224,10 @@ class GroupPass:
         if group.prompt.length:
             columns.insert(0, [held.transpose(0, 1) for held in group.prompt.columns[layer]])
         if group.branches:
-            columns.append([_own_as_tokens(held) for held in group.own[layer]])
+            # Column c of place p is token p * key heads * capacity + c. Between them are other heads' columns, in no range.
+            places, heads, capacity, width = group.own[layer][0].shape
+            shape = ((places - 1) * heads + 1) * capacity, heads, width
+            columns.append([held.as_strided(shape, (width, capacity * width, 1)) for held in group.own[layer]])
         # 2. Attention to each kind.
         ranges, some_empty = self._ranges_on(queries.device, window)
         mixed = queries.new_empty((len(columns), *queries.shape))  # (kinds, tokens, heads, width)
@@ -233,69 +249,44 @@ class GroupPass:
         return (mixed * shares).sum(dim=0).to(queries.dtype)
 
     def _ranges_on(self, device: torch.device, window: int | None) -> tuple[list[Ranges], bool]:
-        """The ranges of each kind of columns, sent to the device once a pass; whether one of them is empty."""
-        if (device, window) not in self._ranges:
-            kinds = self._kinds(window)
-            numbers = [np.concatenate([[0], one.queries.cumsum(), one.starts, [0], one.lengths]) for one in kinds]
-            on_device = torch.from_numpy(np.concatenate(numbers).astype(np.int32)).to(device)
-            found = []
-            for one, part in zip(kinds, on_device.split([len(some) for some in numbers]), strict=True):  # type: ignore[no-untyped-call]
-                count = len(one.queries)
-                ends, starts, lengths = part.split([count + 1, count + 1, count])
-                found.append(Ranges(ends, starts, lengths, int(one.queries.max()), int(one.lengths.max())))
-            self._ranges[device, window] = found, any((one.lengths == 0).any() for one in kinds)
-        return self._ranges[device, window]
+        """What the tokens see of prompt, text and own columns, those that are there; whether one of these ranges is empty.
 
-    def _kinds(self, window: int | None) -> list[_Kind]:
-        """Prompt, text and own columns, those that are there."""
+        Made and sent to the device once a pass.
+        """
+        if (device, window) in self._ranges:
+            return self._ranges[device, window]
         group, prompt = self.group, self.group.prompt.length
-        capacity = group.text[0][0].shape[2]
-        tokens = np.arange(len(self))
+        tokens = np.arange(self.tokens)
         ones = np.ones_like(tokens)
         first = np.zeros_like(tokens) if window is None else np.maximum(0, self.positions - window + 1)  # in sight
-        found = []
+        # 1. Of each kind: (sequences,) tokens of each sequence of queries, start and length of the range of columns that it sees.
+        kinds: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         if prompt and window is None:
-            found.append(_Kind(np.array([len(self)]), np.array([0]), np.array([prompt])))
+            kinds.append((np.array([self.tokens]), np.array([0]), np.array([prompt])))
         elif prompt:
-            found.append(_Kind(ones, np.minimum(first, prompt), np.maximum(0, prompt - first)))
-        if not group.branches:  # the tokens of a row, whose last one sees all
-            last = self._counts.cumsum() - 1
-            return [*found, _Kind(self._counts, self._text[last] * capacity, self._column[last] + 1)]
-        start = np.clip(first - prompt, 0, self._seen - prompt)
-        begins = tokens[np.diff(np.stack([self._text, self._seen, start]), prepend=-1).any(axis=0)]  # of equal ranges
-        runs = np.diff(begins, append=len(self))
-        found.append(_Kind(runs, (self._text * capacity + start)[begins], (self._seen - prompt - start)[begins]))
-        _, key_heads, capacity, _ = group.own[0][0].shape
-        own = np.maximum(0, first - self._seen)
-        found.append(_Kind(ones, self._of_row * key_heads * capacity + own, self._column + 1 - own))
-        return found
-
-    def _write(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Add the new keys and values: to the sequences' own columns if they have some, else to the texts'."""
-        group = self.group
-        _, _, column, text, of_row, *_ = self._indices(keys.device)
+            kinds.append((ones, np.minimum(first, prompt), np.maximum(0, prompt - first)))
+        capacity = group.text[0][0].shape[2]
         if group.branches:
-            group.make_own_room(layer, self._own_columns, keys)
-        else:
-            group.make_text_room(layer, self._text_columns, keys, values)
-        for held, new in zip((group.own if group.branches else group.text)[layer], (keys, values), strict=True):
-            if group.branches and self._single and self._in_place:
-                held[: group.rows, :, self._own_columns - 1] = new
-            elif group.branches:
-                held[of_row, :, column] = new
-            elif self._single:
-                first = int(self.positions[0]) - group.prompt.length
-                held[:, 0, first : first + len(self)] = new.transpose(0, 1)
-            else:
-                held[:, text, column] = new.transpose(0, 1)
-
-    def _read_own(self, layer: int, device: torch.device) -> list[Tensor]:
-        """The own columns of the sequences of the pass, (tokens, key heads, columns, width) each of keys and values."""
-        of_row = self._indices(device)[4]
-        return [
-            (held[: self.group.rows] if self._in_place else held.index_select(0, of_row))[:, :, : self._own_columns]
-            for held in self.group.own[layer]
-        ]
+            start = np.clip(first - prompt, 0, self._seen - prompt)
+            differs = np.diff(np.stack([self._text, self._seen, start]), prepend=-1).any(axis=0)
+            begins = tokens[differs]  # of equal ranges
+            runs = np.diff(begins, append=self.tokens)
+            kinds.append((runs, (self._text * capacity + start)[begins], (self._seen - prompt - start)[begins]))
+            _, key_heads, capacity, _ = group.own[0][0].shape
+            own = np.maximum(0, first - self._seen)
+            kinds.append((ones, self._of_row * key_heads * capacity + own, self._column + 1 - own))
+        else:  # the tokens of a row, whose last one sees all
+            last = self.counts.cumsum() - 1
+            kinds.append((self.counts, self._text[last] * capacity, self._column[last] + 1))
+        # 2. All of them in one copy to the device.
+        numbers = [np.concatenate([[0], queries.cumsum(), starts, [0], lengths]) for queries, starts, lengths in kinds]
+        on_device = torch.from_numpy(np.concatenate(numbers).astype(np.int32)).to(device)
+        found = []
+        for (queries, _, seen), part in zip(kinds, on_device.split([len(some) for some in numbers]), strict=True):  # type: ignore[no-untyped-call]
+            ends, starts, lengths = part.split([len(queries) + 1, len(queries) + 1, len(queries)])
+            found.append(Ranges(ends, starts, lengths, int(queries.max()), int(seen.max())))
+        self._ranges[device, window] = found, any((seen == 0).any() for _, _, seen in kinds)
+        return self._ranges[device, window]
 
     def _hidden(self, device: torch.device, window: int | None, *, all_columns: bool = False) -> Tensor:
         """Which columns the new tokens do not see, (tokens, columns) bool, once a pass for all layers of one kind.
@@ -303,37 +294,16 @@ class GroupPass:
         Without a sliding window the prompt, which all see, is left out unless `all_columns`.
         """
         if (device, window, all_columns) not in self._masks:
-            positions, seen, own_column, *_ = self._indices(device)
-            prompt = self.group.prompt.length
-            first = prompt if window is None and not all_columns else 0
-            columns = torch.arange(first, prompt + self._text_columns, device=device)[None]  # (1, columns)
+            positions, seen, own_column, *_ = self._on_device[device]
+            first = self._prompt if window is None and not all_columns else 0
+            columns = torch.arange(first, self._prompt + self._text_columns, device=device)[None]  # (1, columns)
             hidden = columns >= seen[:, None]  # (tokens, columns)
             if self.group.branches:
                 own = torch.arange(self._own_columns, device=device)[None]  # (1, own columns)
                 hidden = torch.cat([hidden, own > own_column[:, None]], dim=1)
                 if window is not None:
-                    columns = torch.cat([columns.expand(len(self), -1), seen[:, None] + own], dim=1)
+                    columns = torch.cat([columns.expand(self.tokens, -1), seen[:, None] + own], dim=1)
             if window is not None:
                 hidden = hidden | (positions[:, None] - columns >= window)
             self._masks[device, window, all_columns] = hidden
         return self._masks[device, window, all_columns]
-
-    def _indices(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Of each token position, columns seen, column to write, text, row, padded place; then the token at each padded place.
-
-        They follow the keys: layers may be on several devices.
-        """
-        if device not in self._on_device:
-            numbers = torch.from_numpy(self._numbers).to(device)
-            fields = numbers[: 6 * len(self)].view(6, len(self)).unbind(0)
-            self._on_device[device] = (*fields, numbers[6 * len(self) :])
-        return self._on_device[device]
-
-
-def _own_as_tokens(held: Tensor) -> Tensor:
-    """Own columns, (places, key heads, capacity, width), as (tokens, key heads, width), without a copy.
-
-    Column c of place p is token p * key heads * capacity + c. Between them are other heads' columns, which no range holds.
-    """
-    places, heads, capacity, width = held.shape
-    return held.as_strided((((places - 1) * heads + 1) * capacity, heads, width), (width, capacity * width, 1))

@@ -113,7 +113,17 @@ class Group:
         # 4. Texts without rows leave once they are half of all.
         alive = np.unique(self.text_of)
         if 2 * len(alive) <= len(self.lengths):
-            self._leave(alive)
+            number_of = np.zeros(len(self.lengths), dtype=np.int64)
+            number_of[alive] = np.arange(len(alive))
+            self.text_of, self.lengths = number_of[self.text_of], self.lengths[alive]
+            longest, index = int(self.lengths.max(initial=0)), torch.from_numpy(alive)
+            self.text = [
+                (
+                    keys[:, :, :longest].index_select(1, index.to(keys.device)),
+                    values[:, :, :longest].index_select(1, index.to(values.device)),
+                )
+                for keys, values in self.text
+            ]
         return order
 
     def cut(self, row: int, length: int) -> None:
@@ -133,20 +143,24 @@ class Group:
         if len(groups) == 1:
             return groups[0]
         before = np.cumsum([0, *(len(group.lengths) for group in groups)])
-        together = [np.concatenate([getattr(group, name) for group in groups]) for name in ("seen", "labels", "steps")]
+        texts, rows = [len(group.lengths) for group in groups], [group.rows for group in groups]
         return cls(
             prompt=groups[0].prompt,
             branches=groups[0].branches,
-            text=_side_by_side([group.text for group in groups], [len(group.lengths) for group in groups]),
+            text=[
+                (
+                    _stacked([group.text[layer][0] if group.text else None for group in groups], texts),
+                    _stacked([group.text[layer][1] if group.text else None for group in groups], texts),
+                )
+                for layer in range(max(len(group.text) for group in groups))
+            ],
             lengths=np.concatenate([group.lengths for group in groups]),
             text_of=np.concatenate([group.text_of + first for group, first in zip(groups, before, strict=False)]),
-            seen=together[0],
-            labels=together[1],
-            steps=together[2],
+            seen=np.concatenate([group.seen for group in groups]),
+            labels=np.concatenate([group.labels for group in groups]),
+            steps=np.concatenate([group.steps for group in groups]),
             own=[
-                _stacked(
-                    [group.own[layer] if group.own else None for group in groups], [group.rows for group in groups]
-                )
+                _stacked([group.own[layer] if group.own else None for group in groups], rows)
                 for layer in range(max(len(group.own) for group in groups))
             ],
         )
@@ -176,19 +190,6 @@ class Group:
     def _give_places(self, count: int) -> None:
         self.own = [_resized(held, 1, count) for held in self.own]
 
-    def _leave(self, alive: np.ndarray) -> None:
-        number_of = np.zeros(len(self.lengths), dtype=np.int64)
-        number_of[alive] = np.arange(len(alive))
-        self.text_of, self.lengths = number_of[self.text_of], self.lengths[alive]
-        longest, index = int(self.lengths.max(initial=0)), torch.from_numpy(alive)
-        self.text = [
-            (
-                keys[:, :, :longest].index_select(1, index.to(keys.device)),
-                values[:, :, :longest].index_select(1, index.to(values.device)),
-            )
-            for keys, values in self.text
-        ]
-
 
 def _resized(columns: Tensor, dim: int, size: int) -> Tensor:
     """The same with another size of a dimension, zeros if it is longer."""
@@ -197,18 +198,6 @@ def _resized(columns: Tensor, dim: int, size: int) -> Tensor:
     resized = columns.new_zeros(shape)
     resized.narrow(dim, 0, kept).copy_(columns.narrow(dim, 0, kept))
     return resized
-
-
-def _side_by_side(parts: Sequence[Columns], sizes: Sequence[int]) -> Columns:
-    """Columns of several groups in one, where part n takes `sizes[n]` places; padded to the largest capacity."""
-    layers = max(map(len, parts))
-    return [
-        (
-            _stacked([part[layer][0] if part else None for part in parts], sizes),
-            _stacked([part[layer][1] if part else None for part in parts], sizes),
-        )
-        for layer in range(layers)
-    ]
 
 
 def _stacked(parts: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor:

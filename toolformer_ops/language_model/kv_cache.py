@@ -12,10 +12,8 @@ rows. Measured in float32 and bfloat16, they do so from four rows on; therefore 
 `ROW_MULTIPLE` rows. On other devices numbers differ by rounding. Chooses no token: `decode_loop.py` does.
 """
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,14 +21,13 @@ from torch import Tensor
 
 from toolformer_ops.language_model.attention import GroupPass
 from toolformer_ops.language_model.columns import CachedPrompt, CachedText, Group
-from toolformer_ops.language_model.network import Network
-from toolformer_ops.language_model.packing import ROW_MULTIPLE
+from toolformer_ops.language_model.packing import consecutive_parts
 
-_HALVED_TO = 8
-"""Parts of the rows of one group that a pass can be cut into."""
+if TYPE_CHECKING:
+    from toolformer_ops.language_model.causal_model import CausalModel
 
 
-def read_prompt(model: Network, ids: Sequence[int]) -> CachedPrompt:
+def read_prompt(model: "CausalModel", ids: Sequence[int]) -> CachedPrompt:
     """The keys and values of a prompt, computed."""
     if not ids:
         return CachedPrompt()
@@ -44,7 +41,7 @@ def read_prompt(model: Network, ids: Sequence[int]) -> CachedPrompt:
 class KVCache:
     """Rows of one network that grow side by side. Not for use by several threads at once."""
 
-    def __init__(self, model: Network) -> None:
+    def __init__(self, model: "CausalModel") -> None:
         self._model = model
         self._groups: list[Group] = []
 
@@ -71,36 +68,20 @@ class KVCache:
 
     def step(self, tokens: np.ndarray, rows: np.ndarray | None = None) -> Tensor:
         """Append one token to each of these rows, ascending, or to all; the last hidden states, (rows, hidden)."""
-        asked, first, done = [], 0, 0
         rows = np.arange(len(tokens)) if rows is None else rows
-        for group in self._groups:
-            end = int(np.searchsorted(rows, first + group.rows))
-            if end > done:
-                ones = np.ones(end - done, dtype=np.int64)
-                asked.append(_NewTokens(group, rows[done:end] - first, ones, tokens[done:end]))
-            first, done = first + group.rows, end
-        return torch.cat(self._run(asked))
+        return self._append(rows, np.ones(len(rows), dtype=np.int64), tokens)
 
     def extend(self, labels: Sequence[int], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """Append all of `tokens[n]`, at least one, to the text labelled `labels[n]`; their hidden states, (tokens, hidden) each."""
-        place = {int(label): (group, row) for group in self._groups for row, label in enumerate(group.labels)}
+        row_of = {int(label): row for row, label in enumerate(self.labels)}
         found: dict[int, Tensor] = {}
-        for part in _parts([len(ids) for ids in tokens], self._model.memory.pass_tokens):
-            by_group: dict[int, list[int]] = {}
-            for number in part:
-                by_group.setdefault(id(place[labels[number]][0]), []).append(number)
-            asked = [
-                _NewTokens(
-                    place[labels[numbers[0]]][0],
-                    np.array([place[labels[number]][1] for number in numbers]),
-                    np.array([len(tokens[number]) for number in numbers]),
-                    np.array([token for number in numbers for token in tokens[number]]),
-                )
-                for numbers in by_group.values()
-            ]
-            states = torch.cat(self._run(asked))
-            order = [number for numbers in by_group.values() for number in numbers]
-            found.update(zip(order, states.split([len(tokens[number]) for number in order]), strict=True))  # type: ignore[no-untyped-call]
+        for part in consecutive_parts([len(ids) for ids in tokens], self._model.memory.pass_tokens):
+            order = sorted(part, key=lambda number: row_of[labels[number]])
+            counts = [len(tokens[number]) for number in order]
+            rows = np.array([row_of[labels[number]] for number in order])
+            ids = np.array([token for number in order for token in tokens[number]])
+            states = self._append(rows, np.array(counts), ids)
+            found.update(zip(order, states.split(counts), strict=True))  # type: ignore[no-untyped-call]
         return [found[number] for number in range(len(tokens))]
 
     def keep(self, parents: np.ndarray, labels: np.ndarray) -> None:
@@ -157,97 +138,43 @@ class KVCache:
                 alike.setdefault((id(group.prompt), group.branches), []).append(group)
             self._groups = [Group.merged(groups) for groups in alike.values()]
 
-    def _run(self, asked: Sequence["_NewTokens"]) -> list[Tensor]:
-        """One pass over all that is asked, halved where memory is short; hidden states, in parts."""
-        if len(asked) == 1 and self._model.texts_together:
-            asked = asked[0].parts()
-        return self._model.memory.halving(self._pass, list(asked), "texts")
+    def _append(self, rows: np.ndarray, counts: np.ndarray, ids: np.ndarray) -> Tensor:
+        """Append the next `counts[n]` of the tokens to row `rows[n]`, ascending; the tokens' hidden states, (tokens, hidden)."""
+        ends = counts.cumsum()
+        firsts = ends - counts
 
-    def _pass(self, asked: Sequence["_NewTokens"]) -> list[Tensor]:
-        """Hidden states, (tokens, hidden), of each that is asked; lengths change after the pass: one that fails adds nothing."""
-        counts = [len(one.ids) for one in asked]
-        whole = _NewTokens.merged(asked)
-        states = self._over_cache(whole)
-        for one in whole:
-            if one.group.branches:
-                one.group.steps[one.rows] += 1
-            else:
-                one.group.seen[one.rows] += one.counts
-                one.group.lengths[one.group.text_of[one.rows]] += one.counts
-        return list(states.split(counts))  # type: ignore[no-untyped-call]
+        def run(part: Sequence[int]) -> list[Tensor]:
+            """One pass over the cached columns, for some of the rows; one that fails adds nothing."""
+            passes: list[GroupPass] = []
+            new: list[np.ndarray] = []  # the tokens of each pass, in its order
+            order: list[np.ndarray] = []  # which of all tokens each of them is
+            first, tokens = 0, 0
+            for group in self._groups:
+                begin, end = np.searchsorted(rows[part[0] : part[-1] + 1], (first, first + group.rows)) + part[0]
+                if end > begin:
+                    one = GroupPass(
+                        group, rows[begin:end] - first, counts[begin:end], by_range=self._model.texts_together
+                    )
+                    passes.append(one)
+                    new.append(ids[firsts[begin] : ends[end - 1]][one.order])
+                    order.append(one.order + tokens)
+                    tokens += one.tokens
+                first += group.rows
+            hidden = self._model.run(
+                np.concatenate(new),
+                np.concatenate([one.positions for one in passes]),
+                [(one.tokens, one.attend) for one in passes],
+            )  # (tokens, hidden)
+            for one in passes:
+                if one.group.branches:
+                    one.group.steps[one.rows] += 1
+                else:
+                    one.group.seen[one.rows] += one.counts
+                    one.group.lengths[one.group.text_of[one.rows]] += one.counts
+            places = np.concatenate(order)
+            if (places == np.arange(tokens)).all():
+                return [hidden]
+            return [hidden[torch.from_numpy(np.argsort(places)).to(hidden.device)]]
 
-    def _over_cache(self, asked: Sequence["_NewTokens"]) -> Tensor:
-        """Hidden states of new tokens, (tokens, hidden), in one pass over the cached columns."""
-        passes = [GroupPass(one.group, one.rows, one.counts, by_range=self._model.texts_together) for one in asked]
-        ends = np.cumsum([len(one) for one in passes]).tolist()
-        ids = np.concatenate([new.ids[one.order] for new, one in zip(asked, passes, strict=True)])
-        padding = 0 if self._model.texts_together else -len(ids) % ROW_MULTIPLE
-
-        def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, *how: Any) -> Tensor:
-            if len(passes) == 1 and not padding:
-                return passes[0].attend(layer, queries, keys, values, *how)
-            mixed = queries.new_zeros((*queries.shape[:2], values.shape[-1]))
-            for one, last in zip(passes, ends, strict=True):
-                span = slice(last - len(one), last)
-                mixed[span] = one.attend(layer, queries[span], keys[span], values[span], *how)
-            return mixed
-
-        positions = np.concatenate([one.positions for one in passes])
-        hidden = self._model.run(
-            np.pad(ids, (0, padding), constant_values=int(ids[0])), np.pad(positions, (0, padding)), attend
-        )[: len(ids)]  # (tokens, hidden)
-        order = np.concatenate([one.order + end - len(one) for one, end in zip(passes, ends, strict=True)])
-        if (order == np.arange(len(order))).all():
-            return hidden
-        return hidden[torch.from_numpy(np.argsort(order)).to(hidden.device)]
-
-
-@dataclass(frozen=True)
-class _NewTokens:
-    """What rows of a group take in."""
-
-    group: Group
-    rows: np.ndarray
-    counts: np.ndarray
-    """(rows,) new tokens of each."""
-    ids: np.ndarray
-    """(sum of counts,) the tokens, row by row."""
-
-    def parts(self) -> "list[_NewTokens]":
-        """The same in a few parts, of which fewer may be done at once where memory is short."""
-        ends = self.counts.cumsum()
-        borders = np.unique(np.linspace(0, len(self.rows), _HALVED_TO + 1).astype(int))
-        return [
-            _NewTokens(self.group, self.rows[first:last], self.counts[first:last], self.ids[begin : ends[last - 1]])
-            for first, last in itertools.pairwise(borders)
-            for begin in [ends[first - 1] if first else 0]
-        ]
-
-    @classmethod
-    def merged(cls, parts: "Sequence[_NewTokens]") -> "list[_NewTokens]":
-        """Parts of the same group, which follow each other, as one."""
-        by_group = [list(some) for _, some in itertools.groupby(parts, key=lambda part: id(part.group))]
-        return [
-            some[0]
-            if len(some) == 1
-            else cls(
-                some[0].group,
-                np.concatenate([one.rows for one in some]),
-                np.concatenate([one.counts for one in some]),
-                np.concatenate([one.ids for one in some]),
-            )
-            for some in by_group
-        ]
-
-
-def _parts(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Consecutive numbers in parts of at most `most` tokens, or of one."""
-    parts: list[list[int]] = []
-    tokens = 0
-    for number, length in enumerate(lengths):
-        if not parts or tokens + length > most:
-            parts.append([])
-            tokens = 0
-        parts[-1].append(number)
-        tokens += length
-    return parts
+        # Where memory is short, for half of the rows and then for the others.
+        return torch.cat(self._model.memory.halving(run, range(len(rows)), "sequences"))

@@ -14,7 +14,6 @@ fit, it raises `DeviceMemoryError`; a stage then gives up that one text and cont
 """
 
 import ctypes
-import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,6 +28,8 @@ from toolformer_ops.errors import DeviceMemoryError
 from toolformer_ops.language_model.models.gpus import free_bytes, require_own_memory
 
 logger = logging.getLogger(__name__)
+
+_MALLOC_TRIM: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -141,7 +142,7 @@ class DeviceMemory:
         return sum(_free_bytes(device) for device in self._devices)
 
     def halving(self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str) -> list[Result]:
-        """`run(items)`; where memory is short, of the first half and then of the second, and so on. One result an item, in order.
+        """`run(items)`; where memory is short, of the first half and then of the second, and so on. The results, in order.
 
         `run` must leave nothing behind when it fails. `what` names the items in the log. Where memory was short, the budgets are
         half as large from then on.
@@ -150,37 +151,32 @@ class DeviceMemory:
             DeviceMemoryError: not even one item fits.
             InfrastructureError: nor could it, since other processes hold much of the GPU.
         """
-        return _halving(run, items, what, self._shrink)
-
-    def _shrink(self) -> None:
-        self._usable = self._usable / 2
-
-
-def _halving(
-    run: Callable[[Sequence[Item]], list[Result]],
-    items: Sequence[Item],
-    what: str,
-    was_short: Callable[[], None] = lambda: None,
-) -> list[Result]:
-    """As `DeviceMemory.halving`; `was_short` is called once where `run` failed."""
-    try:
-        return run(items)
-    except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises a plain one
-        if not isinstance(error, torch.OutOfMemoryError) and "not enough memory" not in str(error):
-            raise
-        if len(items) == 1:
-            require_own_memory(f"one of {what}")
-            raise DeviceMemoryError(
-                f"expected memory for one of {what}, found too little: {str(error).splitlines()[0]}. Choose a device with more "
-                f"memory, TOOLFORMER_DTYPE=bfloat16, or a smaller model."
-            ) from error
-    # Not within the handler, whose traceback holds what fills the memory.
-    was_short()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    half = len(items) // 2
-    logger.warning("out of memory with %d %s at once: going on with %d", len(items), what, half)
-    return _halving(run, items[:half], what) + _halving(run, items[half:], what)
+        found: list[Result] = []
+        left = [items]
+        while left:
+            part = left.pop()
+            try:
+                found += run(part)
+            except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises a plain one
+                if not isinstance(error, torch.OutOfMemoryError) and "not enough memory" not in str(error):
+                    raise
+                if len(part) == 1:
+                    require_own_memory(f"one of {what}")
+                    raise DeviceMemoryError(
+                        f"expected memory for one of {what}, found too little: {str(error).splitlines()[0]}. Choose a device with "
+                        f"more memory, TOOLFORMER_DTYPE=bfloat16, or a smaller model."
+                    ) from error
+            else:
+                continue
+            # Not within the handler, whose traceback holds what fills the memory.
+            if part is items:
+                self._usable /= 2
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            half = len(part) // 2
+            logger.warning("out of memory with %d %s at once: going on with %d", len(part), what, half)
+            left += [part[half:], part[:half]]
+        return found
 
 
 def _free_bytes(device: torch.device) -> int:
@@ -211,11 +207,5 @@ def give_back() -> None:
     glibc keeps freed memory, in pieces, where blocks of many sizes come and go. Measured with a SmolLM2 worker in float32: 100
     texts take 1,343 MiB at most, and 1,686 without this.
     """
-    trim = _malloc_trim()
-    if trim is not None:
-        trim(0)
-
-
-@functools.cache
-def _malloc_trim() -> Callable[[int], int] | None:
-    return getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if _MALLOC_TRIM is not None:
+        _MALLOC_TRIM(0)

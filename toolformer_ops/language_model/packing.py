@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -63,6 +64,19 @@ def _shared_tokens(before: Sequence[int], sequence: Sequence[int]) -> int:
     )
 
 
+def consecutive_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Consecutive numbers of items of these lengths, in parts that are together at most `most` long, or of one item."""
+    parts: list[list[int]] = []
+    together = 0
+    for number, length in enumerate(lengths):
+        if not parts or together + length > most:
+            parts.append([])
+            together = 0
+        parts[-1].append(number)
+        together += length
+    return parts
+
+
 class PackedSequences:
     """Sequences of one pass; with `share`, tokens with which a sequence and the one before it begin are in it once."""
 
@@ -82,12 +96,10 @@ class PackedSequences:
             positions += range(shared, len(sequence))
             added += range(len(padded) + shared, len(padded) + len(sequence))
             padded += [*self.places[-1], *[new[0]] * (-len(sequence) % multiple)]
-        filler = -len(ids) % multiple  # tokens that nothing attends to
-        self.ids = torch.tensor([*ids, *ids[:1] * filler])  # (tokens,)
-        self.positions = torch.tensor([*positions, *[0] * filler])  # (tokens,)
+        self.ids, self.positions = np.array(ids), np.array(positions)  # (tokens,) each
         self._lengths = [len(sequence) + -len(sequence) % multiple for sequence in sequences]
         self._padded = torch.tensor(padded) if share else None
-        self._added = torch.tensor([*added, *[0] * filler])
+        self._added = torch.tensor(added)
         self._ranges: dict[torch.device, Ranges] = {}  # layers may be on several
 
     def attend(
