@@ -21,6 +21,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.kv_cache import KVCache
+from toolformer_ops.language_model.packing import consecutive_parts
 from toolformer_ops.language_model.tokenization import (
     MIN_WINDOW,
     AnnotationPrompt,
@@ -66,7 +67,7 @@ class AnnotationContext:
 
 
 class ContextBuilder:
-    """Builds contexts and keeps the last texts'."""
+    """Builds contexts, keeps the last texts', and finds positions in them."""
 
     def __init__(self, model: CausalModel, tokenization: Tokenization) -> None:
         self._model = model
@@ -74,12 +75,16 @@ class ContextBuilder:
         self._kept: dict[_Key, AnnotationContext] = {}  # oldest first
 
     def windows(self, prompt: AnnotationPrompt, text: TokenizedText) -> list[Window]:
-        """The windows of `text` under `prompt`, which holds it twice.
+        """The windows of `text` under `prompt`, which holds it twice, with the separators and a sampled call.
 
         Raises:
             ModelError: the prompt leaves too little of the model's window.
         """
-        room = self._room(prompt)
+        reserve = min(LARGEST_CALL_RESERVE, self._model.window_tokens // 8)
+        separators = 2 * len(self._tokenization.continuation(prompt.separator, after=":"))
+        between = len(self._tokenization.continuation(prompt.after_text, after="."))
+        used = len(self._prompt_ids(prompt)) + between + separators + reserve
+        room = (self._model.window_tokens - used) // 2
         if len(text) > room and room < MIN_WINDOW:
             raise ModelError(
                 f"prompt of {prompt.name}: expected it to leave room for {MIN_WINDOW} tokens of text, twice, in the "
@@ -88,27 +93,49 @@ class ContextBuilder:
             )
         return plan_windows(len(text), room)
 
-    def context(self, prompt: AnnotationPrompt, text: TokenizedText, window: Window) -> AnnotationContext:
-        """The context of one window: a kept one, or computed; the same bits as together with others."""
-        [[context]] = self.contexts(prompt, [(text, window)])
-        return context
-
     def contexts(
         self, prompt: AnnotationPrompt, windows: Sequence[tuple[TokenizedText, Window]]
     ) -> Iterator[list[AnnotationContext]]:
-        """The contexts of several texts' windows, in order, pass by pass; those that are not kept are computed together."""
-        for together in _passes(windows, self._model.memory.pass_tokens, LONG_TEXT_TOKENS[self._model.kind]):
-            keys = [(prompt, text.text, window) for text, window in together]
+        """The contexts of several texts' windows, in order, pass by pass; those that are not kept are computed together.
+
+        Each has the same bits when it is computed alone (on a CPU).
+        """
+        most, long = self._model.memory.pass_tokens, LONG_TEXT_TOKENS[self._model.kind]
+        between = self._tokenization.continuation(prompt.after_text, after=".")
+        lengths = [2 * (window.end - window.start) for _, window in windows]  # about what both copies of it take
+        for part in consecutive_parts([most if length >= long else length for length in lengths], most):
+            keys = [(prompt, windows[number][0].text, windows[number][1]) for number in part]
             found = {key: self._kept.pop(key) for key in dict.fromkeys(keys) if key in self._kept}
-            missing = {
-                key: self._added_ids(prompt, *window)
-                for key, window in zip(keys, together, strict=True)
-                if key not in found
-            }
+            missing = {key: windows[number] for key, number in zip(keys, part, strict=True) if key not in found}
+            # 1. What each text adds to the prompt: the text in its slot, what follows the slot, and the text again.
+            added: list[tuple[int, ...]] = []
+            copies: list[
+                tuple[int, int]
+            ] = []  # where the second copy begins, its separator included; `spell_after`'s shift
+            for text, window in missing.values():
+                spelled, shift = self._tokenization.spell_after(
+                    prompt.separator,
+                    text.char_span(window.start, window.end),
+                    text.ids[window.start : window.end],
+                    min(text.second_word(window.start), window.end) - window.start,
+                )
+                added.append((*spelled, *between, *spelled))
+                copies.append((len(spelled) + len(between), shift))
+            # 2. All of them behind the prompt, in one pass.
             if missing:
-                found.update(zip(missing, self._compute(prompt, list(missing.values())), strict=True))
-            for key in dict.fromkeys(keys):
-                self._kept[key] = found[key]
+                start = self._model.cached_prompt(self._prompt_ids(prompt))
+                cache = KVCache(self._model)
+                cache.join([CachedText(start) for _ in added])
+                hidden = cache.extend(range(len(added)), added)
+                for key, cached, states, (copy, shift) in zip(missing, cache.texts(), hidden, copies, strict=True):
+                    found[key] = AnnotationContext(
+                        text=cached,
+                        text_hidden=states[copy:].clone(),  # not a view that holds all texts of the pass
+                        text_start=start.length + copy + shift,
+                        hidden_shift=shift,
+                    )
+            # 3. The newest are kept.
+            self._kept.update((key, found[key]) for key in keys)
             while len(self._kept) > 1 and sum(kept.tokens for kept in self._kept.values()) > KEPT_TEXT_TOKENS:
                 self._kept.pop(next(iter(self._kept)))
             yield [found[key] for key in keys]
@@ -117,101 +144,50 @@ class ContextBuilder:
         """Drop the kept contexts."""
         self._kept.clear()
 
-    def _added_ids(self, prompt: AnnotationPrompt, text: TokenizedText, window: Window) -> "_AddedIds":
-        ids = text.ids[window.start : window.end]
-        aligned = min(text.second_word(window.start), window.end) - window.start
-        in_slot = text.char_span(window.start, window.end)
-        spelled, shift = self._tokenization.spell_after(prompt.separator, in_slot, ids, aligned)
-        between = self._tokenization.continuation(prompt.after_text, after=".")
-        return _AddedIds((*spelled, *between, *spelled), len(spelled) + len(between), shift)
-
-    def _compute(self, prompt: AnnotationPrompt, texts: "Sequence[_AddedIds]") -> list[AnnotationContext]:
-        """Contexts that are computed in one pass."""
-        start = self._model.cached_prompt(self._prompt_ids(prompt))
-        cache = KVCache(self._model)
-        cache.join([CachedText(start) for _ in texts])
-        hidden = cache.extend(range(len(texts)), [added.ids for added in texts])
-        return [
-            AnnotationContext(
-                text=text,
-                text_hidden=states[added.second_copy :].clone(),  # not a view that holds all texts of the pass
-                text_start=start.length + added.second_copy + added.shift,
-                hidden_shift=added.shift,
-            )
-            for text, states, added in zip(cache.texts(), hidden, texts, strict=True)
-        ]
+    def find_positions(self, prompt: AnnotationPrompt, texts: Sequence[TokenizedText]) -> list[list[CallPosition]]:
+        """For each text, every word start from token 1 on with its probability, in the order of the text."""
+        # 1. The word starts that each window owns.
+        owned: list[tuple[int, Window, list[int]]] = []  # index of the text, window, tokens
+        for index, text in enumerate(texts):
+            for window in self.windows(prompt, text):
+                first = max(1, window.owned_start)
+                if tokens := [token for token in text.word_starts if first <= token < window.owned_end]:
+                    owned.append((index, window, tokens))
+        # 2. Their probabilities, pass by pass.
+        found: list[list[CallPosition]] = [[] for _ in texts]
+        left, done = iter(owned), 0
+        for contexts in self.contexts(prompt, [(texts[index], window) for index, window, _ in owned]):
+            together = list(zip(contexts, left, strict=False))
+            places = [
+                (context, [token - window.start for token in tokens]) for context, (_, window, tokens) in together
+            ]
+            probabilities = iter(self._marker_probabilities(places))
+            for _, (index, _, tokens) in together:
+                starts = texts[index].starts
+                found[index] += [CallPosition(token, starts[token], next(probabilities)) for token in tokens]
+            done += len(together)
+            if len(owned) > len(texts):
+                self._model.pulse("windows read for positions", done, len(owned))
+        return found
 
     def _prompt_ids(self, prompt: AnnotationPrompt) -> tuple[int, ...]:
         return (*self._tokenization.start_ids, *self._tokenization.ids(prompt.before_text))
 
-    def _room(self, prompt: AnnotationPrompt) -> int:
-        """Most tokens of text that fit twice, with the separators and a sampled call."""
-        reserve = min(LARGEST_CALL_RESERVE, self._model.window_tokens // 8)
-        separators = 2 * len(self._tokenization.continuation(prompt.separator, after=":"))
-        between = len(self._tokenization.continuation(prompt.after_text, after="."))
-        used = len(self._prompt_ids(prompt)) + between + separators + reserve
-        return (self._model.window_tokens - used) // 2
-
-
-@dataclass(frozen=True)
-class _AddedIds:
-    """What a text adds to a prompt."""
-
-    ids: tuple[int, ...]
-    second_copy: int
-    """Index of the text's second copy in them, its separator included."""
-    shift: int
-    """`spell_after`'s shift."""
-
-
-def _passes(
-    windows: Sequence[tuple[TokenizedText, Window]], most: int, long: int
-) -> Iterator[list[tuple[TokenizedText, Window]]]:
-    """Windows by pass, in the order given: those of `long` tokens alone, others until a pass holds `most`."""
-    together: list[tuple[TokenizedText, Window]] = []
-    tokens = 0
-    for text, window in windows:
-        length = 2 * (window.end - window.start)  # about how many tokens both copies of it take
-        if together and (tokens + length > most or length >= long):
-            yield together
-            together, tokens = [], 0
-        together.append((text, window))
-        tokens += most if length >= long else length
-    if together:
-        yield together
-
-
-def find_positions(
-    model: CausalModel,
-    builder: ContextBuilder,
-    marker_ids: Sequence[int],
-    prompt: AnnotationPrompt,
-    texts: Sequence[TokenizedText],
-) -> list[list[CallPosition]]:
-    """For each text, every word start from token 1 on with its probability, in the order of the text."""
-    places = [
-        _Places(index, text, window, tokens)
-        for index, text in enumerate(texts)
-        for window in builder.windows(prompt, text)
-        if (
-            tokens := [
-                token for token in text.word_starts if token >= 1 and window.owned_start <= token < window.owned_end
-            ]
-        )
-    ]
-    found: list[list[CallPosition]] = [[] for _ in texts]
-    left, done = iter(places), 0
-    for contexts in builder.contexts(prompt, [(one.text, one.window) for one in places]):
-        together = list(zip(contexts, left, strict=False))
-        for (_, one), probabilities in zip(together, _marker_probabilities(model, together, marker_ids), strict=True):
-            found[one.index] += [
-                CallPosition(token, one.text.starts[token], probability)
-                for token, probability in zip(one.tokens, probabilities, strict=True)
-            ]
-        done += len(together)
-        if len(places) > len(texts):
-            model.pulse("windows read for positions", done, len(places))
-    return found
+    def _marker_probabilities(self, places: Sequence[tuple[AnnotationContext, Sequence[int]]]) -> list[float]:
+        """p(marker) before each token of each window; the product of its parts if the marker is several tokens."""
+        marker_ids = self._tokenization.marker_ids
+        hidden = torch.stack([context.before(token) for context, tokens in places for token in tokens])
+        values = np.array(self._model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))
+        if len(marker_ids) > 1:
+            cache, first = KVCache(self._model), 0
+            for context, tokens in places:
+                seen = [context.text_start + token for token in tokens]
+                cache.share([(context.text, seen, range(first, first + len(seen)))])
+                first += len(seen)
+            for given, wanted in itertools.pairwise(marker_ids):
+                states = cache.step(np.full(len(values), given))  # (rows, hidden)
+                values[cache.labels] += self._model.token_log_probabilities(states, [wanted] * len(states))
+        return [float(probability) for probability in torch.from_numpy(values).float().exp().tolist()]
 
 
 def best_positions(positions: Sequence[CallPosition], at_most: int, threshold: float) -> list[CallPosition]:
@@ -219,38 +195,3 @@ def best_positions(positions: Sequence[CallPosition], at_most: int, threshold: f
     above = [position for position in positions if position.probability > threshold]
     best = sorted(above, key=lambda position: (-position.probability, position.token))[:at_most]
     return sorted(best, key=lambda position: position.token)
-
-
-@dataclass(frozen=True)
-class _Places:
-    """The word starts that a window of a text owns."""
-
-    index: int
-    """Of the text."""
-    text: TokenizedText
-    window: Window
-    tokens: list[int]
-
-    @property
-    def in_window(self) -> list[int]:
-        """The same tokens, counted from the window's start."""
-        return [token - self.window.start for token in self.tokens]
-
-
-def _marker_probabilities(
-    model: CausalModel, together: Sequence[tuple[AnnotationContext, _Places]], marker_ids: Sequence[int]
-) -> list[list[float]]:
-    """p(marker) before each token of each window; the product of its parts if the marker is several tokens."""
-    hidden = torch.stack([context.before(token) for context, places in together for token in places.in_window])
-    values = np.array(model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))
-    if len(marker_ids) > 1:
-        cache, first = KVCache(model), 0
-        for context, places in together:
-            seen = [context.text_start + token for token in places.in_window]
-            cache.share([(context.text, seen, range(first, first + len(seen)))])
-            first += len(seen)
-        for given, wanted in itertools.pairwise(marker_ids):
-            states = cache.step(np.full(len(values), given))  # (rows, hidden)
-            values[cache.labels] += model.token_log_probabilities(states, [wanted] * len(states))
-    found = iter(torch.from_numpy(values).float().exp().tolist())
-    return [[next(found) for _ in places.tokens] for _, places in together]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
@@ -23,8 +22,6 @@ from toolformer_ops.language_model.tokenization import Tokenization
 
 RESTS = -1
 """In place of a token: the row stays in the cache and takes in nothing until `Task.admit` gives it a token."""
-PAIRS_AT_ONCE = 64
-"""Pairs of ids whose hidden states are held together."""
 MAX_PROMPTS_TOGETHER = 32
 MAX_PROMPT_TOKENS_TOGETHER = 4096
 """Most prompts that grow together, and most tokens of them from which on no further one joins."""
@@ -127,68 +124,6 @@ def generate_texts(
         model.pulse("texts begun", sum(map(bool, task.written)), len(prompts))
     texts = [tokenization.decode(ids) for ids in task.written]
     return texts if stop is None else [text.partition(stop)[0] for text in texts]
-
-
-def continuation_log_probabilities(
-    model: CausalModel, tokenization: Tokenization, prompt: str, continuations: Sequence[str]
-) -> list[float]:
-    """Natural log probability of each continuation after the prompt, in order; the prompt is computed once.
-
-    Raises:
-        ModelError: the prompt with its longest continuation does not fit into the model's window, or one of them has no token.
-    """
-    ids = [*tokenization.start_ids, *tokenization.ids(prompt)]
-    rows = [tokenization.ids(continuation) for continuation in continuations]
-    longest = max(map(len, rows), default=0)
-    if not ids or not all(rows) or len(ids) + longest > model.window_tokens:
-        raise ModelError(
-            f"expected a prompt and continuations of at least one token that together take at most {model.window_tokens}, found "
-            f"{len(ids)} tokens and {longest}. Shorten the prompt, or choose a model with a longer window."
-        )
-    if not rows:
-        return []
-    prompt_part = read_prompt(model, ids[:-1])
-    cache = KVCache(model)
-    cache.join([CachedText(prompt_part)] * len(rows))
-    hidden = torch.cat(
-        cache.extend(range(len(rows)), [(ids[-1], *row[:-1]) for row in rows])
-    )  # what predicts each token
-    found = iter(model.token_log_probabilities(hidden, [token for row in rows for token in row]))
-    return [sum(next(found) for _ in row) for row in rows]
-
-
-def id_log_probabilities(
-    model: CausalModel, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-) -> list[tuple[float, bool]]:
-    """Of ids that continue others: their natural log probability, and whether each is the most likely one.
-
-    A pair is at least one id that is given, start token included, and those that continue it.
-
-    Raises:
-        ModelError: a pair has no id that is given, or all of it but the last id does not fit into the model's window.
-    """
-    found: list[tuple[float, bool]] = []
-    for first in range(0, len(pairs), PAIRS_AT_ONCE):
-        some = pairs[first : first + PAIRS_AT_ONCE]
-        for given, continued in some:
-            if not given or len(given) + len(continued) - 1 > model.window_tokens:
-                raise ModelError(
-                    f"expected at least one token and its continuation, together at most {model.window_tokens + 1}, found "
-                    f"{len(given)} and {len(continued)}. Shorten the text, or choose a model with a longer window."
-                )
-        hidden = model.hidden_states(
-            [(*given, *continued[:-1]) for given, continued in some],
-            [range(len(given) - 1, len(given) + len(continued) - 1) for given, continued in some],
-        )
-        for (_, continued), states in zip(some, hidden, strict=True):
-            nats, greedy, done = 0.0, True, 0
-            for log_probs in model.log_probability_blocks(states):  # (rows, vocabulary)
-                wanted = torch.tensor(continued[done : done + len(log_probs)], device=log_probs.device)
-                nats += float(log_probs.gather(1, wanted[:, None]).sum())
-                greedy = greedy and bool((log_probs.argmax(dim=-1) == wanted).all())
-                done += len(log_probs)
-            found.append((nats, greedy))
-    return found
 
 
 class _Continuations:

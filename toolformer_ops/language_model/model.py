@@ -15,9 +15,11 @@ import torch
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import context, decode_loop, perplexity, scoring
+from toolformer_ops.language_model import decode_loop, perplexity, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.context import ContextBuilder
+from toolformer_ops.language_model.columns import CachedText
+from toolformer_ops.language_model.context import ContextBuilder, best_positions
+from toolformer_ops.language_model.kv_cache import read_prompt
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
@@ -27,6 +29,9 @@ from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokeniz
 from toolformer_ops.records import FLOAT32, CallLosses, CallPosition, PlacedCall, VerifyInFloat32
 
 logger = logging.getLogger(__name__)
+
+PAIRS_AT_ONCE = 64
+"""Pairs of ids whose hidden states are held together."""
 
 
 class LanguageModel:
@@ -49,7 +54,7 @@ class LanguageModel:
         self.rounding_nats = scoring.ROUNDING_NATS[self.number_format]
         """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures it."""
         self._tokenization = tokenization
-        self._contexts = ContextBuilder(model, tokenization)
+        self._builder = ContextBuilder(model, tokenization)
         self._loaded = {self.number_format: model} if load else {self.number_format: model, FLOAT32: model}
         self._load = load
 
@@ -104,12 +109,10 @@ class LanguageModel:
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
         """
-        found = context.find_positions(
-            self._model, self._contexts, self._tokenization.marker_ids, prompt, [self.tokenize(text) for text in texts]
-        )
+        found = self._contexts.find_positions(prompt, [self.tokenize(text) for text in texts])
         if allowed is not None:
             found = [list(filter(allows, of_text)) for allows, of_text in zip(allowed, found, strict=True)]
-        return [context.best_positions(of_text, at_most, threshold) for of_text in found]
+        return [best_positions(of_text, at_most, threshold) for of_text in found]
 
     def start_sampling(
         self,
@@ -143,7 +146,7 @@ class LanguageModel:
 
     def forget_texts(self) -> None:
         """Drop the KV caches of the last texts; they are computed again, to the same bits, when they are needed."""
-        self._contexts.forget_texts()
+        self._builder.forget_texts()
 
     @torch.inference_mode()
     def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
@@ -187,14 +190,23 @@ class LanguageModel:
             ModelError: as `verifies`.
         """
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
-        settings = scoring.ScoringSettings(prune_below, context_tokens, self.rounding_nats)
         # 1. In the model's own format.
-        found = scoring.score_texts(self._model, self._tokenization, tokenized, settings)
+        found = scoring.score_texts(
+            self._model,
+            self._tokenization,
+            tokenized,
+            prune_below=prune_below,
+            context_tokens=context_tokens,
+            rounding_nats=self.rounding_nats,
+        )
         if self.number_format == FLOAT32:
             return found
-        # 2. Which calls rounding may decide.
+        # 2. Which calls rounding may decide: those whose loss reduction, or its bound, is so near to a threshold (nan is not).
         thresholds = {prune_below, prune_below if keep_threshold is None else keep_threshold}
-        found = [[_marked(losses, thresholds, self.rounding_nats) for losses in of_text] for of_text in found]
+        for of_text in found:
+            for index, losses in enumerate(of_text):
+                if any(abs(losses.reduction_bound - threshold) <= self.rounding_nats for threshold in thresholds):
+                    of_text[index] = dataclasses.replace(losses, within_rounding=True)
         if not self.verifies(verify):
             return found
         # 3. Those again in float32.
@@ -214,8 +226,13 @@ class LanguageModel:
                 (text, [calls[index] for index in indices])
                 for (text, calls), indices in zip(tokenized, again, strict=True)
             ]
-            settings = scoring.ScoringSettings(prune_below, context_tokens)
-            exact = scoring.score_texts(self._in_format(FLOAT32), self._tokenization, asked, settings)
+            exact = scoring.score_texts(
+                self._in_format(FLOAT32),
+                self._tokenization,
+                asked,
+                prune_below=prune_below,
+                context_tokens=context_tokens,
+            )
             for of_text, indices, right in zip(found, again, exact, strict=True):
                 for index, losses in zip(indices, right, strict=True):
                     of_text[index] = dataclasses.replace(losses, within_rounding=of_text[index].within_rounding)
@@ -245,10 +262,9 @@ class LanguageModel:
     @torch.inference_mode()
     def rounding_differences(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]]) -> list[float]:
         """By how many nats the loss reduction of each call differs between the model's number format and float32."""
-        settings = scoring.ScoringSettings()
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
         own, exact = (
-            scoring.score_texts(self._in_format(number_format), self._tokenization, tokenized, settings)
+            scoring.score_texts(self._in_format(number_format), self._tokenization, tokenized)
             for number_format in (self.number_format, FLOAT32)
         )
         differences = (
@@ -296,6 +312,12 @@ class LanguageModel:
     def _model(self) -> CausalModel:
         return self._in_format(self.number_format)
 
+    @property
+    def _contexts(self) -> ContextBuilder:
+        """Those of the model in its own number format."""
+        self._in_format(self.number_format)
+        return self._builder
+
     def _in_format(self, number_format: str) -> CausalModel:
         """The model in its own number format or in float32, loaded if it is not there.
 
@@ -313,7 +335,7 @@ class LanguageModel:
             assert self._load is not None  # or both are there  # noqa: S101
             self._loaded[number_format] = self._load(number_format)
             if number_format == self.number_format:
-                self._contexts = ContextBuilder(self._loaded[number_format], self._tokenization)
+                self._builder = ContextBuilder(self._loaded[number_format], self._tokenization)
             for model in self._loaded.values():
                 model.memory = DeviceMemory(model.network)  # what the others leave
         return self._loaded[number_format]
@@ -351,7 +373,22 @@ class LanguageModel:
         Raises:
             ModelError: the prompt with its longest continuation does not fit into the model's window, or one of them has no token.
         """
-        return decode_loop.continuation_log_probabilities(self._model, self._tokenization, prompt, continuations)
+        ids = [*self._tokenization.start_ids, *self._tokenization.ids(prompt)]
+        rows = [self._tokenization.ids(continuation) for continuation in continuations]
+        longest = max(map(len, rows), default=0)
+        if not ids or not all(rows) or len(ids) + longest > self.window_tokens:
+            raise ModelError(
+                f"expected a prompt and continuations of at least one token that together take at most {self.window_tokens}, found "
+                f"{len(ids)} tokens and {longest}. Shorten the prompt, or choose a model with a longer window."
+            )
+        if not rows:
+            return []
+        cache = self._model.new_cache()
+        cache.join([CachedText(read_prompt(self._model, ids[:-1]))] * len(rows))
+        hidden = cache.extend(range(len(rows)), [(ids[-1], *row[:-1]) for row in rows])  # what predicts each token
+        targets = [token for row in rows for token in row]
+        found = iter(self._model.token_log_probabilities(torch.cat(hidden), targets))
+        return [sum(next(found) for _ in row) for row in rows]
 
     @torch.inference_mode()
     def id_log_probabilities(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, bool]]:
@@ -362,10 +399,25 @@ class LanguageModel:
         Raises:
             ModelError: a pair has no id that is given, or all of it but the last id does not fit into the model's window.
         """
-        return decode_loop.id_log_probabilities(self._model, pairs)
-
-
-def _marked(losses: CallLosses, thresholds: set[float], rounding_nats: float) -> CallLosses:
-    """With `within_rounding` if the loss reduction, or its bound, is so near to a threshold."""
-    is_near = any(abs(losses.reduction_bound - threshold) <= rounding_nats for threshold in thresholds)  # not if nan
-    return dataclasses.replace(losses, within_rounding=True) if is_near else losses
+        found: list[tuple[float, bool]] = []
+        for first in range(0, len(pairs), PAIRS_AT_ONCE):
+            some = pairs[first : first + PAIRS_AT_ONCE]
+            for given, continued in some:
+                if not given or len(given) + len(continued) - 1 > self.window_tokens:
+                    raise ModelError(
+                        f"expected at least one token and its continuation, together at most {self.window_tokens + 1}, found "
+                        f"{len(given)} and {len(continued)}. Shorten the text, or choose a model with a longer window."
+                    )
+            hidden = self._model.hidden_states(
+                [(*given, *continued[:-1]) for given, continued in some],
+                [range(len(given) - 1, len(given) + len(continued) - 1) for given, continued in some],
+            )
+            for (_, continued), states in zip(some, hidden, strict=True):
+                nats, greedy, done = 0.0, True, 0
+                for log_probs in self._model.log_probability_blocks(states):  # (rows, vocabulary)
+                    wanted = torch.tensor(continued[done : done + len(log_probs)], device=log_probs.device)
+                    nats += float(log_probs.gather(1, wanted[:, None]).sum())
+                    greedy = greedy and bool((log_probs.argmax(dim=-1) == wanted).all())
+                    done += len(log_probs)
+                found.append((nats, greedy))
+        return found

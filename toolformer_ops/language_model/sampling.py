@@ -21,7 +21,7 @@ Does not parse calls: `call_syntax.py` does.
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ from toolformer_ops.language_model.context import AnnotationContext, ContextBuil
 from toolformer_ops.language_model.decode_loop import DecodeLoop, NextTokens
 from toolformer_ops.language_model.kv_cache import KVCache
 from toolformer_ops.language_model.memory import give_back
-from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization
 from toolformer_ops.records import SampledContinuation
 
 
@@ -84,20 +84,6 @@ class _Joining:
     """Numbers of the samples, one position after the other."""
 
 
-def _sample_state(max_new_tokens: int) -> np.dtype[np.void]:
-    """What is known of each sample that was added."""
-    return np.dtype(
-        [
-            ("batch", "i8"),  # -1 until there is room for it
-            ("row", "i8"),  # the label of its row in the cache; -1 unless it grows
-            ("drawn", "i8"),  # how many tokens
-            ("ids", "i4", max_new_tokens),  # the tokens
-            ("uniforms", "f8", max_new_tokens),  # the random number of each
-            ("finished", "?"),  # whether it has its end
-        ]
-    )
-
-
 _BATCH_STATE = np.dtype([("text_tokens", "i8"), ("growing", "i8")])
 """Of each batch that joined: tokens of its text, and how many of its samples grow."""
 
@@ -140,7 +126,18 @@ class Sampler:
         self._ends[list(tokenization.end_ids)] = True
         for end in settings.ends:
             self._closing[list(tokenization.ids_holding(end[-1]))] = True
-        self._samples = np.zeros(0, dtype=_sample_state(settings.max_new_tokens))
+        self._samples = np.zeros(
+            0,
+            dtype=[
+                ("batch", "i8"),  # -1 until there is room for it
+                ("row", "i8"),  # the label of its row in the cache; -1 unless it grows
+                ("drawn", "i8"),  # how many tokens
+                ("ids", "i4", settings.max_new_tokens),  # the tokens
+                ("uniforms", "f8", settings.max_new_tokens),  # the random number of each
+                ("finished", "?"),  # whether it has its end
+            ],
+        )
+        """What is known of each sample that was added."""
         self._batches = np.zeros(0, dtype=_BATCH_STATE)
         self._given = np.zeros(
             0, dtype=np.int64
@@ -168,17 +165,33 @@ class Sampler:
         self._samples = np.concatenate([self._samples, new])
         self._added.append(numbers)
         # 2. Positions in batches that there is room for; a text's context is computed when its first batch is asked for.
-        for batch in self._split(self._tokenization.tokenize(text), tokens, numbers):
-            needed = batch.context.tokens + len(batch.in_window) * settings.samples * settings.max_new_tokens
-            while (growing := self._batches[self._batches["growing"] > 0]).size:
-                held = growing["text_tokens"].sum() + growing["growing"].sum() * settings.max_new_tokens
-                if held + needed <= self._room:
-                    break
-                self._step()
-            self._samples["batch"][batch.samples] = len(self._batches)
-            joined = np.array([(batch.context.tokens, len(batch.samples))], dtype=_BATCH_STATE)
-            self._batches = np.concatenate([self._batches, joined])
-            self._joining.append(batch)
+        tokenized = self._tokenization.tokenize(text)
+        for window in self._contexts.windows(self._prompt, tokenized):
+            owned = [at for at, token in enumerate(tokens) if window.owned_start <= token < window.owned_end]
+            room = self._room - 2 * (window.end - window.start)
+            at_once = max(1, room // (settings.samples * settings.max_new_tokens))
+            for begin in range(0, len(owned), at_once):
+                places = owned[begin : begin + at_once]
+                [[context]] = self._contexts.contexts(self._prompt, [(tokenized, window)])
+                in_window = [tokens[at] - window.start for at in places]
+                longest = context.text_start + max(in_window) + len(self._start.ids) + settings.max_new_tokens
+                if longest > self._model.window_tokens:
+                    raise ModelError(
+                        f"expected prompt, text and call to fit into the model's window of {self._model.window_tokens} tokens, "
+                        f"found {longest}. Lower the call length (max_call_tokens), or choose a model with a longer window."
+                    )
+                # 3. The samples that grow take decode steps until there is room for the batch.
+                needed = context.tokens + len(places) * settings.samples * settings.max_new_tokens
+                while (growing := self._batches[self._batches["growing"] > 0]).size:
+                    held = growing["text_tokens"].sum() + growing["growing"].sum() * settings.max_new_tokens
+                    if held + needed <= self._room:
+                        break
+                    self._step()
+                samples = numbers[places].reshape(-1)
+                self._samples["batch"][samples] = len(self._batches)
+                joined = np.array([(context.tokens, len(samples))], dtype=_BATCH_STATE)
+                self._batches = np.concatenate([self._batches, joined])
+                self._joining.append(_Joining(context, in_window, samples))
 
     @torch.inference_mode()
     def finish(self) -> list[list[list[SampledContinuation]]]:
@@ -186,10 +199,12 @@ class Sampler:
         while self._batches["growing"].any():
             self._step()
         give_back()
-        continuations = [
-            SampledContinuation(self._call(sample), bool(finished))
-            for sample, finished in enumerate(self._samples["finished"])
-        ]
+        continuations = []
+        for sample, finished in enumerate(self._samples["finished"]):
+            text = self._written(sample)
+            for end in self._settings.ends:
+                text = text.partition(end)[0]
+            continuations.append(SampledContinuation(text, bool(finished)))
         return [[[continuations[sample] for sample in samples] for samples in text] for text in self._added]
 
     def admit(self, cache: KVCache) -> Mapping[int, int]:
@@ -209,22 +224,31 @@ class Sampler:
 
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
         """Draw the next token of every sample: (rows, most samples of a row). See `decode_loop.Task`."""
-        self._placed = step = self._place(labels)
+        # 1. Where the rows of the samples that grow are in this step, and which of its row's samples each is.
+        samples = np.flatnonzero(self._samples["row"] >= 0)
+        place_of = np.empty(len(labels), dtype=np.int64)
+        place_of[labels] = np.arange(len(labels))
+        at = place_of[self._samples["row"][samples]]
+        by_row = np.argsort(at, kind="stable")
+        counts = np.bincount(at, minlength=len(labels))
+        nth = np.empty_like(at)
+        nth[by_row] = np.arange(len(by_row)) - (counts.cumsum() - counts)[at[by_row]]
+        self._placed = _Step(samples, at, nth)
         drawing = np.flatnonzero(self._given[labels] >= len(self._start.ids))
         if not len(drawing):
             return None
-        # 1. The samples' random numbers, by row.
-        numbers = np.zeros((len(labels), int(step.nth.max()) + 1))
+        # 2. The samples' random numbers, by row.
+        numbers = np.zeros((len(labels), int(nth.max()) + 1))
         latest = self._settings.max_new_tokens - 1
-        drawn = self._samples["drawn"][step.samples].clip(max=latest)
-        numbers[step.at, step.nth] = self._samples["uniforms"][step.samples, drawn]
+        drawn = self._samples["drawn"][samples].clip(max=latest)
+        numbers[at, nth] = self._samples["uniforms"][samples, drawn]
         first = self._given[labels[drawing]] == len(self._start.ids)
         if len(drawing) < len(labels):
             hidden = hidden[torch.from_numpy(drawing).to(hidden.device)]
         device = self._model.output_device
-        at = torch.from_numpy(numbers[drawing]).to(device)
+        drawn_at = torch.from_numpy(numbers[drawing]).to(device)
         conditioned = torch.from_numpy(first).to(device) if first.any() and not first.all() else None
-        chosen = torch.empty(at.shape, dtype=torch.int64, device=device)  # (rows, most samples of a row)
+        chosen = torch.empty(drawn_at.shape, dtype=torch.int64, device=device)  # (rows, most samples of a row)
 
         def choose_rows(rows: Sequence[int]) -> list[int]:
             """Draw by inversion into `chosen`, block by block of the vocabulary's projection."""
@@ -240,10 +264,10 @@ class Sampler:
                     if conditioned is not None:
                         allowed = torch.where(conditioned[block, None], allowed, log_probs)
                 cumulative = cumulative_probabilities(allowed, self._settings.temperature, self._settings.top_p)
-                chosen[block] = draw(cumulative, at[block])
+                chosen[block] = draw(cumulative, drawn_at[block])
             return list(rows)
 
-        # 2. Where memory is short, for half of the rows and then for the others: a row's draws depend on no other row.
+        # 3. Where memory is short, for half of the rows and then for the others: a row's draws depend on no other row.
         self._model.memory.halving(choose_rows, range(len(drawing)), "rows of logits")
         return chosen
 
@@ -290,44 +314,6 @@ class Sampler:
         self._loop.step()
         joined = int((self._samples["batch"] >= 0).sum())
         self._model.pulse("samples ended", joined - int(self._batches["growing"].sum()), len(self._samples))
-
-    def _place(self, labels: np.ndarray) -> _Step:
-        """Where the rows of the samples that grow stand in a step over these rows."""
-        samples = np.flatnonzero(self._samples["row"] >= 0)
-        place_of = np.empty(len(labels), dtype=np.int64)
-        place_of[labels] = np.arange(len(labels))
-        at = place_of[self._samples["row"][samples]]
-        by_row = np.argsort(at, kind="stable")
-        counts = np.bincount(at, minlength=len(labels))
-        nth = np.empty_like(at)
-        nth[by_row] = np.arange(len(by_row)) - (counts.cumsum() - counts)[at[by_row]]
-        return _Step(samples, at, nth)
-
-    def _split(self, text: TokenizedText, tokens: Sequence[int], samples: np.ndarray) -> Iterator[_Joining]:
-        """The positions of a text in batches that there is room for; `samples`, (positions, samples), are their numbers."""
-        settings = self._settings
-        for window in self._contexts.windows(self._prompt, text):
-            owned = [at for at, token in enumerate(tokens) if window.owned_start <= token < window.owned_end]
-            room = self._room - 2 * (window.end - window.start)
-            at_once = max(1, room // (settings.samples * settings.max_new_tokens))
-            for begin in range(0, len(owned), at_once):
-                places = owned[begin : begin + at_once]
-                context = self._contexts.context(self._prompt, text, window)
-                inside = [tokens[at] - window.start for at in places]
-                needed = context.text_start + max(inside) + len(self._start.ids) + settings.max_new_tokens
-                if needed > self._model.window_tokens:
-                    raise ModelError(
-                        f"expected prompt, text and call to fit into the model's window of {self._model.window_tokens} tokens, "
-                        f"found {needed}. Lower the call length (max_call_tokens), or choose a model with a longer window."
-                    )
-                yield _Joining(context, inside, samples[places].reshape(-1))
-
-    def _call(self, sample: int) -> str:
-        """The text after the opening bracket, up to its end."""
-        text = self._written(sample)
-        for end in self._settings.ends:
-            text = text.partition(end)[0]
-        return text
 
     def _written(self, sample: int) -> str:
         """The text after the opening bracket."""

@@ -49,18 +49,6 @@ Prefix = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class ScoringSettings:
-    """How calls are scored."""
-
-    prune_below: float = 0.0
-    """The lowest threshold of interest, nats; 0 computes every loss."""
-    context_tokens: int | None = None
-    """How many tokens before a position are given; None is all (the paper)."""
-    rounding_nats: float = ROUNDING_NATS["float32"]
-    """By how much two computations of a loss reduction may differ."""
-
-
-@dataclass(frozen=True)
 class ScoredToken:
     """One of the tokens after a call, with its log probability under the three prefixes."""
 
@@ -100,21 +88,26 @@ def score_texts(
     model: CausalModel,
     tokenization: Tokenization,
     texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
-    settings: ScoringSettings,
+    *,
+    prune_below: float = 0.0,
+    context_tokens: int | None = None,
+    rounding_nats: float = ROUNDING_NATS["float32"],
 ) -> list[list[CallLosses]]:
-    """The losses of each call of each text, in order; nan for a call that leaves no room for text in the model's window."""
-    planned = _planned(model, tokenization, texts, settings.context_tokens)
+    """The losses of each call of each text, in order; nan for a call that leaves no room for text in the model's window.
+
+    `prune_below` is the lowest threshold of interest, nats; 0 computes every loss. `context_tokens` before a position are given,
+    all (the paper) if None. Two computations of a loss reduction may differ by `rounding_nats`.
+    """
+    planned = _planned(model, tokenization, texts, context_tokens)
     fitting = [call for of_text in planned for call in of_text if call is not None]
 
     def open_calls() -> list[_PlannedCall]:
         """Those that no bound excludes so far."""
         return [
-            call
-            for call in fitting
-            if not surely_below(call.losses(model).reduction_bound, settings.prune_below, settings.rounding_nats)
+            call for call in fitting if not surely_below(call.losses(model).reduction_bound, prune_below, rounding_nats)
         ]
 
-    if settings.prune_below > 0:
+    if prune_below > 0:
         _run(model, ((call.text, one, call.token) for call in fitting for one in (call.full, call.nothing)))
         _run(model, ((call.text, call.with_result, call.token) for call in open_calls()))
         _run(model, ((call.text, call.without_result, call.token) for call in open_calls()))
@@ -178,29 +171,33 @@ class _TextPasses:
     """The passes of one text: which ones a call needs, and the log probabilities of those that were run."""
 
     def __init__(self, model: CausalModel, tokenization: Tokenization, text: TokenizedText) -> None:
-        self._tokenization = tokenization
-        self._text = text
+        self.tokenization = tokenization
+        self.text = text
         self._room = model.window_tokens - len(tokenization.start_ids)  # tokens beside the start token
         self.found: dict[tuple[_Pass, int], float] = {}
         """Natural log probability of a token of the text in a pass."""
 
     def full_pass(self, token: int) -> _Pass:
         """No call, and as much of the text before `token` as the model's window holds."""
-        if token + SCORED_TOKENS <= self._room or len(self._text) <= self._room:
+        if token + SCORED_TOKENS <= self._room or len(self.text) <= self._room:
             return _Pass((), 0)
-        return _Pass((), owner(plan_windows(len(self._text), self._room), token).start)
+        return _Pass((), owner(plan_windows(len(self.text), self._room), token).start)
 
     def planned(self, call: PlacedCall, context_tokens: int | None) -> "_PlannedCall | None":
         """A call with its passes; None if its prefix leaves no room for text."""
-        if not 1 <= call.token < len(self._text):
-            raise ValueError(f"expected a position in 1..{len(self._text) - 1}, found {call.token}")
+        if not 1 <= call.token < len(self.text):
+            raise ValueError(f"expected a position in 1..{len(self.text) - 1}, found {call.token}")
         without_result, with_result = (
-            (*self._tokenization.ids(z), *self._tokenization.newline_ids)
-            for z in (call.without_result, call.with_result)
+            (*self.tokenization.ids(z), *self.tokenization.newline_ids) for z in (call.without_result, call.with_result)
         )
-        start = self._text_start(call.token, max(len(without_result), len(with_result)), context_tokens)
-        if start is None:
-            return None
+        # From where on the text is given: from its start if all fits with the longest prefix.
+        longest = max(len(without_result), len(with_result))
+        start = 0 if context_tokens is None else max(0, call.token - context_tokens)
+        if longest + self.scored(call.token).stop - start > self._room:
+            size = self._room - math.ceil(longest / RESERVE_STEP) * RESERVE_STEP
+            if size < MIN_WINDOW:
+                return None
+            start = max(start, owner(plan_windows(len(self.text), size), call.token).start)
         return _PlannedCall(
             text=self,
             token=call.token,
@@ -210,23 +207,13 @@ class _TextPasses:
             with_result=_Pass(with_result, start),
         )
 
-    def sequence(self, one: _Pass, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Token ids of a pass up to the last of `tokens`, which is predicted and not put in; the rows that predict them."""
-        before = [*self._tokenization.start_ids, *one.prefix]
-        ids = [*before, *self._text.ids[one.text_start : tokens[-1]]]
-        return ids, [len(before) + token - one.text_start - 1 for token in tokens]  # token j is predicted by j - 1
-
-    def target(self, token: int) -> int:
-        """The id of a token of the text."""
-        return self._text.ids[token]
-
     def scored(self, token: int) -> range:
         """The tokens whose losses count for a call before `token`."""
-        return range(token, min(token + SCORED_TOKENS, len(self._text)))
+        return range(token, min(token + SCORED_TOKENS, len(self.text)))
 
-    def log_probabilities(self, one: _Pass, token: int) -> list[float]:
+    def log_probabilities(self, one: _Pass, token: int) -> tuple[float, ...]:
         """Natural log probabilities of up to five tokens from `token` on, of a pass that was run."""
-        return [self.found[one, scored] for scored in self.scored(token)]
+        return tuple(self.found[one, scored] for scored in self.scored(token))
 
     def loss(self, one: _Pass, token: int) -> float:
         """The weighted loss in a pass that was run, nats."""
@@ -235,23 +222,8 @@ class _TextPasses:
     def known(self, one: _Pass, token: int) -> tuple[float, ...] | None:
         """The log probabilities if all five were run; passes with calls nearby may have run some of them, or all."""
         if all((one, scored) in self.found for scored in self.scored(token)):
-            return tuple(self.log_probabilities(one, token))
+            return self.log_probabilities(one, token)
         return None
-
-    def written(self, token: int) -> tuple[str, ...]:
-        """The text of each token that is scored from a token on."""
-        return tuple(self._text.char_span(scored, scored + 1) for scored in self.scored(token))
-
-    def _text_start(self, token: int, longest_prefix: int, context_tokens: int | None) -> int | None:
-        """From where on the text is given: from its start if all fits with the longest prefix; None if nothing fits."""
-        wanted = 0 if context_tokens is None else max(0, token - context_tokens)
-        end = min(token + SCORED_TOKENS, len(self._text))
-        if longest_prefix + end - wanted <= self._room:
-            return wanted
-        size = self._room - math.ceil(longest_prefix / RESERVE_STEP) * RESERVE_STEP
-        if size < MIN_WINDOW:
-            return None
-        return max(wanted, owner(plan_windows(len(self._text), size), token).start)
 
 
 @dataclass(frozen=True)
@@ -269,12 +241,13 @@ class _PlannedCall:
 
     def losses(self, model: CausalModel) -> CallLosses:
         """What is known of the call; `nothing` was run."""
+        text = self.text.text
         tokens = TokenLogProbabilities(
-            without_call=tuple(self.text.log_probabilities(self.nothing, self.token)),
+            without_call=self.text.log_probabilities(self.nothing, self.token),
             without_result=self.text.known(self.without_result, self.token),
             with_result=self.text.known(self.with_result, self.token),
             without_call_full_context=None if self.full == self.nothing else self.text.known(self.full, self.token),
-            tokens=self.text.written(self.token),
+            tokens=tuple(text.char_span(scored, scored + 1) for scored in self.text.scored(self.token)),
         )
         return CallLosses(
             without_call=weighted_loss(tokens.without_call),
@@ -306,23 +279,28 @@ def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -
     The order in which they are given does not matter: a text's passes are sorted by their start and prefix.
     """
     asked: dict[_TextPasses, dict[_Pass, set[int]]] = {}
-    for text, one, first in wanted:
-        tokens = [token for token in text.scored(first) if (one, token) not in text.found]
+    for of_text, one, first in wanted:
+        tokens = [token for token in of_text.scored(first) if (one, token) not in of_text.found]
         if tokens:
-            asked.setdefault(text, {}).setdefault(one, set()).update(tokens)
+            asked.setdefault(of_text, {}).setdefault(one, set()).update(tokens)
     passes = [
-        (text, one, sorted(of_text[one]))
-        for text, of_text in asked.items()
-        for one in sorted(of_text, key=lambda one: (one.text_start, one.prefix))
+        (of_text, one, sorted(asked[of_text][one]))
+        for of_text in asked
+        for one in sorted(asked[of_text], key=lambda one: (one.text_start, one.prefix))
     ]
     for begin in range(0, len(passes), PASSES_AT_ONCE):
         some = passes[begin : begin + PASSES_AT_ONCE]
-        sequences, rows = zip(*(text.sequence(one, tokens) for text, one, tokens in some), strict=True)
+        sequences, rows = [], []
+        for of_text, one, tokens in some:
+            before = (*of_text.tokenization.start_ids, *one.prefix)
+            # The last of the tokens is predicted and not put in; each is predicted by the one before it.
+            sequences.append([*before, *of_text.text.ids[one.text_start : tokens[-1]]])
+            rows.append([len(before) + token - one.text_start - 1 for token in tokens])
         hidden = torch.cat(model.hidden_states(sequences, rows))  # (scored tokens, hidden)
-        targets = [text.target(token) for text, _, tokens in some for token in tokens]
+        targets = [of_text.text.ids[token] for of_text, _, tokens in some for token in tokens]
         values = iter(model.token_log_probabilities(hidden, targets))
-        for text, one, tokens in some:
-            text.found.update({(one, token): next(values) for token in tokens})
+        for of_text, one, tokens in some:
+            of_text.found.update({(one, token): next(values) for token in tokens})
 
 
 def _loss_of(log_probabilities: tuple[float, ...] | None) -> float | None:

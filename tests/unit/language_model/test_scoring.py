@@ -222,9 +222,9 @@ def test_float32_decides_near_the_thresholds_and_with_all_whatever_may_be_kept(
     passes_in_float32: list[int] = []
     plain = scoring.score_texts
 
-    def counted(model: Any, *rest: Any) -> Any:
+    def counted(model: Any, *rest: Any, **settings: Any) -> Any:
         passes_in_float32.extend([1] * (model.number_format == "float32"))
-        return plain(model, *rest)
+        return plain(model, *rest, **settings)
 
     exact = tiny_engine.score_texts(texts)
     monkeypatch.setattr(scoring, "score_texts", counted)
