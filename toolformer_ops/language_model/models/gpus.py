@@ -82,8 +82,12 @@ def require_gpu(device: str) -> None:
             f"use an image with torch for CUDA 12 (branch {DRIVER_BRANCHES['12']} or newer), built with {CUDA_12}."
         )
     version = f" for CUDA {known[0]}.{known[1]}" if known else ""
+    code, name = library.cuInit(0), ctypes.c_char_p()
+    said = f"error {code}"
+    if library.cuGetErrorName(code, ctypes.byref(name)) == 0 and name.value:
+        said = name.value.decode("ascii")  # such as CUDA_ERROR_NO_DEVICE
     raise InfrastructureError(
-        f"expected a GPU for device {device!r}, found none: the driver{version} says {_why_no_device(library)}. Does the pod's "
+        f"expected a GPU for device {device!r}, found none: the driver{version} says {said}. Does the pod's "
         "template ask for a GPU, and does `nvidia-smi` on the node show a healthy one? Else set TOOLFORMER_DEVICE=cpu."
     )
 
@@ -150,12 +154,3 @@ def _driver_cuda(library: ctypes.CDLL) -> tuple[int, int] | None:
     if library.cuDriverGetVersion(ctypes.byref(number)) != 0:
         return None
     return number.value // 1000, number.value % 1000 // 10
-
-
-def _why_no_device(library: ctypes.CDLL) -> str:
-    """The driver's name for its error, such as CUDA_ERROR_NO_DEVICE."""
-    code = library.cuInit(0)
-    name = ctypes.c_char_p()
-    if library.cuGetErrorName(code, ctypes.byref(name)) == 0 and name.value:
-        return name.value.decode("ascii")
-    return f"error {code}"

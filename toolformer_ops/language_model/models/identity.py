@@ -93,19 +93,33 @@ def model_identity(
         CorruptObjectError: the manifest or a file on S3 was changed or damaged.
         ObjectStoreError: S3 cannot be reached.
     """
+    settings = settings or load_settings()
     if path_or_hub_id.startswith(S3):
         published = published_model(path_or_hub_id, settings)
         if read:
             _fetched(published, settings)
-        return _published_identity(published)
-    settings = settings or load_settings()
+        # What the manifest says; of a finetuned model, which says nothing, by its files.
+        content = _content_hash({file.name: file.sha256 for file in published.manifest.files})
+        identity = published.manifest.identity or f"{published.name}@{content}"
+        stated = identity.rpartition("@")[2]
+        if stated != content and not _COMMIT.fullmatch(stated):
+            raise CorruptObjectError(
+                f"{published.address}: expected the identity of the files that its manifest names (...@{content}), found "
+                f"{identity}. Publish the model again under another name."
+            )
+        return identity
     folder = local_folder(path_or_hub_id, settings)
     if folder is not None:
         if annotates:
             require_sharing_config(folder / "config.json")
-        return f"{folder.name}@{_content_hash(_file_hashes(settings, folder, read))[:16]}"
-    require_hub_revision(path_or_hub_id, revision)
-    config = _look_for_hub_model(path_or_hub_id, str(revision), settings)
+        return f"{folder.name}@{_content_hash(_file_hashes(settings, folder, read))}"
+    revision = require_hub_revision(path_or_hub_id, revision)
+    from huggingface_hub import hf_hub_download
+
+    try:
+        config = Path(hf_hub_download(path_or_hub_id, "config.json", **hub_options(revision, settings)))
+    except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
+        raise hub_model_missing(path_or_hub_id, revision, error) from error
     if annotates:
         require_sharing_config(config)
     if read:
@@ -179,20 +193,6 @@ def published_model(address: str, settings: Settings | None = None) -> "Artifact
     return published
 
 
-def _published_identity(published: "Artifact") -> str:
-    """What the manifest says; of a finetuned model, which says nothing, `name@content hash` by its files."""
-    files = {file.name: file.sha256 for file in published.manifest.files}
-    content = _content_hash(files)[:16]
-    identity = published.manifest.identity or f"{published.name}@{content}"
-    stated = identity.rpartition("@")[2]
-    if stated != content and not _COMMIT.fullmatch(stated):
-        raise CorruptObjectError(
-            f"{published.address}: expected the identity of the files that its manifest names (...@{content}), found {identity}. "
-            "Publish the model again under another name."
-        )
-    return identity
-
-
 def _fetched(published: "Artifact", settings: Settings | None) -> Path:
     """The files of a published model in the cache, compared with their hashes."""
     from toolformer_ops.storage import artifacts
@@ -225,15 +225,6 @@ def hub_options(revision: str, settings: Settings | None = None) -> dict[str, An
 
         constants.HF_HUB_OFFLINE = True  # the hub's client would ask for other things than models, once a process
     return {"revision": revision, "local_files_only": offline}
-
-
-def _look_for_hub_model(hub_id: str, revision: str, settings: Settings | None) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(hub_id, "config.json", **hub_options(revision, settings)))
-    except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
-        raise hub_model_missing(hub_id, revision, error) from error
 
 
 def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> ToolformerError:
@@ -321,20 +312,22 @@ def _require_downloaded(settings: Settings, snapshot: Path) -> None:
 
 
 def _content_hash(sha256_by_name: Mapping[str, str]) -> str:
-    """The hash of what decides what a model computes, among files given by name with their SHA-256."""
-    deciding = (name for name in sha256_by_name if "/" not in name and name.endswith(".safetensors"))
-    names = {*deciding, *(name for name in CONTENT_FILES if name in sha256_by_name)}
+    """16 digits: the hash of what decides what a model computes, among files given by name with their SHA-256."""
+    weights = (name for name in sha256_by_name if "/" not in name and name.endswith(".safetensors"))
     content = hashlib.sha256()
-    for name in sorted(names):
+    for name in sorted({*weights, *(name for name in CONTENT_FILES if name in sha256_by_name)}):
         content.update(f"{name} {sha256_by_name[name]}\n".encode())
-    return content.hexdigest()
+    return content.hexdigest()[:16]
 
 
 def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]:
     """SHA-256 by name of the files that decide what a model computes, stored ones unless `read`."""
     names = {path.name for path in folder.glob("*.safetensors")}
     names.update(name for name in CONTENT_FILES if (folder / name).is_file())
-    cached = _read_hash_cache(folder)
+    try:
+        stored = {str(key): str(value) for key, value in json.loads((folder / HASH_CACHE).read_text()).items()}
+    except (OSError, ValueError, AttributeError):  # absent, unreadable or damaged: hashed anew
+        stored = {}
     hashes: dict[str, str] = {}
     found: dict[str, str] = {}
     changed: list[str] = []
@@ -342,11 +335,10 @@ def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]
         status = (folder / name).stat()
         # The time of the inode's change, too: it cannot be set back, as the file's can.
         key = f"{name}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
-        stored = cached.get(key)
-        hashes[key] = stored if stored and not read else verified_sha256(settings, folder / name)
-        changed += [name] if stored not in (None, hashes[key]) else []
-        found[name] = hashes[key]
-    if hashes != cached:
+        known = stored.get(key)
+        found[name] = hashes[key] = known if known and not read else verified_sha256(settings, folder / name)
+        changed += [name] if known not in (None, found[name]) else []
+    if hashes != stored:
         with contextlib.suppress(OSError):  # a read-only model folder: hashed again next time
             replace_file(folder / HASH_CACHE, json.dumps(hashes, indent=1))
     if changed:
@@ -355,10 +347,3 @@ def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]
             "same sizes and times: it was changed or damaged. Put the files back; what is there now has another identity."
         )
     return found
-
-
-def _read_hash_cache(folder: Path) -> dict[str, str]:
-    try:
-        return {str(key): str(value) for key, value in json.loads((folder / HASH_CACHE).read_text()).items()}
-    except (OSError, ValueError, AttributeError):  # absent, unreadable or damaged: hashed anew
-        return {}

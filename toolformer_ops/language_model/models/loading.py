@@ -204,7 +204,11 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings
     """
     from transformers import AutoTokenizer
 
-    tokenizer = _from_pretrained(AutoTokenizer, path_or_hub_id, revision, settings)
+    source, pinned = _source(path_or_hub_id, revision, settings)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise _cannot_be_loaded(source, pinned, error) from error
     require_no_own_code(tokenizer, path_or_hub_id)
     return tokenizer
 
@@ -223,14 +227,6 @@ def require_no_own_code(tokenizer: Any, source: str) -> None:
             f"{source}: expected a tokenizer of transformers, found auto_map in tokenizer_config.json, with its own code "
             f"({name}) that is never run. If {type(tokenizer).__name__} does the same, remove auto_map; else take another model."
         )
-
-
-def _from_pretrained(kind: Any, path_or_hub_id: str, revision: str | None, settings: Settings | None) -> Any:
-    source, pinned = _source(path_or_hub_id, revision, settings)
-    try:
-        return kind.from_pretrained(source, trust_remote_code=False, **pinned)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise _cannot_be_loaded(source, pinned, error) from error
 
 
 def _source(path_or_hub_id: str, revision: str | None, settings: Settings | None) -> tuple[str, dict[str, Any]]:

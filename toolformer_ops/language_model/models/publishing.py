@@ -24,7 +24,7 @@ from toolformer_ops.storage import artifacts
 logger = logging.getLogger(__name__)
 
 PREFIX = "models"
-FILES = (
+FILES = [
     "*.safetensors",
     "*.json",
     "*.txt",
@@ -33,7 +33,7 @@ FILES = (
     "*.md",
     "LICENSE*",
     "additional_chat_templates/*.jinja",
-)
+]
 """What is published of a model: no pickles, no code, no other formats of the weights."""
 PICKLES = {".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack"}
 
@@ -52,11 +52,21 @@ def publish_model(
         AlreadyPublishedError: another model has this name.
         ObjectStoreError: S3 refuses.
     """
+    from huggingface_hub import snapshot_download
+
     if path_or_hub_id.startswith(S3):
         raise UsageError(f"expected a folder or a hub id with its revision, found {path_or_hub_id}, which is on S3.")
     folder = local_folder(path_or_hub_id, settings)
-    place = folder or _downloaded(path_or_hub_id, require_hub_revision(path_or_hub_id, revision), settings)
-    name = name or path_or_hub_id.rstrip("/").rpartition("/")[2] if folder is None else name or folder.name
+    place = folder
+    if place is None:  # in the local hub cache, with the files that are published
+        revision = require_hub_revision(path_or_hub_id, revision)
+        try:
+            downloaded = snapshot_download(path_or_hub_id, allow_patterns=FILES, **hub_options(revision, settings))
+        except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
+            raise hub_model_missing(path_or_hub_id, revision, error) from error
+        place = Path(downloaded)
+        require_model(downloaded, {file.name for file in place.iterdir() if file.is_file()})
+    name = name or (path_or_hub_id.rstrip("/").rpartition("/")[2] if folder is None else folder.name)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UsageError(f"--name: expected letters, digits, '.', '_' and '-', found {name!r}.")
     identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
@@ -76,16 +86,3 @@ def publish_model(
         )
     except AlreadyPublishedError as error:
         raise AlreadyPublishedError(f"{error} For this model: --name OTHER-NAME.") from error
-
-
-def _downloaded(hub_id: str, revision: str, settings: Settings) -> Path:
-    """The hub model in the local hub cache, with the files that are published."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        found = snapshot_download(hub_id, allow_patterns=list(FILES), **hub_options(revision, settings))
-    except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
-        raise hub_model_missing(hub_id, revision, error) from error
-    place = Path(found)
-    require_model(found, {file.name for file in place.iterdir() if file.is_file()})
-    return place
