@@ -17,7 +17,7 @@
 
 Which model it is and how it is loaded is in `models/`.
 
-Importing this package loads no torch; the names that need it are loaded when they are first used.
+Importing this package loads no torch; `LanguageModel`, which needs it, is loaded when it is first used.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,16 +26,13 @@ from toolformer_ops.language_model.tokenization import AnnotationPrompt
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model.model import LanguageModel
-    from toolformer_ops.language_model.scoring import ScoredToken
 
-__all__ = ["AnnotationPrompt", "LanguageModel", "ScoredToken"]
-
-_LOADED_ON_USE = {"LanguageModel": "model", "ScoredToken": "scoring"}
+__all__ = ["AnnotationPrompt", "LanguageModel"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LOADED_ON_USE:
-        import importlib
+    if name == "LanguageModel":
+        from toolformer_ops.language_model.model import LanguageModel
 
-        return getattr(importlib.import_module(f"{__name__}.{_LOADED_ON_USE[name]}"), name)
+        return LanguageModel
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

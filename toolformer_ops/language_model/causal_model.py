@@ -12,6 +12,8 @@ few tokens at load. It takes the paths that the work takes, in the same number f
 computes something else is found, too. What rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
 """
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,7 +27,8 @@ from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.sharing import cannot_share, require_shared_cache
 from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
-from toolformer_ops.language_model.pulse import Pulse
+
+logger = logging.getLogger(__name__)
 
 CPU_SOFTMAX_ROWS = 32
 """Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large vocabulary is a megabyte."""
@@ -35,10 +38,33 @@ TOLERANCE = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
 """Largest difference of logits that the comparison at load takes for rounding: its norm over that of the logits, each row's mean
 taken away. Measured with SmolLM2-135M: 1e-6, 0.004 and 0.03 by rounding in these formats; 0.17 by positions that are wrong by one,
 0.24 by a token that is not seen."""
+SECONDS_BETWEEN_LINES = 50.0
+"""Of a long computation: below a minute, since a layer of the network may take some seconds."""
 _ATTENTION = "toolformer_ops"
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 """Names that configurations give the longest sequence."""
+
+
+class Pulse:
+    """Told what is done after each pass of the network; logs the newest such state when it was silent for long."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+        self._state = "reading"
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """`what` names the things that are counted, as "samples ended"."""
+        self._state = f"{done} of {total} {what}"
+        self.beat()
+
+    def beat(self) -> None:
+        """Called by each layer of the network."""
+        now = self._clock()
+        if now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            logger.info("at work: %s", self._state)
 
 
 class CausalModel:

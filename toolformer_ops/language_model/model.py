@@ -24,7 +24,6 @@ from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
-from toolformer_ops.language_model.scoring import ScoredToken
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
 from toolformer_ops.records import FLOAT32, CallLosses, CallPosition, PlacedCall, VerifyInFloat32
 
@@ -141,7 +140,7 @@ class LanguageModel:
         return Sampler(self._model, self._tokenization, self._contexts, prompt, settings)
 
     def report(self, what: str, done: int, total: int) -> None:
-        """Say how far the caller's own work is; the log has it when the model was silent for a minute (`pulse.py`)."""
+        """Say how far the caller's own work is; the log has it when the model was silent for a minute (`Pulse`)."""
         self._model.pulse(what, done, total)
 
     def forget_texts(self) -> None:
@@ -341,21 +340,12 @@ class LanguageModel:
         return self._loaded[number_format]
 
     @torch.inference_mode()
-    def score_details(self, text: str, call: PlacedCall, *, context_tokens: int | None = None) -> list[ScoredToken]:
-        """Token by token what `score_texts` adds up for one call, in the model's own number format."""
-        return scoring.score_details(self._model, self._tokenization, self.tokenize(text), call, context_tokens)
+    def text_losses(self, texts: Sequence[str]) -> list[TextLoss]:
+        """How well whole texts are predicted with calls disabled (`perplexity.py`).
 
-    @torch.inference_mode()
-    def text_losses(self, texts: Sequence[str], *, stride: int | None = None) -> list[TextLoss]:
-        """How well whole texts are predicted with calls disabled, read in windows that move by `stride` tokens (`perplexity.py`).
-
-        None is half a window. Texts are computed together; the loss of a text depends on the others by rounding alone.
-
-        Raises:
-            ValueError: the stride is not between 1 and the model's window.
+        Texts are computed together; the loss of a text depends on the others by rounding alone.
         """
-        tokenized = [self.tokenize(text) for text in texts]
-        return perplexity.text_losses(self._model, self._tokenization, tokenized, stride)
+        return perplexity.text_losses(self._model, self._tokenization, [self.tokenize(text) for text in texts])
 
     @torch.inference_mode()
     def generate_texts(self, prompts: Sequence[str], max_new_tokens: int, stop: str | None = None) -> list[str]:

@@ -4,9 +4,9 @@ Calls disabled: wherever a call could start, the probability of " [" is set to 0
 If the text itself has " [" there, that token is left as it is and counted. (In a vocabulary that spells " [" with several tokens
 it is the last of them, and only behind the others, that is treated so.)
 
-Sliding window: a text longer than the model's window is read in windows that move by `stride` tokens. Each scores only its tokens
-that none before it scored, so that every token is scored once and, from the second window on, with at least a window less a stride
-of text before it. Each window begins with the start token as the model was trained; without one the first token of the text is
+Sliding window: a text longer than the model's window is read in windows that move by half a window. Each scores only its tokens
+that none before it scored, so that every token is scored once and, from the second window on, with at least half a window of text
+before it. Each window begins with the start token as the model was trained; without one the first token of the text is
 not scored, since nothing predicts it.
 
 Does not average: `evaluation/running.py` does, over texts.
@@ -36,22 +36,10 @@ class TextLoss:
     """Bytes of the text that these tokens spell."""
 
 
-def text_losses(
-    model: CausalModel,
-    tokenization: Tokenization,
-    texts: Sequence[TokenizedText],
-    stride: int | None = None,
-) -> list[TextLoss]:
-    """The loss of each text, in order. `stride` is in tokens, from 1 to the window; None is half a window.
-
-    Raises:
-        ValueError: the stride is out of its bounds.
-    """
+def text_losses(model: CausalModel, tokenization: Tokenization, texts: Sequence[TokenizedText]) -> list[TextLoss]:
+    """The loss of each text, in order."""
     before, (*others, marker) = tokenization.start_ids, tokenization.marker_ids
     room = model.window_tokens - len(before)
-    stride = max(1, room // 2) if stride is None else stride
-    if not 1 <= stride <= room:
-        raise ValueError(f"expected a stride of 1 to {room} tokens, found {stride}")
     first = 0 if before else 1
     # 1. The windows: index of the text, start, first token that is scored, end (exclusive).
     windows: list[tuple[int, int, int, int]] = []
@@ -59,7 +47,7 @@ def text_losses(
         scored_from, end = first, min(room, len(text))
         while scored_from < end:
             windows.append((index, max(0, end - room), scored_from, end))
-            scored_from, end = end, min(end + stride, len(text))
+            scored_from, end = end, min(end + max(1, room // 2), len(text))
     nats = [0.0] * len(texts)
     for some in (windows[at : at + WINDOWS_AT_ONCE] for at in range(0, len(windows), WINDOWS_AT_ONCE)):
         # 2. Hidden states. The last token of a window is predicted and not put in.

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import torch
 
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.losses import SCORED_TOKENS, TOKEN_WEIGHTS, weighted_loss
+from toolformer_ops.language_model.losses import SCORED_TOKENS, weighted_loss
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, Tokenization, TokenizedText, owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 
@@ -46,19 +46,6 @@ RESERVE_STEP = 64
 
 Prefix = tuple[int, ...]
 """Ids of z and of the newline after it; empty for no call."""
-
-
-@dataclass(frozen=True)
-class ScoredToken:
-    """One of the tokens after a call, with its log probability under the three prefixes."""
-
-    text: str
-    weight: float
-    """w_t of the paper, in (0, 1/3]."""
-    log_p_without_call: float
-    """Natural logarithm, as are the next two."""
-    log_p_without_result: float
-    log_p_with_result: float
 
 
 @dataclass(frozen=True)
@@ -141,26 +128,6 @@ def losses_with_result(
     return [
         [math.nan if call is None else call.text.loss(call.with_result, call.token) for call in of_text]
         for of_text in planned
-    ]
-
-
-def score_details(
-    model: CausalModel,
-    tokenization: Tokenization,
-    text: TokenizedText,
-    call: PlacedCall,
-    context_tokens: int | None = None,
-) -> list[ScoredToken]:
-    """The scored tokens of one call, at most five; empty for a call that leaves no room for text."""
-    [[planned]] = _planned(model, tokenization, [(text, [call])], context_tokens)
-    if planned is None:
-        return []
-    three = (planned.nothing, planned.without_result, planned.with_result)
-    _run(model, ((planned.text, prefix, call.token) for prefix in three))
-    rows = zip(*(planned.text.log_probabilities(prefix, call.token) for prefix in three), strict=True)
-    return [
-        ScoredToken(text.char_span(call.token + step, call.token + step + 1), TOKEN_WEIGHTS[step], *log_ps)
-        for step, log_ps in enumerate(rows)
     ]
 
 

@@ -3,7 +3,6 @@
 Nothing is pruned and nothing is kept. The numbers are those that a run would store (`on_a_file/annotator.py`).
 """
 
-import dataclasses
 import functools
 import json
 import math
@@ -15,8 +14,9 @@ from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_te
 from toolformer_ops.call_syntax import Call, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError, UsageError
+from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.on_a_file.annotator import LOSSES, document_of, judged_call_of
-from toolformer_ops.records import FLOAT32, PlacedCall, content_uuid
+from toolformer_ops.records import FLOAT32, PlacedCall, TokenLogProbabilities, content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.placebo_pools import Pool
@@ -92,7 +92,9 @@ def explain_call(
         {"result": other.result, "loss_with_result": loss, "information": loss - (scored.loss_with_result or 0.0)}
         for other, loss in zip(others, losses, strict=True)
     ]
-    details = model().score_details(text, PlacedCall(token, call, scored.result), context_tokens=context_tokens)
+    terms = scored.token_log_probabilities or TokenLogProbabilities((), (), ())
+    columns = ("text", "weight", "log_p_without_call", "log_p_without_result", "log_p_with_result")
+    rows = zip(terms.tokens, TOKEN_WEIGHTS, *terms.as_array()[:3], strict=False)
     return {
         **explanation,
         "position_token": token,
@@ -103,7 +105,7 @@ def explain_call(
         "information": math.fsum(item["information"] for item in placebos) / len(placebos) if placebos else None,
         "keep_threshold": tool.spec.keep_threshold,
         "kept": scored.is_kept(tool.spec.keep_threshold),
-        "tokens": [dataclasses.asdict(item) for item in details],
+        "tokens": [dict(zip(columns, row, strict=True)) for row in rows],
     }
 
 

@@ -20,7 +20,7 @@ class FakeEngine:
     def tokenize(self, text: str) -> str:
         return text
 
-    def text_losses(self, texts: Sequence[str], *, stride: int | None = None) -> list[TextLoss]:
+    def text_losses(self, texts: Sequence[str]) -> list[TextLoss]:
         return [TextLoss(float(len(text)), len(text), 2 * len(text)) for text in texts]
 
 

@@ -82,7 +82,7 @@ def everything(one: Engine) -> tuple[list[Any], list[float]]:
     losses = [loss for call in scored for loss in (call.without_call, call.without_result, call.with_result)]
     losses += itertools.chain(*engine.losses_with_result(placed, number_format=engine.number_format))
     losses += itertools.chain(*engine.losses_without_call([(text, [2, 5, 8]) for text in TEXTS]))
-    losses += [loss.nats / loss.tokens for loss in engine.text_losses(TEXTS, stride=100)]
+    losses += [loss.nats / loss.tokens for loss in engine.text_losses(TEXTS)]
     losses += engine.continuation_log_probabilities("The shop had", [" 520 shirts", " a year"])
     return decisions, [loss for loss in losses if loss is not None]
 

@@ -60,18 +60,14 @@ def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
     for call, losses, with_result, without_call in zip(calls, found, alone, bare, strict=True):
         scored = range(call.token, min(call.token + 5, len(text)))
         weights = [5 / 15, 4 / 15, 3 / 15, 2 / 15, 1 / 15][: len(scored)]  # near the end none is scaled up
-        details = engine.score_details(TEXT, call, context_tokens=context_tokens)
-        assert [item.weight for item in details] == weights
         tokens = losses.token_log_probabilities
         assert tokens is not None
-        assert [item.text for item in details] == list(tokens.tokens) == [text.char_span(at, at + 1) for at in scored]
+        assert list(tokens.tokens) == [text.char_span(at, at + 1) for at in scored]
         for name in (*NAMES, "without_call_full_context"):
             loss, log_ps = getattr(losses, name), getattr(tokens, name)
             assert (loss is None) == (log_ps is None)
             if log_ps is not None:
                 assert loss == -math.fsum(weight * value for weight, value in zip(weights, log_ps, strict=True))
-                if name in NAMES:
-                    assert log_ps == pytest.approx([getattr(item, f"log_p_{name}") for item in details], abs=1e-6)
         # In a context window the fourth loss is that of the whole text.
         start = 0 if context_tokens is None else max(0, call.token - context_tokens)
         assert (losses.without_call_full_context is None) == (start == 0)
@@ -160,7 +156,6 @@ def test_a_call_that_leaves_no_room_for_text_has_no_losses(long_subject: Subject
     lost, fitting = score_calls(long_subject.engine, TEXT, calls)
     assert all(math.isnan(getattr(lost, name)) and math.isfinite(getattr(fitting, name)) for name in NAMES)
     assert list(map(math.isnan, losses_with_result(long_subject.engine, TEXT, calls))) == [True, False]
-    assert long_subject.engine.score_details(TEXT, calls[0]) == []
 
 
 def many_calls() -> list[PlacedCall]:
