@@ -95,8 +95,9 @@ class Group:
         source = parents[order]
         # 2. Copy the rows that move. No place is both read and written: a place that is written was free, or its row has ended.
         filled = int(self.steps.max(initial=0))
-        if self.own and len(self.own[0][0]) < count:
-            self._give_places(count)
+        places = len(self.own[0][0]) if self.own else 0
+        if self.own and places < count:
+            self.own = [_resized(held, 1, count) for held in self.own]
         to = np.flatnonzero(source != np.arange(count))
         if len(to) and filled:
             moved = torch.from_numpy(np.stack([to, source[to]]))
@@ -104,8 +105,8 @@ class Group:
             for held in self.own:
                 target, origin = on_device[held.device]
                 held[:, target, :, :filled] = held[:, origin, :, :filled]
-        if self.own and len(self.own[0][0]) > 2 * count:
-            self._give_places(count)
+        if places > 2 * count:
+            self.own = [_resized(held, 1, count) for held in self.own]
         # 3. The rows' numbers.
         self.labels, self.text_of, self.seen, self.steps = (
             numbers[source] for numbers in (self.labels, self.text_of, self.seen, self.steps)
@@ -186,9 +187,6 @@ class Group:
             self.own.append(keys.new_zeros(2, self.rows, keys.shape[1], _OWN_STEP, keys.shape[2]))
         if self.own[layer].shape[3] < columns:
             self.own[layer] = _resized(self.own[layer], 3, columns - 1 + _OWN_STEP)
-
-    def _give_places(self, count: int) -> None:
-        self.own = [_resized(held, 1, count) for held in self.own]
 
 
 def _resized(columns: Tensor, dim: int, size: int) -> Tensor:

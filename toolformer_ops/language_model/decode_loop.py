@@ -100,11 +100,7 @@ class DecodeLoop:
 def generate_texts(
     model: CausalModel, tokenization: Tokenization, prompts: Sequence[str], max_new_tokens: int, stop: str | None
 ) -> list[str]:
-    """What the model most likely writes after each prompt, in order, up to (without) `stop` or the end of the document.
-
-    Raises:
-        ModelError: a prompt with its continuation does not fit into the model's window.
-    """
+    """As `LanguageModel.generate_texts`."""
     sequences = [(*tokenization.start_ids, *tokenization.ids(prompt)) for prompt in prompts]
     for number, sequence in enumerate(sequences):
         if len(sequence) + max_new_tokens > model.window_tokens or not sequence:
@@ -116,9 +112,16 @@ def generate_texts(
     alike = itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False))
     shared = min([sum(1 for _ in alike), *(len(sequence) - 1 for sequence in sequences)])
     prompt = read_prompt(model, sequences[0][:shared] if sequences else ())
-    own = [ids[shared:] for ids in sequences]
     # 2. Continue each with its most likely tokens.
-    task = _Continuations(model, tokenization, prompt, own, max_new_tokens=max_new_tokens, stop=stop)
+    task = _Continuations(
+        model=model,
+        tokenization=tokenization,
+        prompt=prompt,
+        queue=deque((number, ids[shared:]) for number, ids in enumerate(sequences)),
+        written=[[] for _ in sequences],
+        max_new_tokens=max_new_tokens,
+        stop=stop,
+    )
     loop = DecodeLoop(KVCache(model), task)
     while loop.step():
         model.pulse("texts begun", sum(map(bool, task.written)), len(prompts))
@@ -126,45 +129,37 @@ def generate_texts(
     return texts if stop is None else [text.partition(stop)[0] for text in texts]
 
 
+@dataclass
 class _Continuations:
     """The most likely tokens after prompts; a `decode_loop.Task` whose labels are the prompts' numbers."""
 
-    def __init__(
-        self,
-        model: CausalModel,
-        tokenization: Tokenization,
-        prompt: CachedPrompt,
-        rests: Sequence[Sequence[int]],
-        max_new_tokens: int,
-        stop: str | None,
-    ) -> None:
-        self.written: list[list[int]] = [[] for _ in rests]
-        self._model = model
-        self._tokenization = tokenization
-        self._prompt = prompt
-        self._queue = deque(enumerate(rests))
-        self._max_new_tokens = max_new_tokens
-        self._stop = stop
+    model: CausalModel
+    tokenization: Tokenization
+    prompt: CachedPrompt
+    """What all prompts begin with."""
+    queue: deque[tuple[int, Sequence[int]]]
+    """Number and further tokens of each prompt that has not begun."""
+    written: list[list[int]]
+    max_new_tokens: int
+    stop: str | None
 
     def admit(self, cache: KVCache) -> Mapping[int, int]:
         """Prefill prompts as far as there is room."""
         joining: dict[int, Sequence[int]] = {}
-        lengths = cache.lengths - self._prompt.length
+        lengths = cache.lengths - self.prompt.length
         tokens = int(lengths.sum())
-        while (
-            self._queue and len(lengths) + len(joining) < MAX_PROMPTS_TOGETHER and tokens < MAX_PROMPT_TOKENS_TOGETHER
-        ):
-            number, rest = self._queue.popleft()
+        while self.queue and len(lengths) + len(joining) < MAX_PROMPTS_TOGETHER and tokens < MAX_PROMPT_TOKENS_TOGETHER:
+            number, rest = self.queue.popleft()
             joining[number] = rest
             tokens += len(rest)
-        cache.join([CachedText(self._prompt)] * len(joining), list(joining))
+        cache.join([CachedText(self.prompt)] * len(joining), list(joining))
         longer = {number: rest[:-1] for number, rest in joining.items() if len(rest) > 1}
         cache.extend(list(longer), list(longer.values()))
         return {number: rest[-1] for number, rest in joining.items()}
 
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
         """The most likely token of each row, (rows, 1)."""
-        return self._model.log_probabilities(hidden).argmax(dim=-1, keepdim=True)
+        return self.model.log_probabilities(hidden).argmax(dim=-1, keepdim=True)
 
     def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
         """A continuation ends with the document, at the stop text, or at its most tokens."""
@@ -172,12 +167,12 @@ class _Continuations:
         for row, (number, [token]) in enumerate(
             zip(labels.tolist(), [] if chosen is None else chosen.tolist(), strict=True)
         ):
-            if token in self._tokenization.end_ids:
+            if token in self.tokenization.end_ids:
                 continue
             ids = self.written[number]
             ids.append(token)
-            stopped = self._stop is not None and self._stop in self._tokenization.decode(ids)
-            if not stopped and len(ids) < self._max_new_tokens:
+            stopped = self.stop is not None and self.stop in self.tokenization.decode(ids)
+            if not stopped and len(ids) < self.max_new_tokens:
                 going.append((row, number, token))
         parents, numbers, tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
         return NextTokens(parents, numbers, tokens)

@@ -8,8 +8,8 @@ that are written with tools all use this one class.
 
 A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention treats rows one by one
 and attention is computed text by text (`attention.py`). This needs matrix products that give a row the same bits for any number of
-rows. Measured in float32 and bfloat16, they do so from four rows on; therefore a CPU's passes are padded to a multiple of
-`ROW_MULTIPLE` rows. On other devices numbers differ by rounding. Chooses no token: `decode_loop.py` does.
+rows; they do so for multiples of `packing.ROW_MULTIPLE`, measured in float32 and bfloat16, to which a CPU's passes are padded.
+On other devices numbers differ by rounding. Chooses no token: `decode_loop.py` does.
 """
 
 from collections.abc import Sequence

@@ -31,7 +31,8 @@ from torch import Tensor
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.context import AnnotationContext, ContextBuilder
+from toolformer_ops.language_model.columns import CachedText
+from toolformer_ops.language_model.context import ContextBuilder
 from toolformer_ops.language_model.decode_loop import DecodeLoop, NextTokens
 from toolformer_ops.language_model.kv_cache import KVCache
 from toolformer_ops.language_model.memory import give_back
@@ -71,21 +72,6 @@ class SamplingSettings:
                 f"expected samples and max_new_tokens of at least 1, temperature above 0 and top_p in (0, 1], found "
                 f"{self.samples}, {self.max_new_tokens}, {self.temperature} and {self.top_p}."
             )
-
-
-@dataclass(frozen=True)
-class _Joining:
-    """Positions of one window of a text that join together, with their samples."""
-
-    context: AnnotationContext
-    in_window: list[int]
-    """The positions, counted from the window's start."""
-    samples: np.ndarray
-    """Numbers of the samples, one position after the other."""
-
-
-_BATCH_STATE = np.dtype([("text_tokens", "i8"), ("growing", "i8")])
-"""Of each batch that joined: tokens of its text, and how many of its samples grow."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +124,13 @@ class Sampler:
             ],
         )
         """What is known of each sample that was added."""
-        self._batches = np.zeros(0, dtype=_BATCH_STATE)
-        self._given = np.zeros(
-            0, dtype=np.int64
-        )  # of each row, by its label: tokens of the call's start that it has or takes in
+        self._batches = np.zeros(0, dtype=[("text_tokens", "i8"), ("growing", "i8")])
+        """Of each batch that joined: tokens of its text, and how many of its samples grow."""
+        self._given = np.zeros(0, dtype=np.int64)
+        """Of each row, by its label: tokens of the call's start that it has or takes in."""
         self._added: list[np.ndarray] = []  # of each text, the numbers of its samples, (positions, samples)
-        self._joining: list[_Joining] = []
+        self._joining: list[tuple[CachedText, list[int], np.ndarray]] = []
+        """Batches that join next: a text, how many tokens each position sees with the prompt's, numbers of the samples."""
 
     @torch.inference_mode()
     def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
@@ -173,8 +160,8 @@ class Sampler:
             for begin in range(0, len(owned), at_once):
                 places = owned[begin : begin + at_once]
                 [[context]] = self._contexts.contexts(self._prompt, [(tokenized, window)])
-                in_window = [tokens[at] - window.start for at in places]
-                longest = context.text_start + max(in_window) + len(self._start.ids) + settings.max_new_tokens
+                seen = [context.text_start + tokens[at] - window.start for at in places]
+                longest = max(seen) + len(self._start.ids) + settings.max_new_tokens
                 if longest > self._model.window_tokens:
                     raise ModelError(
                         f"expected prompt, text and call to fit into the model's window of {self._model.window_tokens} tokens, "
@@ -189,9 +176,9 @@ class Sampler:
                     self._step()
                 samples = numbers[places].reshape(-1)
                 self._samples["batch"][samples] = len(self._batches)
-                joined = np.array([(context.tokens, len(samples))], dtype=_BATCH_STATE)
+                joined = np.array([(context.tokens, len(samples))], dtype=self._batches.dtype)
                 self._batches = np.concatenate([self._batches, joined])
-                self._joining.append(_Joining(context, in_window, samples))
+                self._joining.append((context.text, seen, samples))
 
     @torch.inference_mode()
     def finish(self) -> list[list[list[SampledContinuation]]]:
@@ -211,11 +198,11 @@ class Sampler:
         """The batches that have room join: one row a position, which takes in the call's start. See `decode_loop.Task`."""
         tokens: dict[int, int] = {}
         shares = []
-        for batch in self._joining:
-            rows = range(len(self._given), len(self._given) + len(batch.in_window))
-            shares.append((batch.context.text, [batch.context.text_start + token for token in batch.in_window], rows))
+        for text, seen, samples in self._joining:
+            rows = range(len(self._given), len(self._given) + len(seen))
+            shares.append((text, seen, rows))
             self._given = np.concatenate([self._given, np.ones(len(rows), dtype=np.int64)])
-            self._samples["row"][batch.samples] = np.repeat(np.array(rows), self._settings.samples)
+            self._samples["row"][samples] = np.repeat(np.array(rows), self._settings.samples)
             tokens.update(dict.fromkeys(rows, self._start.ids[0]))
         if shares:
             cache.share(shares)

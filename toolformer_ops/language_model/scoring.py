@@ -27,6 +27,7 @@ calls are kept; `sql/views` does.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -44,17 +45,14 @@ PASSES_AT_ONCE = 8_192
 RESERVE_STEP = 64
 """Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most calls share windows."""
 
-Prefix = tuple[int, ...]
-"""Ids of z and of the newline after it; empty for no call."""
 
-
-@dataclass(frozen=True)
-class _Pass:
+class _Pass(NamedTuple):
     """One sequence to run through the model: start token, prefix, and the text from some token on."""
 
-    prefix: Prefix
     text_start: int
     """Token of the text that follows the prefix."""
+    prefix: tuple[int, ...] = ()
+    """Ids of z and of the newline after it; empty for no call."""
 
 
 def surely_below(bound: float, prune_below: float, rounding_nats: float) -> bool:
@@ -147,8 +145,8 @@ class _TextPasses:
     def full_pass(self, token: int) -> _Pass:
         """No call, and as much of the text before `token` as the model's window holds."""
         if token + SCORED_TOKENS <= self._room or len(self.text) <= self._room:
-            return _Pass((), 0)
-        return _Pass((), owner(plan_windows(len(self.text), self._room), token).start)
+            return _Pass(0)
+        return _Pass(owner(plan_windows(len(self.text), self._room), token).start)
 
     def planned(self, call: PlacedCall, context_tokens: int | None) -> "_PlannedCall | None":
         """A call with its passes; None if its prefix leaves no room for text."""
@@ -169,9 +167,9 @@ class _TextPasses:
             text=self,
             token=call.token,
             full=self.full_pass(call.token),
-            nothing=_Pass((), start),
-            without_result=_Pass(without_result, start),
-            with_result=_Pass(with_result, start),
+            nothing=_Pass(start),
+            without_result=_Pass(start, without_result),
+            with_result=_Pass(start, with_result),
         )
 
     def scored(self, token: int) -> range:
@@ -250,11 +248,7 @@ def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -
         tokens = [token for token in of_text.scored(first) if (one, token) not in of_text.found]
         if tokens:
             asked.setdefault(of_text, {}).setdefault(one, set()).update(tokens)
-    passes = [
-        (of_text, one, sorted(asked[of_text][one]))
-        for of_text in asked
-        for one in sorted(asked[of_text], key=lambda one: (one.text_start, one.prefix))
-    ]
+    passes = [(of_text, one, sorted(asked[of_text][one])) for of_text in asked for one in sorted(asked[of_text])]
     for begin in range(0, len(passes), PASSES_AT_ONCE):
         some = passes[begin : begin + PASSES_AT_ONCE]
         sequences, rows = [], []

@@ -116,26 +116,6 @@ def load_weights(
     return answer_on_first_device(network)
 
 
-def weight_bytes(folder: Path, dtype: torch.dtype) -> int:
-    """What a model folder's weights take in a number format, from the headers of its safetensors; 0 if it has none.
-
-    Raises:
-        OSError, ValueError, KeyError, SafetensorError: a header, or the index of the files, is damaged.
-    """
-    from safetensors import safe_open
-
-    index = folder / "model.safetensors.index.json"
-    single = folder / "model.safetensors"
-    names = {single.name} if single.is_file() else set()
-    if not names and index.is_file():
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    numbers = 0
-    for name in names:
-        with safe_open(folder / name, framework="pt") as file:
-            numbers += sum(math.prod(file.get_slice(tensor).get_shape()) for tensor in file.keys())  # noqa: SIM118
-    return numbers * dtype.itemsize
-
-
 def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, *, is_spread: bool) -> None:
     """Refuse weights that are larger than what is free on the GPUs; a hub model that is not downloaded yet is let through.
 
@@ -144,14 +124,24 @@ def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, 
         InfrastructureError: other processes hold the memory.
     """
     from huggingface_hub import try_to_load_from_cache
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, safe_open
 
+    # 1. What the weights take, from the headers of the model's safetensors.
     config = try_to_load_from_cache(source, "config.json", revision=pinned["revision"]) if pinned else None
     folder = Path(config).parent if isinstance(config, str) else Path(source)
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    names = {single.name} if single.is_file() else set()
+    needed = 0
     try:
-        needed = weight_bytes(folder, DTYPES[dtype])
+        if not names and index.is_file():
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        for name in names:
+            with safe_open(folder / name, framework="pt") as file:
+                numbers = sum(math.prod(file.get_slice(tensor).get_shape()) for tensor in file.keys())  # noqa: SIM118
+                needed += numbers * DTYPES[dtype].itemsize
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise _cannot_be_loaded(source, pinned, error) from error
+    # 2. What is free.
     found = range(torch.cuda.device_count()) if is_spread else (torch.device(device).index or 0,)
     free = sum(free_bytes(number) for number in found)
     if needed <= free:
