@@ -111,7 +111,7 @@ class ContextBuilder:
             added: list[tuple[int, ...]] = []
             copies: list[
                 tuple[int, int]
-            ] = []  # where the second copy begins, its separator included; `spell_after`'s shift
+            ] = []  # where the second copy begins, with its separator; `spell_after`'s shift
             for text, window in missing.values():
                 spelled, shift = self._tokenization.spell_after(
                     prompt.separator,
@@ -122,7 +122,7 @@ class ContextBuilder:
                 added.append((*spelled, *between, *spelled))
                 copies.append((len(spelled) + len(between), shift))
             # 2. All of them behind the prompt, in one pass.
-            if missing:
+            if added:
                 start = self._model.cached_prompt(self._prompt_ids(prompt))
                 cache = KVCache(self._model)
                 cache.join([CachedText(start) for _ in added])

@@ -51,16 +51,16 @@ def text_losses(model: CausalModel, tokenization: Tokenization, texts: Sequence[
     nats = [0.0] * len(texts)
     for some in (windows[at : at + WINDOWS_AT_ONCE] for at in range(0, len(windows), WINDOWS_AT_ONCE)):
         # 2. Hidden states. The last token of a window is predicted and not put in.
-        hidden = model.hidden_states(
-            [[*before, *texts[index].ids[start : end - 1]] for index, start, _, end in some],
-            [
-                range(len(before) + scored_from - start - 1, len(before) + end - start - 1)
-                for _, start, scored_from, end in some
-            ],
-        )
+        sequences = [[*before, *texts[index].ids[start : end - 1]] for index, start, _, end in some]
+        rows = [
+            range(len(before) + scored_from - start - 1, len(ids))
+            for ids, (_, start, scored_from, _) in zip(sequences, some, strict=True)
+        ]
+        hidden = model.hidden_states(sequences, rows)
         for (index, _, scored_from, _), states in zip(some, hidden, strict=True):
             # 3. Where the marker's last token would complete it, it is left out, and the others are scaled up.
-            ids, values = texts[index].ids, list[float]()
+            ids = texts[index].ids
+            values: list[float] = []
             for log_probs in model.log_probability_blocks(states):  # (rows, vocabulary)
                 first_token = scored_from + len(values)
                 places = range(first_token, first_token + len(log_probs))

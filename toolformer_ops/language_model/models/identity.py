@@ -255,14 +255,12 @@ def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> To
 
 def cache_refused(error: BaseException) -> OSError | None:
     """The error of the file system, among `error` and those that it was raised from, that denies a file of the local hub cache."""
+    denied = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
     cause: BaseException | None = error
     while cause is not None:
-        # With a file name: the hub's errors are OSErrors too.
         if (
-            isinstance(cause, OSError)
-            and cause.filename
-            and cause.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
-        ):
+            isinstance(cause, OSError) and cause.filename and cause.errno in denied
+        ):  # the hub's errors are OSErrors, too
             return cause
         cause = cause.__cause__ or cause.__context__
     return None
