@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Engine
+
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.language_model.models.identity import S3, local_folder, published_model, split_revision
@@ -15,8 +17,12 @@ from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
-from toolformer_ops.runs.run_tools import RunTool
+from toolformer_ops.runs.run_tools import RunTool, load_run_tool
+from toolformer_ops.storage import database
 from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.tools.base import ToolRunner
+from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.retrieval.wiki_index import with_index_of
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -151,17 +157,28 @@ def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], Tok
 
 
 class RunModel:
-    """The language models of one run, each loaded when a stage first asks for it, and kept for the stages after it in this process.
+    """The language models and tools of one run, each loaded when a stage first asks for it, and kept for the stages after it here.
 
-    At most one is in memory: a run with a proposer drops it for the model that scores, and has room for the larger of the two.
+    At most one model is in memory: a run with a proposer drops it for the one that scores, and has room for the larger of the two.
     """
 
     def __init__(self, settings: Settings, start_up: StartUp | None = None) -> None:
         self._settings = settings
         self._model: LanguageModel | None = None
         self._is_proposer = False
+        self._tools: dict[str, Callable[[], ToolRunner]] = {}
         self.start_up = start_up
         """What the process took to start, if that is measured."""
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """On the factory's database, for all stages of this process. Raises as `database.connect`."""
+        return database.connect(self._settings)
+
+    def run_tool(self, run_id: str, tool_name: str) -> RunTool:
+        """The registered run as it is stored now. Raises as `open_run_tool`."""
+        with database.transaction(self.engine) as connection:
+            return load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
 
     def proposer_of(self, run: RunTool) -> "LanguageModel":
         """The model that samples: the one that scores, but for a run with a proposer. Raises as `load_run_model`."""
@@ -187,6 +204,24 @@ class RunModel:
             if self.start_up is not None:
                 self.start_up.has_loaded(time.perf_counter() - started)
         return self._model
+
+    def tool_of(self, run: RunTool) -> Callable[[], ToolRunner]:
+        """A function that returns the run's open tool; it is opened by the first call.
+
+        Raises:
+            UsageError: an index or model is not there.
+            ConfigurationError: the tool is not the one that the run was started with.
+        """
+        if run.tool not in self._tools:
+            tool, settings = get_tool(run.tool), with_index_of(self._settings, run.tool_version)
+            found = tool.version(settings, run.model_identity)
+            if found != run.tool_version:
+                raise ConfigurationError(
+                    f"run {run.run_id} was started with {run.tool} version {run.tool_version}, found {found}: its code, index or "
+                    f"model changed meanwhile. Start a new run; what was sampled is used again."
+                )
+            self._tools[run.tool] = functools.cache(lambda: tool.open(settings, lambda: self.of(run)))
+        return self._tools[run.tool]
 
 
 def load_run_model(settings: Settings, run: RunTool, is_proposer: bool = False) -> "LanguageModel":

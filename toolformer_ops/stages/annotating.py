@@ -13,16 +13,13 @@ a model of 135 million parameters again takes longer than to execute a shard's c
 (docs/operations.md has the figures). A tool for which that is wrong says `executes_apart` in its spec, and has three tasks.
 """
 
-import functools
-
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import open_run_tool
-from toolformer_ops.stages.execution import prepare_execution
-from toolformer_ops.stages.placebo import placebos_of_last_shard, prepare_placebos
+from toolformer_ops.stages.execution import execute_stage
+from toolformer_ops.stages.placebo import placebo_stage, placebos_of_last_shard
 from toolformer_ops.stages.sampling import sample_stage
-from toolformer_ops.stages.scoring import prepare_scoring
+from toolformer_ops.stages.scoring import score_stage
 
 
 def annotate_stage(
@@ -30,22 +27,19 @@ def annotate_stage(
 ) -> None:
     """Sample a tool's calls for one shard, execute them and score them, and their placebos if they can be drawn by then.
 
-    `start_up` is what the process took to start, if that is measured. Raises as `sample_stage`, `prepare_execution`,
-    `prepare_scoring` and `prepare_placebos`.
+    `start_up` is what the process took to start, if that is measured. Raises as the four stages.
     """
     model = RunModel(settings, start_up)
     of_shard = (settings, run_id, tool_name, shard, model)
-    # Prepared when the first calls are sampled, and once: an open tool and a loaded pool are kept for the other rounds.
-    later = [
-        functools.cache(functools.partial(prepare_execution, *of_shard)),
-        functools.cache(functools.partial(prepare_scoring, *of_shard)),
-        functools.cache(functools.partial(prepare_placebos, *of_shard, of_known_pool=True)),
-    ]
-    _, run = open_run_tool(settings, run_id, tool_name)
-    if run.proposer_identity is not None:
+
+    def finish_round() -> None:
+        execute_stage(*of_shard)
+        score_stage(*of_shard)
+        placebo_stage(*of_shard, of_known_pool=True)
+
+    if model.run_tool(run_id, tool_name).proposer_identity is not None:
         sample_stage(*of_shard)
-        for prepared in later:
-            prepared()()
+        finish_round()
     else:
-        sample_stage(*of_shard, after_round=lambda: [prepared()() for prepared in later])
+        sample_stage(*of_shard, after_round=finish_round)
     placebos_of_last_shard(*of_shard)

@@ -4,7 +4,6 @@ Results are kept by (tool, version, input): one row serves all documents that as
 input without a result has a row with the reason. Which of a tool's ranked results a call gets is decided by `scoring`.
 """
 
-import functools
 import time
 import uuid
 from collections import Counter, deque
@@ -14,17 +13,14 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import Shard, open_run_tool
+from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
-from toolformer_ops.tools.registry import get_tool
-from toolformer_ops.tools.retrieval.wiki_index import with_index_of
 
 MOST_DOCUMENTS = 128
 """Of a micro-batch: eight times those of the other stages, up to this many."""
@@ -131,35 +127,20 @@ class ExecuteWork(StageWork[Asked]):
 def execute_stage(
     settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
 ) -> Counter[str]:
-    """Run the tool on one shard's calls; returns the number of results and of each reason. Raises as `prepare_execution`."""
-    return prepare_execution(settings, run_id, tool_name, shard, model)()
+    """Run the tool on what is undone of one shard's calls; returns the number of results and of each reason.
 
+    `model` is the run's, if another stage of this process uses it, too; it keeps the tool open.
 
-def prepare_execution(
-    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
-) -> Callable[[], Counter[str]]:
-    """A function that does what is undone of the shard whenever it is called; the tool is opened once.
-
-    `model` is the run's, if another stage of this process uses it, too.
-
-    Raises:
-        UsageError: an index or model is not there.
-        ConfigurationError: the tool is not the one that the run was started with.
+    Raises as `RunModel.tool_of`.
     """
-    engine, run = open_run_tool(settings, run_id, tool_name)
-    tool = get_tool(run.tool)
-    settings = with_index_of(settings, run.tool_version)
-    found = tool.version(settings, run.model_identity)
-    if found != run.tool_version:
-        raise ConfigurationError(
-            f"run {run_id} was started with {run.tool} version {run.tool_version}, found {found}: its code, index or "
-            f"model changed meanwhile. Start a new run; what was sampled is used again."
-        )
     of_run = model or RunModel(settings)
-    runner = functools.cache(lambda: tool.open(settings, lambda: of_run.of(run)))
+    run = of_run.run_tool(run_id, tool_name)
+    work = ExecuteWork(
+        run=run,
+        shard=Shard.parse(shard),
+        runner=of_run.tool_of(run),
+        time_limit_seconds=settings.tool_time_limit_seconds,
+    )
     at_most = min(settings.micro_batch_documents * 8, MOST_DOCUMENTS)
     batches = settings.model_copy(update={"micro_batch_documents": at_most})
-    work = ExecuteWork(
-        run=run, shard=Shard.parse(shard), runner=runner, time_limit_seconds=settings.tool_time_limit_seconds
-    )
-    return functools.partial(work_off, batches, engine, work, of_run.start_up)
+    return work_off(batches, of_run.engine, work, of_run.start_up)

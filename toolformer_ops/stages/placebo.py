@@ -7,7 +7,6 @@ decide what is kept, nor how many calls are kept by chance: `sql/views` and `run
 """
 
 import dataclasses
-import functools
 import logging
 import time
 from collections import Counter, defaultdict
@@ -152,47 +151,33 @@ def placebo_stage(
     shard: str,
     model: RunModel | None = None,
     choices: PlaceboChoices | None = None,
+    *,
+    of_known_pool: bool = False,
 ) -> Counter[str]:
     """Score the placebos of one shard's calls of a tool; returns the number of scored placebos and of each reason.
 
-    `choices` are the run's if None; a run that has a pool keeps its numbers. Raises as `prepare_placebos`.
-    """
-    return prepare_placebos(settings, run_id, tool_name, shard, model, choices)()
-
-
-def prepare_placebos(
-    settings: Settings,
-    run_id: str,
-    tool_name: str,
-    shard: str,
-    model: RunModel | None = None,
-    choices: PlaceboChoices | None = None,
-    *,
-    of_known_pool: bool = False,
-) -> Callable[[], Counter[str]]:
-    """A function that scores what is undone of the shard whenever it is called; it does nothing if the run asks for no placebos.
-
-    With `of_known_pool` it does nothing if the run has no pool yet, either: that is drawn when all calls of the tool are scored.
+    `choices` are the run's if None; a run that has a pool keeps its numbers. Does nothing if no placebos are asked for, and with
+    `of_known_pool` also if the run has no pool yet: that is drawn when all calls of the tool are scored.
 
     Raises:
         NoResultError: not all documents of the run are scored.
         ConfigurationError: the model is not the one that the run was started with.
     """
-    engine, run = open_run_tool(settings, run_id, tool_name)
+    of_run = model or RunModel(settings)
+    run = of_run.run_tool(run_id, tool_name)
     asked = choices or run.choices.part(PlaceboChoices)
     if run.placebo_recipe_id is None:
         if not asked.wants_placebos:
             logger.info("placebo: run %s asks for no placebos", run_id)
-            return Counter
+            return Counter()
         if of_known_pool:
-            return Counter
-    with database.transaction(engine) as connection:
+            return Counter()
+    with database.transaction(of_run.engine) as connection:
         if run.placebo_recipe_id is None:
             run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, asked))
         draw = PlaceboDraw(load_pool(connection, run.recipe_of("placebo")))
-    of_run = model or RunModel(settings)
     work = PlaceboWork(run=run, shard=Shard.parse(shard), draw=draw, load_model=lambda: of_run.of(run))
-    return functools.partial(work_off, settings, engine, work, of_run.start_up)
+    return work_off(settings, of_run.engine, work, of_run.start_up)
 
 
 def placebos_of_last_shard(settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel) -> None:
@@ -203,10 +188,10 @@ def placebos_of_last_shard(settings: Settings, run_id: str, tool_name: str, shar
     Raises:
         ConfigurationError: the model is not the one that the run was started with.
     """
-    engine, run = open_run_tool(settings, run_id, tool_name)
+    run = model.run_tool(run_id, tool_name)
     if run.placebo_recipe_id is not None or not run.choices.wants_placebos:
         return
-    with database.transaction(engine) as connection:
+    with database.transaction(model.engine) as connection:
         if any(unfinished_documents(connection, run)):
             return
     placebo_stage(settings, run_id, tool_name, shard, model)

@@ -19,7 +19,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
-from toolformer_ops.runs.run_tools import Shard, open_run_tool
+from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
@@ -176,8 +176,8 @@ def sample_stage(
     Raises:
         ConfigurationError: the model is not the one that the run was started with.
     """
-    engine, run = open_run_tool(settings, run_id, tool_name)
     of_run = model or RunModel(settings)
+    run = of_run.run_tool(run_id, tool_name)
     work = SampleWork(
         run=run,
         shard=Shard.parse(shard),
@@ -185,4 +185,4 @@ def sample_stage(
         load_model=lambda: of_run.proposer_of(run),
         scorer=tokens_for_scoring(settings, run),
     )
-    return work_off(settings, engine, work, of_run.start_up, after_round=after_round)
+    return work_off(settings, of_run.engine, work, of_run.start_up, after_round=after_round)

@@ -4,7 +4,6 @@ The room `annotation` chooses each call's result and scores it; this stage says 
 losses or with the reason why there are none. Does not decide what is kept: `sql/views` do.
 """
 
-import functools
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -20,7 +19,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import FLOAT32, Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import Shard, open_run_tool
+from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import Tool
@@ -136,21 +135,14 @@ class ScoreWork(StageWork[Loaded]):
 def score_stage(
     settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
 ) -> Counter[str]:
-    """Score one shard's calls of a tool; returns the number of scored calls and of each reason. Raises as `prepare_scoring`."""
-    return prepare_scoring(settings, run_id, tool_name, shard, model)()
-
-
-def prepare_scoring(
-    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
-) -> Callable[[], Counter[str]]:
-    """A function that does what is undone of the shard whenever it is called.
+    """Score what is undone of one shard's calls of a tool; returns the number of scored calls and of each reason.
 
     `model` is the run's, if another stage of this process uses it, too.
 
     Raises:
         ConfigurationError: the model is not the one that the run was started with.
     """
-    engine, run = open_run_tool(settings, run_id, tool_name)
     of_run = model or RunModel(settings)
+    run = of_run.run_tool(run_id, tool_name)
     work = ScoreWork(run=run, shard=Shard.parse(shard), tool=get_tool(run.tool), load_model=lambda: of_run.of(run))
-    return functools.partial(work_off, settings, engine, work, of_run.start_up)
+    return work_off(settings, of_run.engine, work, of_run.start_up)
