@@ -9,7 +9,7 @@ those of WikiSearch are: an encyclopedia's sentence may be the document's. A sho
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
@@ -58,37 +58,23 @@ class QuestionAnswering(Tool):
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
         """Open the index, and load the reader's model if it has one."""
         index = Bm25Index(index_folder(settings), settings.search_threads)
-        reader: Reader
-        if settings.qa_reader == "best_sentence":
-            reader = BestSentenceReader(index)
-        elif settings.qa_reader == "span":
+        sentences = BestSentenceReader(index)
+        reader: Reader = sentences
+        if settings.qa_reader == "span":
             model = model_readers.load_causal_model(settings, load_model)
-            reader = model_readers.SpanReader(model, BestSentenceReader(index).best_sentences)
+            reader = model_readers.SpanReader(model, sentences.best_sentences)
         elif settings.qa_reader == "causal":
             reader = model_readers.CausalReader(model_readers.load_causal_model(settings, load_model))
-        else:
+        elif settings.qa_reader == "sequence_to_sequence":
             checkpoint, revision = _checkpoint(settings), settings.qa_reader_revision
             reader = model_readers.SequenceToSequenceReader(checkpoint, revision, settings)
         return QuestionAnsweringRunner(index, reader)
 
 
-class Reader(Protocol):
-    """Who turns passages into answers."""
-
-    @property
-    def passages(self) -> int:
-        """How many passages it wants for a question."""
-        ...
-
-    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
-        """Answers for each question, best first; none if there is none."""
-        ...
-
-
 class QuestionAnsweringRunner:
     """An open index and a reader."""
 
-    def __init__(self, index: Bm25Index, reader: Reader) -> None:
+    def __init__(self, index: Bm25Index, reader: "Reader") -> None:
         self._index = index
         self._reader = reader
 
@@ -204,6 +190,12 @@ class BestSentenceReader:
     def _weight(self, terms: frozenset[str]) -> float:
         # sorted: a sum of floats depends on the order, and that of a set of strings changes from process to process
         return sum(self._index.inverse_document_frequency(term) for term in sorted(terms))
+
+
+Reader: TypeAlias = (
+    BestSentenceReader | model_readers.SpanReader | model_readers.CausalReader | model_readers.SequenceToSequenceReader
+)
+"""Who turns passages, `Reader.passages` a question, into answers for each question, best first."""
 
 
 def holds_what_is_asked(question: str, sentence: str) -> bool:

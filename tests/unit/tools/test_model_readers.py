@@ -26,8 +26,8 @@ from toolformer_ops.tools.retrieval.bm25_index import FoundPassage
 
 QUESTIONS = ["Where was Joe Biden born?", "Who manufactures Coke, and where?"]
 PASSAGES = [
-    [FoundPassage("1", "Joe Biden", "He was born in Scranton.", 2.0)],
-    [FoundPassage("2", "Coke", "The Coca-Cola Company makes it. " * 5, 2.0), FoundPassage("3", "Tea", "A drink.", 1.0)],
+    [FoundPassage("Joe Biden", "He was born in Scranton.", 2.0)],
+    [FoundPassage("Coke", "The Coca-Cola Company makes it. " * 5, 2.0), FoundPassage("Tea", "A drink.", 1.0)],
 ]
 
 
@@ -69,7 +69,7 @@ def generator(window: int = 10_000) -> Any:
 
 
 def test_passages_and_question_fill_the_slot_best_first_and_the_first_line_that_says_something_answers() -> None:
-    passages = [FoundPassage("4", "Slot", "{text}", 3.0), *PASSAGES[0]]
+    passages = [FoundPassage("Slot", "{text}", 3.0), *PASSAGES[0]]
     assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", passages) == (
         "Read.\nSlot: {text}\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
     )
@@ -143,8 +143,8 @@ def best_sentences(_: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
 
 
 HAMLET = [
-    FoundPassage("1", "Hamlet", "Hamlet is a tragedy that William Shakespeare wrote between 1599 and 1601.", 3.0),
-    FoundPassage("2", "Faust", "Faust by Johann Wolfgang von Goethe came out on April 12, 1808, after 36 years.", 2.0),
+    FoundPassage("Hamlet", "Hamlet is a tragedy that William Shakespeare wrote between 1599 and 1601.", 3.0),
+    FoundPassage("Faust", "Faust by Johann Wolfgang von Goethe came out on April 12, 1808, after 36 years.", 2.0),
 ]
 
 
@@ -165,14 +165,14 @@ def test_the_likeliest_span_is_the_answer_and_sentences_that_match_better_go_bef
     assert answers == ("Faust", "William Shakespeare", "Johann Wolfgang von Goethe", "1601", "1599")
     prompt = model.continuation_log_probabilities.call_args.args[0]
     assert prompt.endswith(f"{HAMLET[0].text}\n{HAMLET[1].text}\nQuestion: Who wrote Hamlet?\nAnswer:")
-    tea = [FoundPassage("3", "Tea", "a drink", 1.0)]
+    tea = [FoundPassage("Tea", "a drink", 1.0)]
     assert SpanReader(scorer({}), best_sentences).read(["Tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
 
 
 def test_a_window_too_short_for_the_sentences_gives_the_sentences(tiny_model_dir: Path) -> None:
     settings = Settings(qa_reader="span", qa_reader_model=str(tiny_model_dir))
     reader = SpanReader(model_readers.load_causal_model(settings, pytest.fail), best_sentences)
-    long = [FoundPassage("4", "Hamlet", HAMLET[0].text * 50, 1.0)]
+    long = [FoundPassage("Hamlet", HAMLET[0].text * 50, 1.0)]
     fitting, too_long = reader.read(["Who?", "Who?"], [HAMLET[:1], long])
     assert set(fitting) <= set(spans_in("Who?", [HAMLET[0].text]))
     assert too_long == (long[0].text,)

@@ -41,8 +41,8 @@ class FakeIndex:
         if not asked:
             return SearchAnswer(reason="empty_query")
         found = [
-            FoundPassage(str(number), heading, text, float(len(asked.intersection(self.terms(f"{heading} {text}")))))
-            for number, (heading, text) in enumerate(self._passages)
+            FoundPassage(heading, text, float(len(asked.intersection(self.terms(f"{heading} {text}")))))
+            for heading, text in self._passages
         ]
         ranked = sorted((passage for passage in found if passage.score), key=lambda passage: -passage.score)
         return SearchAnswer(tuple(ranked[:top])) if ranked else SearchAnswer(reason="no_match")
@@ -103,7 +103,7 @@ def test_without_an_index_or_a_readers_checkpoint_nothing_opens(tmp_path: Path) 
 
 def read(question: str, *passages: tuple[str, str]) -> tuple[str, ...]:
     """What the best-sentence reader answers when all passages score alike."""
-    found = [FoundPassage(str(number), heading, text, 1.0) for number, (heading, text) in enumerate(passages)]
+    found = [FoundPassage(heading, text, 1.0) for heading, text in passages]
     return BestSentenceReader(FakeIndex()).read([question], [found])[0]
 
 

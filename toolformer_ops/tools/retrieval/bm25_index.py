@@ -41,7 +41,6 @@ _log = logging.getLogger(__name__)
 class FoundPassage:
     """A passage as a search finds it."""
 
-    passage_id: str
     heading: str
     """`Title`, or `Title > Section`."""
     text: str
@@ -159,7 +158,7 @@ class Bm25Index:
                 for hit in hits.get(str(number)):
                     contents = str(json.loads(hit.lucene_document.get("raw"))["contents"])
                     heading, _, text = contents.partition("\n")
-                    found.append(FoundPassage(hit.docid, heading, text, float(hit.score)))
+                    found.append(FoundPassage(heading, text, float(hit.score)))
                 answers.append(SearchAnswer(tuple(found)) if found else SearchAnswer(reason="no_match"))
         except Exception as error:  # Java may throw anything
             if len(batch) == 1:
