@@ -223,18 +223,17 @@ def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) ->
         UsageError: there is no such run.
         NoResultError: not all documents of the run are scored.
     """
-    engine = database.connect(settings)
-    with database.transaction(engine) as connection:
+    model = RunModel(settings)
+    with database.transaction(model.engine) as connection:
         run = require_run(connection, run_id)
         tools = [registered.tool for registered in load_run_tools(connection, run_id)]
-    model = RunModel(settings)
     own = RunChoices.parse(run.parameters).part(PlaceboChoices)
     rates: dict[str, dict[float, Rate]] = {}
     for tool in tools:
         placebo_stage(settings, run_id, tool, "0/1", model, own if own.wants_placebos else choices)
-        with database.transaction(engine) as connection:
+        with database.transaction(model.engine) as connection:
             rates[tool] = store_rates(connection, load_run_tool(connection, run_id, tool))
     if run.state != "running":
-        with database.transaction(engine) as connection:
+        with database.transaction(model.engine) as connection:
             store_numbers(connection, run_id)
     return rates
