@@ -15,16 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
@@ -153,9 +144,9 @@ class Choices(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         """The schema with descriptions. Pydantic's `use_attribute_docstrings` reads the source for each class at every import."""
-        schema = handler.resolve_ref_schema(handler(core_schema))
+        schema: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
         for node in ast.parse(Path(__file__).read_text(encoding="utf-8")).body:
             for field, below in itertools.pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
                 match field, below:
