@@ -366,7 +366,7 @@ class Bench:
                 for shard in planned:
                     self.measure(f"{name}: {stage}", functools.partial(work, self.settings, run_id, tool, shard))
             self.measure(f"{name}: check", functools.partial(checking.check_tool, self.settings, run_id, tool))
-        self.measure(f"{name}: release", lambda: release.release(self.settings, run_id))
+        self.measure(f"{name}: release", lambda: release.release_of_run(self.settings, run_id))
         self.measure(f"{name}: finish", lambda: run_setup.finish_run(self.settings, run_id, "success"))
 
 
@@ -399,7 +399,7 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         bench.ask("20 best calls", f"select * from best_kept_calls('done', '{TOOL}', 20)")  # noqa: S608
         for view in ("threshold_counts", "yield_by_stage", "annotation_progress"):
             bench.ask(f"{view} of a run", f"select * from {view} where run_id = 'done'")  # noqa: S608
-        bench.measure("release", lambda: release.release(settings, "done"))
+        bench.measure("release", lambda: release.release_of_run(settings, "done"))
         bench.examples_and_views()
         # 3. What is new.
         write_lines(bench.corpus, range(size, size + NEW_IN_A_NIGHT), "a")

@@ -15,6 +15,7 @@ from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import DocumentOutcome, write_ledger
 from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, load_run_tool
+from toolformer_ops.stages.release import release_of_run
 from toolformer_ops.storage import database, queries
 
 RECIPE_COLUMNS = {
@@ -72,6 +73,13 @@ def register_pool(connection: Connection, run_id: str, tool: str, corpus_id: str
     pool |= dict.fromkeys(("placebos", "placebo_sample", "documents", "calls", "sample_share"), 1)
     database.execute(connection, queries.placebo_pools.insert, **pool)
     database.execute(connection, queries.placebo_pools.use, run_id=run_id, tool=tool, placebo_recipe_id=placebo)
+
+
+def release(settings: Settings, run_id: str) -> str:
+    """Release a run that keeps a call; returns the release's id."""
+    release_id = release_of_run(settings, run_id).release_id
+    assert release_id is not None
+    return release_id
 
 
 class AnnotatedRun:

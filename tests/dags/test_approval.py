@@ -9,12 +9,11 @@ import pytest
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import TaskAwaitingInput
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, release
 from toolformer_ops.airflow_tasks import approval
 from toolformer_ops.airflow_tasks.approval import AskForApproval
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.summary import summarise
-from toolformer_ops.stages.release import release
 from toolformer_ops.storage import database
 
 RUN = "manual__1"

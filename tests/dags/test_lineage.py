@@ -7,12 +7,11 @@ import pytest
 from airflow.providers.openlineage.extractors.manager import ExtractorManager
 from openlineage.client.serde import Serde
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, release
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
-from toolformer_ops.stages.release import release
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 Sent = dict[str, dict[str, dict[str, Any]]]

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from sqlalchemy import text as sql
 from typer.testing import CliRunner
 
+from tests.annotated_runs import release
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, UseModel, loaded_by_stages
 from tests.run_sql import run_sql
 from tests.servers import RunningObjectStore, RunningPostgres, copied_database
@@ -37,7 +38,6 @@ from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.placebo import placebo_stage
-from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.annotated_runs import release
 from tests.fake_language_model import FakeLanguageModel, UseModel, with_terms
 from tests.finetuning_jobs import plain_text
 from tests.run_sql import run_sql
@@ -23,7 +24,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import forget

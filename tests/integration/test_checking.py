@@ -12,7 +12,7 @@ from sqlalchemy import Engine, make_url
 from sqlalchemy import text as sql_text
 from sqlalchemy.exc import DBAPIError
 
-from tests.annotated_runs import AnnotatedRun, recipe_id
+from tests.annotated_runs import AnnotatedRun, recipe_id, release
 from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import CheckResult, check_release, check_tool, run_checks
 from toolformer_ops.audit.claims import all_claims, claims_of
@@ -28,7 +28,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.release.format import ReleasedText, read_release, write_texts
-from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.storage import database
 from toolformer_ops.storage.publication import ObjectStore
 

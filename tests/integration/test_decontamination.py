@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, release
 from toolformer_ops.audit.checking import check_release
 from toolformer_ops.audit.running import audit
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EvaluationDataError, NoKeptCallError, NoResultError, UsageError, exit_code
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.storage.publication import ObjectStore
 

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, release
 from tests.finetuning_jobs import SMALL
 from tests.servers import flip_a_byte
 from toolformer_ops.config import Settings
@@ -17,7 +17,6 @@ from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
-from toolformer_ops.stages.release import release
 from toolformer_ops.storage.publication import ObjectStore
 
 

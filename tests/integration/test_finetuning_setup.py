@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, release
 from tests.integration.test_finetuning import annotated_run
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.stages.finetuning import finetune, publish
-from toolformer_ops.stages.release import release
 from toolformer_ops.stages.run_setup import finish_run, start_finetuning
 
 

@@ -9,12 +9,12 @@ from unittest.mock import Mock
 import pytest
 from typer.testing import CliRunner
 
-from tests.annotated_runs import AnnotatedRun, recipe_id
+from tests.annotated_runs import AnnotatedRun, recipe_id, release
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
-from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.storage import database, forgetting, queries
 from toolformer_ops.storage.forgetting import forget, withdraw
 from toolformer_ops.storage.publication import ObjectStore

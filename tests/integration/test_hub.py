@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub import RepoCard
 from huggingface_hub import constants as hub_constants
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, release
 from tests.hub_server import TOKEN, Hub, Repository, running_hub
 from tests.servers import flip_a_byte
 from toolformer_ops import errors
@@ -21,7 +21,6 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, InfrastructureError, ToolformerError, UsageError
 from toolformer_ops.release.format import read_release
 from toolformer_ops.release.hub import MANIFEST_ON_HUB, Described, download, published, push
-from toolformer_ops.stages.release import release
 from toolformer_ops.storage.publication import ObjectStore
 
 REPO = "a-team/sums"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.annotated_runs import release
 from tests.fake_language_model import FakeLanguageModel, StoppedError
 from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import check_tool
@@ -21,7 +22,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage

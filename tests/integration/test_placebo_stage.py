@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.annotated_runs import unregistered
+from tests.annotated_runs import release, unregistered
 from tests.fake_language_model import FakeLanguageModel, StoppedError, UseModel
 from tests.run_sql import run_sql
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
@@ -34,7 +34,7 @@ from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.placebo import PlaceboWork, placebo_stage, placebos_of_run, why_nothing_to_do
 from toolformer_ops.stages.planning import tools_to_do
-from toolformer_ops.stages.release import CARD, release, release_prefix
+from toolformer_ops.stages.release import CARD, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.annotated_runs import AnnotatedRun
+from tests.annotated_runs import AnnotatedRun, release
 from tests.finetuning_jobs import plain_text
 from tests.integration.test_chat_export import TEMPLATE, with_template
 from tests.tiny_models import save_tiny_llama
@@ -17,7 +17,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, NoResultError, UsageError, exit_code
 from toolformer_ops.release.chat_export import CONTINUE, WRITE, export_chat
 from toolformer_ops.release.preference_export import export_preferences
-from toolformer_ops.stages.release import release, release_prefix
+from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.storage.publication import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."

@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import text as sql
 
-from tests.annotated_runs import AnnotatedRun, recipe_id
+from tests.annotated_runs import AnnotatedRun, recipe_id, release
 from tests.servers import flip_a_byte
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import CorruptObjectError, NoKeptCallError, NoResultError, ObjectStoreError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.stages.release import ReleaseOfRun, release, release_of_run, release_prefix
+from toolformer_ops.stages.release import ReleaseOfRun, release_of_run, release_prefix
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 

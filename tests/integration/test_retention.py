@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
+from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.stages.release import release
 from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import withdraw
 from toolformer_ops.storage.retention import Uses, drop_unused, unused

@@ -14,12 +14,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Row
 
 from toolformer_ops.audit.auditing import Auditing, findings_of
 from toolformer_ops.audit.rows import count_again, relation_of, replace_numbers
 from toolformer_ops.errors import CorruptObjectError, NoResultError, ToolformerError
-from toolformer_ops.release.format import read_released_calls
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
@@ -142,7 +141,7 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
                 store.fetch(store.key_of(row.uri), Path(folder), row.manifest_sha256)
                 with database.transaction(auditing.engine) as connection:
                     database.execute(connection, queries.repairs.release_calls, release_id=row.release_id)
-                    _insert_release_calls(connection, row.release_id, Path(folder))
+                    release_stage.insert_calls(connection, row.release_id, Path(folder))
         case "delete_folder":
             found, state = Path(repair["path"]), auditing.settings.state_dir
             if found.parent in (state, state / "finetuning"):  # where `left_folders` looks
@@ -199,13 +198,7 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
                     manifest_sha256=manifest.sha256,
                 )
             # Those that are lost; the files were not compared.
-            _insert_release_calls(connection, row.release_id, Path(folder))
-
-
-def _insert_release_calls(connection: Connection, release_id: str, folder: Path) -> None:
-    columns = release_stage.CALL_COLUMNS
-    calls = ((release_id, *call) for call in read_released_calls(folder, columns[2:]))
-    database.copy_insert(connection, "release_calls", columns, calls)
+            release_stage.insert_calls(connection, row.release_id, Path(folder))
 
 
 def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:

@@ -113,23 +113,19 @@ class ReleaseOfRun:
     """The run whose release it took, since nothing has changed; None if it made its own."""
 
 
-def release(settings: Settings, run_id: str) -> str:
-    """Publish what the run kept and register it; returns the release's id.
+def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
+    """Publish what the run kept and register it.
 
-    If nothing has changed since the run before, its release is the run's, and is not made again.
+    If nothing has changed since the run before, its release is the run's, and is not made again. A run of a schedule may have kept
+    no call, since nights without one are usual.
 
     Raises:
         UsageError: there is no such run.
         NoResultError: no tool is complete, or a text does not come back when its calls are taken out.
-        NoKeptCallError: none of their calls was kept.
+        NoKeptCallError: none of their calls was kept, and the run was started by hand.
         EvaluationDataError: it is to be compared with evaluation data, and they are not there, or of another format.
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
-    return _release(settings, run_id)[0]
-
-
-def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
-    """As `release`; with the id, the run since which nothing has changed, if it is that one's."""
     store = ObjectStore(settings)
     store.require_bucket()
     engine = database.connect(settings)
@@ -141,16 +137,25 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
         earlier = unchanged_release(connection, run_id, tools, evaluation_data)
     if earlier is not None and _is_whole(store, earlier.uri, earlier.manifest_sha256):
         with database.transaction(engine) as connection:
-            set_release(connection, run_id, earlier.release_id, earlier.left_out, earlier_run_id=earlier.run_id)
+            changed = set_release(
+                connection, run_id, earlier.release_id, earlier.left_out, earlier_run_id=earlier.run_id
+            )
         logger.info(
             "nothing changed since run %s: its release %s is not made again", earlier.run_id, earlier.release_id
         )
-        return earlier.release_id, earlier.run_id
+        return ReleaseOfRun(earlier.release_id, changed, earlier.run_id)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="release-", dir=settings.state_dir) as folder:
         # 2. Choose the calls, write the files, and publish.
-        with database.transaction(engine) as connection:
-            written = write_release(connection, run_id, tools, Path(folder), evaluation_data)
+        try:
+            with database.transaction(engine) as connection:
+                written = write_release(connection, run_id, tools, Path(folder), evaluation_data)
+        except NoKeptCallError as error:
+            [run] = database.fetch_all(engine, queries.runs.by_id, run_id=run_id)
+            if run.schedule is None:
+                raise
+            logger.warning("%s", error)
+            return ReleaseOfRun(None)
         manifest = publish(settings, store, written)
         has_our_card = file_sha256(written.card) in {file.sha256 for file in manifest.files}
         # 3. Register it with its calls, which are read from the files again: they need not fit into memory.
@@ -168,12 +173,10 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
                 definition=written.definition,
                 rates=written.rates if has_our_card else None,
             )
-            calls = read_released_calls(Path(folder), CALL_COLUMNS[2:])
-            rows = ((written.release_id, *call) for call in calls)
-            database.copy_insert(connection, "release_calls", CALL_COLUMNS, rows)
+            insert_calls(connection, written.release_id, Path(folder))
             without_them = _leaves_out(written.definition)
             overlaps = [(run_id, *vars(item).values(), without_them) for item in written.overlaps]
-            set_release(connection, run_id, written.release_id, written.left_out, overlaps)
+            changed = set_release(connection, run_id, written.release_id, written.left_out, overlaps)
     counts = written.counts
     logger.info(
         "released %d texts with %d calls (%s) as %s%s",
@@ -183,7 +186,7 @@ def _release(settings: Settings, run_id: str) -> tuple[str, str | None]:
         store.uri(manifest.folder),
         f"; it lacks {', '.join(tools.lacking)}" if tools.lacking else "",
     )
-    return written.release_id, None
+    return ReleaseOfRun(written.release_id, changed)
 
 
 def evaluation_ngrams(settings: Settings, run_id: str) -> EvaluationNgrams | None:
@@ -213,14 +216,23 @@ def set_release(
     overlaps: Sequence[Sequence[Any]] = (),
     *,
     earlier_run_id: str | None = None,
-) -> None:
+) -> int:
     """Write which release a run has, which kept calls it leaves out, and what its texts share with evaluation data.
 
-    In place of what is there. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those of that run.
+    In place of what is there. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those of that run. Returns
+    `ReleaseOfRun.changed_examples`.
     """
     database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out=left_out)
     database.execute(connection, queries.releases.set_overlaps, run_id=run_id, earlier_run_id=earlier_run_id)
     database.copy_insert(connection, "run_overlaps", OVERLAP_COLUMNS, overlaps)
+    [changed] = database.fetch_all(connection, queries.releases.changed_examples, run_id=run_id)
+    return int(changed.examples)
+
+
+def insert_calls(connection: Connection, release_id: str, folder: Path) -> None:
+    """Write the calls of a release's files into `release_calls`, which keeps the rows that are there."""
+    calls = ((release_id, *call) for call in read_released_calls(folder, CALL_COLUMNS[2:]))
+    database.copy_insert(connection, "release_calls", CALL_COLUMNS, calls)
 
 
 def _leaves_out(definition: Mapping[str, Any]) -> bool:
@@ -253,27 +265,6 @@ def _is_whole(store: ObjectStore, uri: str, manifest_sha256: str) -> bool:
         return False
 
 
-def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
-    """Release a run; that of a schedule may have kept no call, since nights without one are usual.
-
-    Raises:
-        NoKeptCallError: no call was kept, and the run was started by hand. What else `release` raises.
-    """
-    engine = database.connect(settings)
-    try:
-        release_id, unchanged_since = _release(settings, run_id)
-    except NoKeptCallError as error:
-        with database.transaction(engine) as connection:
-            [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
-        if run.schedule is None:
-            raise
-        logger.warning("%s", error)
-        return ReleaseOfRun(None)
-    with database.transaction(engine) as connection:
-        [changed] = database.fetch_all(connection, queries.releases.changed_examples, run_id=run_id)
-    return ReleaseOfRun(release_id, changed.examples, unchanged_since)
-
-
 def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> Manifest:
     """Publish a release, unless it is on S3 already; returns its manifest, whose objects are all there.
 
@@ -298,8 +289,8 @@ def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> 
             written.release_id,
             ", ".join(file.name for file in lost),
         )
-        with database.transaction(database.connect(settings)) as connection:
-            database.execute(connection, queries.forgetting.withdraw_release, publication_id=written.release_id)
+        engine = database.connect(settings)
+        database.execute(engine, queries.forgetting.withdraw_release, publication_id=written.release_id)
         store.delete(manifest.key)
     try:
         return store.publish(prefix, files)
