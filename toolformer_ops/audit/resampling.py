@@ -14,12 +14,10 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
-from toolformer_ops.runs.placebo_pools import load_pool
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import FilterWork
@@ -112,12 +110,11 @@ def _compute_again(auditing: Auditing, of_run: Row[Any], calls: int, seed: str) 
     }
     if run.placebo_recipe_id is not None:
         with database.transaction(auditing.engine) as connection:
-            draw = PlaceboDraw(load_pool(connection, run.placebo_recipe_id))
+            placebo = PlaceboWork.of_pool(connection, run, shard, lambda: model.of(run))
             rows = database.fetch_all(
                 connection, queries.resampling.placebo_losses, recipe_id=run.placebo_recipe_id, document_ids=ids
             )
             comparable = {row.document_id for row in rows}
-            placebo = PlaceboWork(run=run, shard=shard, draw=draw, load_model=lambda: model.of(run))
             judged = placebo.load(connection, [item for item in documents if item.document_id in comparable])
         done["placebo"] = placebo.compute(judged)
     # 3. Compare, table by table.

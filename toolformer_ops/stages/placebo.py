@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from toolformer_ops.annotation.placebo import (
-    JudgedCall,
-    PlaceboDraw,
-    PlaceboLoss,
-    score_placebos,
-)
+from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw, PlaceboLoss, score_placebos
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
@@ -33,6 +28,7 @@ from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import choose_pool, load_pool
 from toolformer_ops.runs.placebo_rates import Rate, store_rates
 from toolformer_ops.runs.run_tools import (
+    RunTool,
     Shard,
     documents_after,
     load_run_tool,
@@ -65,6 +61,14 @@ class PlaceboWork(StageWork[Loaded]):
     asks_float32 = True
     draw: PlaceboDraw
     load_model: "Callable[[], LanguageModel]"
+
+    @classmethod
+    def of_pool(
+        cls, connection: Connection, run: RunTool, shard: Shard, load_model: "Callable[[], LanguageModel]"
+    ) -> "PlaceboWork":
+        """The work that draws from the run's pool, which is there."""
+        draw = PlaceboDraw(load_pool(connection, run.recipe_of("placebo")))
+        return cls(run=run, shard=shard, draw=draw, load_model=load_model)
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """The documents' calls that have a result and losses."""
@@ -175,8 +179,7 @@ def placebo_stage(
     with database.transaction(of_run.engine) as connection:
         if run.placebo_recipe_id is None:
             run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, asked))
-        draw = PlaceboDraw(load_pool(connection, run.recipe_of("placebo")))
-    work = PlaceboWork(run=run, shard=Shard.parse(shard), draw=draw, load_model=lambda: of_run.of(run))
+        work = PlaceboWork.of_pool(connection, run, Shard.parse(shard), lambda: of_run.of(run))
     return work_off(settings, of_run.engine, work, of_run.start_up)
 
 
