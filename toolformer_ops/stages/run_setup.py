@@ -125,11 +125,8 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
     logger.info("run %s: %s over %s with %s", run_id, ", ".join(tools), choices.corpus, identity)
     if schedule:
         # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before it was finished.
-        with database.transaction(database.connect(settings)) as connection:
-            left_open = database.fetch_all(
-                connection, queries.runs.running_of_schedule, schedule=schedule, run_id=run_id
-            )
-        for row in left_open:
+        engine = database.connect(settings)
+        for row in database.fetch_all(engine, queries.runs.running_of_schedule, schedule=schedule, run_id=run_id):
             close_run(settings, row.run_id)
     return list(tools)
 
@@ -212,10 +209,12 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
         UsageError: the corpus is no release, or one of a run with chains.
         CorpusError: its files are not those of the release.
     """
-    with database.transaction(database.connect(settings)) as connection:
-        found = database.fetch_all(
-            connection, queries.runs.chained_release, uri=corpus_uri, corpus_id=corpus_id_of(corpus_uri)
-        )
+    found = database.fetch_all(
+        database.connect(settings),
+        queries.runs.chained_release,
+        uri=corpus_uri,
+        corpus_id=corpus_id_of(corpus_uri),
+    )
     if not found:
         raise UsageError(
             f"chains: expected the s3:// address of a release as the corpus, found {corpus_uri}. `dataset_releases.uri` holds the "
@@ -257,8 +256,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
             "are those of the run that made the release."
         )
     engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        found = database.fetch_all(connection, queries.finetuning.release, release_id=release_id)
+    found = database.fetch_all(engine, queries.finetuning.release, release_id=release_id)
     if not found:
         raise UsageError(
             f"--release: expected the id of a registered release, found {release_id!r}. The table dataset_releases lists them."
