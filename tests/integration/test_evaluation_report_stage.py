@@ -57,13 +57,13 @@ def run(settings: Settings, models: FakeModels, data: Path, tmp_path: Path) -> A
 
 def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRun) -> None:
     contents = gather(settings, ObjectStore(settings), run.run_id)
-    facts = contents.facts
-    assert (facts.run_id, facts.release_id, facts.release_texts, facts.release_calls) == (RUN, "release-1", 4, 7)
-    assert (facts.base_model, facts.lacking_tools, facts.asked_suites) == ("m@1", ("QA",), ("lama", "qa"))
-    assert [(model.variant, model.model_id, model.definition) for model in facts.models] == [
+    assert (contents.run_id, contents.base_model, contents.asked_suites) == (RUN, "m@1", ("lama", "qa"))
+    released = (contents.release_id, contents.release_texts, contents.release_calls, contents.lacking_tools)
+    assert released == ("release-1", 4, 7, ("QA",))
+    assert [(model.variant, model.model_id, model.definition) for model in contents.models] == [
         ("with_tools", "tuned", {"steps": 20}), ("without_calls", "plain", {"steps": 20}),
     ]  # fmt: skip
-    assert [(model.training, model.development) for model in facts.models] == [
+    assert [(model.training, model.development) for model in contents.models] == [
         (((10, 3.0), (20, 2.0)), ((20, 2.25),)), ((), ()),
     ]  # fmt: skip
     google_re = {score.variant: score.score for score in contents.scores if score.subset == "google_re"}
@@ -85,7 +85,7 @@ def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(settings
     with pytest.raises(CorruptObjectError, match="that Postgres registered"):
         gather(settings, store, run.run_id)
     run.change("update finetuned_models set withdrawn_at = now() where model_id = 'tuned'")
-    assert gather(settings, store, run.run_id).facts.models[0].training == ()
+    assert gather(settings, store, run.run_id).models[0].training == ()
 
 
 def test_the_commands_write_the_page_and_fetch_it_and_it_is_written_again_when_a_suite_comes(

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from toolformer_ops.decoding.records import MadeCall
 from toolformer_ops.evaluation.comparing import Comparison, compare_inputs
-from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore, Variant
+from toolformer_ops.evaluation.records import CALENDAR_DATE, EvaluatedInput, SuiteScore, Variant
 from toolformer_ops.evaluation.report.charts import bar_chart, loss_chart
-from toolformer_ops.evaluation.report.contents import ReportContents, RunFacts, ToolRate, TrainedModel
+from toolformer_ops.evaluation.report.contents import ReportContents, ToolRate, TrainedModel
 from toolformer_ops.evaluation.report.page import choose_examples, render, segments
 from toolformer_ops.evaluation.statistics import Interval, PairedDifference
 from toolformer_ops.evaluation.tables import called_tools, scores_with_tools, suite_tables, visible
 from toolformer_ops.runs.placebo_rates import Rate
 
 SVG = "{http://www.w3.org/2000/svg}"
-FACTS = RunFacts(
+CONTENTS = ReportContents(
     "run-1", "tiny@1f2e", "0.1.0", "2026-11-21 16:30 UTC", "0123456789abcdef", "s3://toolformer/releases/0123456789abcdef",
     4, 7, ("MT",), (), ("math",),
 )  # fmt: skip
@@ -46,7 +46,8 @@ def perplexity(variant: Variant, value: float, metric: str = "perplexity_by_toke
 
 def evaluated(number: int, correct: bool, calls: tuple[MadeCall, ...] = (), subset: str = "svamp") -> EvaluatedInput:
     return EvaluatedInput(
-        "math", subset, "model", "with_tools", 10, number, f"Question {number}?", ("2.87",), " It is 2.87.", "2.87", correct, calls
+        "math", subset, "model", "with_tools", 10, number, f"Question {number}?", ("2.87",), " It is 2.87.", "2.87", correct, calls,
+        CALENDAR_DATE,
     )  # fmt: skip
 
 
@@ -57,12 +58,11 @@ CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 7 + len(WRITTEN), 0.
 def test_the_page_says_how_many_calls_are_kept_by_chance_and_what_was_not_evaluated() -> None:
     known, unknown = Rate(16, 11, 57, 0.6875, 0.4, 1.0), Rate(4, 1, 28, 0.25, 0.0, 1.0)
     rates = (ToolRate("Calendar", 1.0, 16, str(known)), ToolRate("Calculator", 0.5, 4, str(unknown)))
-    facts = replace(FACTS, rates=rates, asked_suites=("math", "lama"))
-    page = render(ReportContents(facts, (score("base", 0.2),)))
+    page = render(replace(CONTENTS, rates=rates, asked_suites=("math", "lama"), scores=(score("base", 0.2),)))
     assert "Calendar 68.8 % (40 to 100 %), 57 placebos, of 16 calls" in page
     assert "Calculator too few: 28 placebos" in page
     assert "<strong>Not evaluated:</strong> lama." in page
-    plain = render(ReportContents(replace(FACTS, release_id=None), ()))
+    plain = render(replace(CONTENTS, release_id=None))
     assert "Kept by chance" not in plain
     assert "No score was written in this run." in plain
 
@@ -99,7 +99,7 @@ def test_table_9_has_scores_with_and_without_a_call_and_shares_by_tool() -> None
     scores = [score("base", 0.2), score("with_tools", 0.4, k=10)]
     assert called_tools(scores) == ["Calculator", "QA"]
     assert scores_with_tools(scores) == scores[1:]
-    table = render(ReportContents(FACTS, tuple(scores))).partition('id="calls"')[2]
+    table = render(replace(CONTENTS, scores=tuple(scores))).partition('id="calls"')[2]
     [row] = re.findall(r"<tr><td>math</td><td>svamp</td>(<td.*?)</tr>", table.partition("</section>")[0])
     assert re.findall(r"[\d.]+(?=</)", row) == ["10", "200", "40.0", "50.0", "30.0", "50.0", "50.0", "12.5"]
 
@@ -174,9 +174,11 @@ def hostile() -> ReportContents:
     comparison = Comparison(
         suite="math", subset=HOSTILE, call_start_rank=10, other=HOSTILE, inputs=200, found=difference
     )
-    facts = replace(FACTS, run_id=HOSTILE, base_model=HOSTILE, models=(model,))
     plain = replace(evaluated(2, False, (CALL,)), written=f" It is {WRITTEN} 2.87.")
-    return ReportContents(facts, scores, (shown, plain), (comparison,))
+    return replace(
+        CONTENTS, run_id=HOSTILE, base_model=HOSTILE, models=(model,), scores=scores, inputs=(shown, plain),
+        comparisons=(comparison,),
+    )  # fmt: skip
 
 
 def test_hostile_text_is_shown_and_never_run_and_nothing_is_fetched() -> None:

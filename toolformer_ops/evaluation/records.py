@@ -42,8 +42,8 @@ class Question:
     """What the model continues, whole."""
     answers: tuple[str, ...]
     """Any of these is right; at least one."""
-    date: datetime.date | None = None
-    """The current date that the Calendar tells, if the data set has one; None is `CALENDAR_DATE`."""
+    date: datetime.date = CALENDAR_DATE
+    """The current date that the Calendar tells."""
     shared_head: str = ""
     """The beginning of the prompt, where others of the data set begin so, too."""
 
@@ -105,8 +105,8 @@ class EvaluatedInput(Evaluated):
     """The part of the continuation without calls that was compared: the first words, or a number; empty if there is none."""
     correct: bool
     calls: tuple[MadeCall, ...]
-    date: datetime.date | None = None
-    """The current date that the Calendar told; None in files from before it was fixed: the day of the evaluation."""
+    date: datetime.date
+    """The current date that the Calendar told."""
 
     @property
     def has_call(self) -> bool:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt
 from toolformer_ops.errors import InfrastructureError, ToolError, ToolformerError
 from toolformer_ops.evaluation.records import (
-    CALENDAR_DATE,
     EvaluatedInput,
     SuiteScore,
     Variant,
@@ -145,9 +144,7 @@ def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> 
                 "%s: %d prompts are longer than the model's window of %d tokens and count as wrong",
                 suite.name, len(questions) - len(fitting), asked.model.window,
             )  # fmt: skip
-        prompts = [
-            Prompt(question.prompt, question.date or CALENDAR_DATE, question.shared_head) for question in fitting
-        ]
+        prompts = [Prompt(question.prompt, question.date, question.shared_head) for question in fitting]
         texts = asked.model.write(prompts, decoding)
         written = {question.number: text for question, text in zip(fitting, texts, strict=True)}
         for question in questions:
@@ -166,7 +163,7 @@ def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> 
                 predicted=predicted,
                 correct=correct,
                 calls=text.calls if text else (),
-                date=question.date or CALENDAR_DATE,
+                date=question.date,
             )
         right = sum(found.correct for found in judged.values())
         logger.info(

@@ -15,7 +15,7 @@ from pathlib import Path
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, UsageError
 from toolformer_ops.evaluation.comparing import compare_inputs
-from toolformer_ops.evaluation.report.contents import ReportContents, RunFacts, ToolRate, TrainedModel
+from toolformer_ops.evaluation.report.contents import ReportContents, ToolRate, TrainedModel
 from toolformer_ops.evaluation.store import read_inputs, report_key, scores_of_run
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.placebo_rates import kept_by_chance
@@ -75,7 +75,8 @@ def gather(settings: Settings, store: ObjectStore, run_id: str) -> ReportContent
                 development=development,
             )
         )
-    facts = RunFacts(
+    inputs = tuple(read_inputs(store, run_id))
+    return ReportContents(
         run_id=run.run_id,
         base_model=run.model_identity,
         code_version=run.code_version,
@@ -88,9 +89,10 @@ def gather(settings: Settings, store: ObjectStore, run_id: str) -> ReportContent
         models=tuple(models),
         asked_suites=RunChoices.parse(run.parameters).evaluation_suites,
         rates=tuple(ToolRate(rate.tool, rate.threshold, rate.calls, kept_by_chance(rate)) for rate in rates),
+        scores=scores,
+        inputs=inputs,
+        comparisons=tuple(compare_inputs(inputs)),
     )
-    inputs = tuple(read_inputs(store, run_id))
-    return ReportContents(facts=facts, scores=scores, inputs=inputs, comparisons=tuple(compare_inputs(inputs)))
 
 
 def _losses(store: ObjectStore, uri: str, manifest_sha256: str) -> Iterator[tuple[tuple[int, float], ...]]:

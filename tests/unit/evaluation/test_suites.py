@@ -13,7 +13,7 @@ from tests.unit.evaluation import published_files as published
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EvaluationDataError, UsageError
 from toolformer_ops.evaluation.data_files import DataFolder
-from toolformer_ops.evaluation.records import Question
+from toolformer_ops.evaluation.records import CALENDAR_DATE, Question
 from toolformer_ops.evaluation.suites import SUITES
 from toolformer_ops.evaluation.suites.base import (
     LoadedDataSet,
@@ -91,7 +91,9 @@ def test_each_published_format_is_asked_as_in_the_paper_and_what_cannot_be_asked
     assert [(question.prompt, question.answers) for question in found.questions] == asked
     assert [question.number for question in found.questions] == list(range(1, len(asked) + 1))
     middle_of_2010 = datetime.date(2010, 7, 1)  # of the year that TempLAMA names
-    assert {question.date for question in found.questions} == {middle_of_2010 if subset == "templama" else None}
+    assert {question.date for question in found.questions} == {
+        middle_of_2010 if subset == "templama" else CALENDAR_DATE
+    }
     assert found.left_out == left_out
 
 

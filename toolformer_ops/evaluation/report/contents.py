@@ -37,8 +37,8 @@ class ToolRate:
 
 
 @dataclass(frozen=True)
-class RunFacts:
-    """What was evaluated."""
+class ReportContents:
+    """Everything on the page: what was evaluated, and what came of it."""
 
     run_id: str
     base_model: str
@@ -57,14 +57,7 @@ class RunFacts:
     """Suites that the run asked for, evaluated or not."""
     rates: tuple[ToolRate, ...] = ()
     """Of the tools whose rate is known."""
-
-
-@dataclass(frozen=True)
-class ReportContents:
-    """Everything on the page."""
-
-    facts: RunFacts
-    scores: tuple[SuiteScore, ...]
+    scores: tuple[SuiteScore, ...] = ()
     inputs: tuple[EvaluatedInput, ...] = ()
     """From which the examples are taken."""
     comparisons: tuple[Comparison, ...] = ()

@@ -63,11 +63,11 @@ def render(contents: ReportContents) -> str:
     environment.filters["percent"] = percent
     environment.filters["segments"] = lambda found: segments(found.written, found.calls)
     environment.filters["signed"] = lambda share: f"{100 * share:+.1f}".replace("-", "\u2212")
-    facts, tables = contents.facts, suite_tables(contents.scores)
+    tables = suite_tables(contents.scores)
     series = sorted({row.series for table in tables for row in table.rows})
-    trained = [model for model in facts.models if model.training or model.development]
+    trained = [model for model in contents.models if model.training or model.development]
     return environment.get_template("report.html.j2").render(
-        facts=facts,
+        contents=contents,
         style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 - a file of ours
         suites=[
             {
@@ -82,8 +82,7 @@ def render(contents: ReportContents) -> str:
             for table in tables
         ],
         legend=[(number, VARIANT_NAMES[VARIANTS[number]]) for number in series],
-        missing=[suite for suite in facts.asked_suites if suite not in {table.suite for table in tables}],
-        comparisons=contents.comparisons,
+        missing=[suite for suite in contents.asked_suites if suite not in {table.suite for table in tables}],
         calls=scores_with_tools(contents.scores),
         tools=called_tools(contents.scores),
         losses=Markup(loss_chart(trained)),  # noqa: S704 - as the charts

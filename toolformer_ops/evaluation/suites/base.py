@@ -22,7 +22,7 @@ from pathlib import Path
 from toolformer_ops.errors import EvaluationDataError, MissingDataSetError, UsageError, WrongFormatError
 from toolformer_ops.evaluation.answers import Metric
 from toolformer_ops.evaluation.data_files import DataFile, DataFolder
-from toolformer_ops.evaluation.records import Question
+from toolformer_ops.evaluation.records import CALENDAR_DATE, Question
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +95,8 @@ class Item:
     """Texts for the slots of the prompt."""
     answers: tuple[str, ...] = ()
     """Any of these is right."""
-    date: datetime.date | None = None
-    """The current date, if the data set has one."""
+    date: datetime.date = CALENDAR_DATE
+    """The current date, which some data sets have."""
     part: str = ""
     """The part of the data set that it belongs to, such as a relation or a template; empty if there are none."""
 
