@@ -167,7 +167,7 @@ def train(
     An arm with the same texts and calls as another has the same model. The arm without calls has more steps, so that it sees as
     many tokens as the arm with them.
     """
-    from toolformer_ops.finetuning.recipe import FinetuningRecipe
+    from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model.models import model_identity
     from toolformer_ops.language_model.models.identity import split_revision
@@ -196,8 +196,8 @@ def train(
     )
     place = folder / f"training-{recipe.model_id}"
     if not (place / "model" / "finetuning.json").exists():
-        dev_texts = [item.text for item in plan.source.fresh(DEVELOPMENT_SENTENCES, plan.seed + 1, plan.training)]
-        train_on_release(settings, recipe, model, release, dev_texts, place)
+        dev_texts = tuple(item.text for item in plan.source.fresh(DEVELOPMENT_SENTENCES, plan.seed + 1, plan.training))
+        train_on_release(settings, TrainingJob(recipe, model, release, dev_texts, place))
     (folder / f"tokens-{arm}.json").write_text(json.dumps(tokens_seen(place)), encoding="utf-8")
     return place / "model"
 

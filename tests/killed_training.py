@@ -19,6 +19,7 @@ from toolformer_ops import termination
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_TERMINATED
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
+from toolformer_ops.finetuning.recipe import TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.training_log import ProgressLines
 from toolformer_ops.storage.publication import Manifest, ObjectStore
@@ -77,9 +78,8 @@ def main(model: str, release: str, folder: str, *kills: str) -> None:
             where, _, step = kill_at.partition("-")
             termination.install()
             arm(where, int(step))
-            train_on_release(
-                load_settings(), recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder) / kill_at,
-            )  # fmt: skip
+            job = TrainingJob(recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder) / kill_at)
+            train_on_release(load_settings(), job)
             sys.exit()
         _, status = os.waitpid(process_id, 0)
         expected = EXIT_TERMINATED if kill_at.startswith("told") else -signal.SIGKILL

@@ -48,11 +48,11 @@ class SlowModel(FakeLanguageModel):
         return quick.losses_with_result(texts, **options)
 
 
-def fake_training(*arguments: Any) -> Any:
+def fake_training(_settings: Any, job: Any) -> Any:
     """In place of `train_on_release`: the files of a model, the same bytes each time."""
     from toolformer_ops.runs.models import FINETUNING
 
-    folder: Path = arguments[-1] / "trained"
+    folder: Path = job.folder / "trained"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.safetensors").write_bytes(bytes(range(256)) * (MODEL_BYTES // 256))
     record = {"training_loss_nats_per_token": 1.0, "best_step": None, "development_perplexity": None}

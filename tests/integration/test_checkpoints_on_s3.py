@@ -12,6 +12,7 @@ from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
+from toolformer_ops.finetuning.recipe import TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.storage.publication import MANIFEST, ObjectStore
 
@@ -27,7 +28,7 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
 ) -> None:
     recipe, release = recipe_of(**killed_training.CHOICES), write_release(tmp_path / "release")
     of_model = (recipe, str(tiny_gpt2_dir), release, DEV_TEXTS)
-    undisturbed = train_on_release(s3_settings, *of_model, tmp_path / "undisturbed")
+    undisturbed = train_on_release(s3_settings, TrainingJob(*of_model, tmp_path / "undisturbed"))
     store = ObjectStore(s3_settings)
     assert list(store.list("checkpoints/")) == []  # on one machine they stay in the state folder
 
@@ -41,7 +42,7 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
     logs = [content for key in store.list("checkpoints/") if b'"learning_rate"' in (content := store.get(key))[:200]]
 
     on_s3 = s3_settings.model_copy(update={"checkpoints_on_s3": True})
-    resumed = train_on_release(on_s3, *of_model, tmp_path / "new-disk")
+    resumed = train_on_release(on_s3, TrainingJob(*of_model, tmp_path / "new-disk"))
     # The lines of the first steps have the times of the first try: they were not trained again.
     assert (resumed.directory / "training_log.jsonl").read_bytes().startswith(min(logs, key=len))
     assert largest_difference(resumed.directory, undisturbed.directory) < 1e-5

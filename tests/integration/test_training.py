@@ -20,6 +20,7 @@ from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, writ
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning import release_training
+from toolformer_ops.finetuning.recipe import TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.training import BaseModel, ReleaseTrainer, TrainedModel, load_base_model
@@ -54,8 +55,8 @@ def train(settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path:
     def start(
         name: str = "training", *, model: Path = tiny_model_dir, dev_texts: tuple[str, ...] = (), **changes: Any
     ) -> TrainedModel:
-        recipe = recipe_of(**changes)
-        return train_on_release(settings, recipe, str(model), release_dir, dev_texts, tmp_path / name)
+        job = TrainingJob(recipe_of(**changes), str(model), release_dir, dev_texts, tmp_path / name)
+        return train_on_release(settings, job)
 
     return start
 
@@ -266,7 +267,9 @@ def test_two_processes_give_the_losses_and_weights_of_one(
     recipe = recipe_of(finetune_steps=7, **changes)
     one, two = (
         train_on_release(
-            settings, recipe, str(tiny_model_dir), release_dir, DEV_TEXTS, tmp_path / str(count), processes=count
+            settings,
+            TrainingJob(recipe, str(tiny_model_dir), release_dir, DEV_TEXTS, tmp_path / str(count)),
+            processes=count,
         )
         for count in (None, 2)
     )

@@ -18,12 +18,12 @@ from toolformer_ops.finetuning.processes import (
     JOB_JSON,
     RESULT_JSON,
     ZERO3,
-    TrainingJob,
     devices_of,
     launch_command,
     write_failure,
 )
-from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
+from toolformer_ops.finetuning.recipe import TrainingJob
+from toolformer_ops.finetuning.training import TrainedModel
 from toolformer_ops.finetuning.training_log import DevelopmentScore
 
 
@@ -33,8 +33,10 @@ def _settings(device: str) -> Settings:
 
 @pytest.fixture
 def job(tmp_path: Path) -> TrainingJob:
-    plan = TrainingPlan(4, activation_checkpointing=True, deepspeed="zero3.json")
-    return TrainingJob(recipe_of(without_calls=True), "model@1", tmp_path / "release", DEV_TEXTS, tmp_path, plan)
+    return TrainingJob(
+        recipe_of(without_calls=True), "model@1", tmp_path / "release", DEV_TEXTS, tmp_path,
+        device_batch=4, activation_checkpointing=True, deepspeed="zero3.json",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -106,9 +108,8 @@ def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_
     monkeypatch.setattr(release_training, "training_arguments", lambda *_: done.append("arguments"))
     monkeypatch.setattr(release_training, "load_base_model", load)
     for deepspeed in ("zero3.json", None):
-        plan = dataclasses.replace(job.plan, deepspeed=deepspeed)
         with pytest.raises(StopError):
-            release_training.train_job(_settings("cpu"), dataclasses.replace(job, plan=plan))
+            release_training.train_job(_settings("cpu"), dataclasses.replace(job, deepspeed=deepspeed))
     assert done == ["arguments", True, "arguments", False]
 
 

@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -21,8 +20,8 @@ from pydantic import TypeAdapter
 from toolformer_ops import errors, termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.finetuning.training import TrainedModel, TrainingPlan
+from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
+from toolformer_ops.finetuning.training import TrainedModel
 from toolformer_ops.storage.shared_files import replace_file
 
 logger = logging.getLogger(__name__)
@@ -32,24 +31,6 @@ JOB = "job.json"
 RESULT = "result.json"
 FAILURE = "failure.json"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-
-@dataclass(frozen=True)
-class TrainingJob:
-    """What to train, on what, and where."""
-
-    recipe: FinetuningRecipe
-    model: str
-    """The model to start from: a folder, hub id@revision or s3:// address."""
-    release_dir: Path
-    """Folder with the release's files."""
-    dev_texts: tuple[str, ...]
-    """Development documents."""
-    folder: Path
-    """Everything that the training writes."""
-    plan: TrainingPlan
-
-
 JOB_JSON = TypeAdapter(TrainingJob)
 RESULT_JSON = TypeAdapter(TrainedModel)
 
@@ -92,8 +73,8 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
     for name in (RESULT, FAILURE):
         (job.folder / name).unlink(missing_ok=True)
     shared = has_deepspeed(settings) and len(devices) > 1
-    plan = dataclasses.replace(job.plan, deepspeed=str(ZERO3) if shared else None)
-    (job.folder / JOB).write_bytes(JOB_JSON.dump_json(dataclasses.replace(job, plan=plan)))
+    job = dataclasses.replace(job, deepspeed=str(ZERO3) if shared else None)
+    (job.folder / JOB).write_bytes(JOB_JSON.dump_json(job))
     logger.info("training in %d processes%s", len(devices), " with DeepSpeed ZeRO-3" if shared else "")
     on_cpu = settings.device == "cpu"
     environment = dict(os.environ) | {

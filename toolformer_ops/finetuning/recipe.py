@@ -1,6 +1,8 @@
-"""What decides a finetuned model: the release, the model it starts from, and the choices of the training."""
+"""What decides a finetuned model: the release, the model it starts from, and the choices of the training; and a training's job."""
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -64,14 +66,36 @@ class FinetuningRecipe(BaseModel):
         """Steps until the peak learning rate."""
         return math.ceil(self.choices.finetune_steps * self.choices.finetune_warmup)
 
-    def device_batch(self, at_most: int, processes: int = 1) -> int:
+    def device_batch(self, at_most: int | None = None, processes: int = 1) -> int:
         """Sequences of one forward pass: the largest divisor of a process's share that is not above `at_most`.
 
-        So the passes of all processes are exactly one effective batch.
+        So the passes of all processes are exactly one effective batch. `at_most` is `finetune_device_batch` if None.
         """
         share = self.choices.finetune_batch // processes
+        at_most = at_most or self.choices.finetune_device_batch
         return next(size for size in range(min(at_most, share), 0, -1) if share % size == 0)
 
     def processes(self, at_most: int) -> int:
         """How many of `at_most` processes share an effective batch evenly."""
         return next(count for count in range(max(1, at_most), 0, -1) if self.choices.finetune_batch % count == 0)
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What to train, on what, where and how; the fields with defaults change no number but by rounding."""
+
+    recipe: FinetuningRecipe
+    model: str
+    """The model to start from: a folder, hub id@revision or s3:// address."""
+    release_dir: Path
+    """Folder with the release's files."""
+    dev_texts: tuple[str, ...]
+    """Development documents, scored as plain text; without any the last step is kept."""
+    folder: Path
+    """Everything that the training writes; a training that was killed continues from there."""
+    device_batch: int | None = None
+    """Most sequences of one forward pass; None: as many as the recipe says."""
+    activation_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them."""
+    deepspeed: str | None = None
+    """DeepSpeed's configuration, if several processes share the weights."""

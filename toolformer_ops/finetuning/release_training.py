@@ -9,7 +9,6 @@ import dataclasses
 import gc
 import json
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,10 @@ import torch
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.finetuning.checkpoints import Snapshots
-from toolformer_ops.finetuning.processes import TrainingJob, devices_of, train_in_processes
-from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.finetuning.processes import devices_of, train_in_processes
+from toolformer_ops.finetuning.recipe import TrainingJob
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.training import (
-    TrainedModel,
-    TrainingPlan,
-    all_cores,
-    load_base_model,
-    train,
-    training_arguments,
-)
+from toolformer_ops.finetuning.training import TrainedModel, all_cores, load_base_model, train, training_arguments
 from toolformer_ops.finetuning.training_log import write_curves
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.release.card import markdown
@@ -40,35 +32,21 @@ logger = logging.getLogger(__name__)
 CARD = "README.md"
 
 
-def train_on_release(
-    settings: Settings,
-    recipe: FinetuningRecipe,
-    model: str,
-    release_dir: Path,
-    dev_texts: Sequence[str],
-    folder: Path,
-    *,
-    processes: int | None = None,
-) -> TrainedModel:
-    """Train `model` (a folder, hub id@revision or s3:// address) by `recipe`; the files to publish are in the result's directory.
+def train_on_release(settings: Settings, job: TrainingJob, *, processes: int | None = None) -> TrainedModel:
+    """Train a model on a release; the files to publish are in the result's directory.
 
-    `dev_texts` are the development documents, scored as plain text; without any the last step is kept. `folder` holds all that the
-    training writes, and a training that was killed continues from there. `recipe.without_calls` trains the baseline on the plain
-    texts. `processes` (None: one a GPU) share each batch. If `settings.sends_checkpoints`, checkpoints are on S3
-    too, and a training whose folder has none, or an older one, continues from there.
+    `processes` (None: one a GPU) share each batch. If `settings.sends_checkpoints`, checkpoints are on S3 too, and a training whose
+    folder has none, or an older one, continues from there.
 
     Raises:
         ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit into memory.
         ModelError: the loss stopped being a finite number.
         ObjectStoreError: S3 cannot be reached when the training starts.
     """
-    plan = TrainingPlan(device_batch=recipe.choices.finetune_device_batch)
-    job = TrainingJob(
-        recipe=recipe, model=model, release_dir=release_dir, dev_texts=tuple(dev_texts), folder=folder, plan=plan
-    )
+    recipe = job.recipe
     devices = devices_of(settings, recipe, processes)
     if settings.sends_checkpoints:
-        Snapshots(settings, recipe.model_id).restore(folder)
+        Snapshots(settings, recipe.model_id).restore(job.folder)
     while True:
         try:
             trained = train_job(settings, job) if devices is None else train_in_processes(settings, job, devices)
@@ -77,7 +55,7 @@ def train_on_release(
         else:
             break
         # Not within the handler, whose traceback holds what fills the memory.
-        job = dataclasses.replace(job, plan=plan_for_less_memory(job, len(devices or (0,)), reason))
+        job = job_for_less_memory(job, len(devices or (0,)), reason)
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -109,8 +87,8 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     """Train in this process, which may be one of several: None in all of them but the first."""
     name, revision = split_revision(job.model)
     recipe = job.recipe
-    arguments = training_arguments(settings, recipe, job.folder, job.plan)  # first: they say how the model is loaded
-    base = load_base_model(settings, name, revision, sharded=job.plan.deepspeed is not None)
+    arguments = training_arguments(settings, job)  # first: they say how the model is loaded
+    base = load_base_model(settings, name, revision, sharded=job.deepspeed is not None)
     length = min(recipe.choices.finetune_length, base.window)
     steps, batch = recipe.choices.finetune_steps, recipe.choices.finetune_batch
     sequences = TokenSequences.of(
@@ -133,22 +111,22 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
             "no development documents, in the corpus outside the release or asked for: the last step is kept"
         )
     with all_cores(settings):
-        return train(settings, recipe, base, sequences, development, job.folder, arguments)
+        return train(settings, job, base, sequences, development, arguments)
 
 
-def plan_for_less_memory(job: TrainingJob, processes: int, reason: str) -> TrainingPlan:
-    """The plan with half the device batch; at one sequence, with activations that are computed again instead of kept.
+def job_for_less_memory(job: TrainingJob, processes: int, reason: str) -> TrainingJob:
+    """The job with half the device batch; at one sequence, with activations that are computed again instead of kept.
 
     Raises:
         ModelError: nothing is left to save.
     """
-    plan, recipe = job.plan, job.recipe
-    size = recipe.device_batch(plan.device_batch, processes)
+    recipe = job.recipe
+    size = recipe.device_batch(job.device_batch, processes)
     if size > 1:
-        less = dataclasses.replace(plan, device_batch=recipe.device_batch(size // 2, processes))
+        less = dataclasses.replace(job, device_batch=recipe.device_batch(size // 2, processes))
         remedy = f"{less.device_batch} sequences"
-    elif not plan.activation_checkpointing:
-        less = dataclasses.replace(plan, activation_checkpointing=True)
+    elif not job.activation_checkpointing:
+        less = dataclasses.replace(job, activation_checkpointing=True)
         remedy = "1 sequence, computing activations twice"
     else:
         raise ModelError(

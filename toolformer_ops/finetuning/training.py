@@ -26,7 +26,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
 from toolformer_ops.finetuning.batches import Collate, collate_for, scored_tokens, text_loss
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots, copy_weights
-from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, FinetuningRecipe
+from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, TrainingJob
 from toolformer_ops.finetuning.sequences import NOT_SCORED, ShuffledPasses, TokenSequences
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.models.gpus import require_own_memory
@@ -66,18 +66,6 @@ class BaseModel:
     tokenization: Tokenization
     window: int
     """Longest sequence, in tokens, that the model was made for."""
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """How a training goes about its recipe; changes no number but by rounding."""
-
-    device_batch: int
-    """Most sequences of one forward pass."""
-    activation_checkpointing: bool = False
-    """Compute activations again in the backward pass instead of keeping them."""
-    deepspeed: str | None = None
-    """DeepSpeed's configuration, if several processes share the weights."""
 
 
 def load_base_model(
@@ -130,16 +118,15 @@ def all_cores(settings: Settings) -> Iterator[None]:
 
 def train(
     settings: Settings,
-    recipe: FinetuningRecipe,
+    job: TrainingJob,
     base: BaseModel,
     sequences: TokenSequences,
     development: TokenSequences,
-    folder: Path,
     arguments: TrainingArguments,
 ) -> TrainedModel | None:
-    """Train, and write weights (safetensors), tokenizer and logs into `folder`/model; None in all processes but the first.
+    """Train, and write weights (safetensors), tokenizer and logs into the folder's `model`; None in all processes but the first.
 
-    Resumes from the last whole checkpoint below `folder`, if any.
+    Resumes from the last whole checkpoint in the job's folder, if any.
 
     Raises:
         ModelError: the loss stopped being a finite number.
@@ -150,6 +137,7 @@ def train(
     from accelerate.utils.memory import should_reduce_batch_size
     from torch.serialization import safe_globals
 
+    recipe, folder = job.recipe, job.folder
     # 1. The state; the first process removes what a kill left half done. Checkpoints whose weights are spread over processes fit
     #    only as many processes again.
     processes = os.environ.get(PROCESSES_VARIABLE, "1") if arguments.deepspeed_plugin is not None else "1"
@@ -222,14 +210,13 @@ def train(
     return TrainedModel(directory, loss, log.seconds(), "bfloat16" if arguments.bf16 else "float32", best)
 
 
-def training_arguments(
-    settings: Settings, recipe: FinetuningRecipe, folder: Path, plan: TrainingPlan
-) -> TrainingArguments:
-    """What transformers' Trainer is told. If the plan names DeepSpeed, models are loaded divided while this exists."""
+def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArguments:
+    """What transformers' Trainer is told. If the job names DeepSpeed, models are loaded divided while this exists."""
+    recipe = job.recipe
     processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))
-    device_batch = recipe.device_batch(plan.device_batch, processes)
+    device_batch = recipe.device_batch(job.device_batch, processes)
     return TrainingArguments(
-        output_dir=str(folder / "checkpoints"),
+        output_dir=str(job.folder / "checkpoints"),
         max_steps=recipe.choices.finetune_steps,
         per_device_train_batch_size=device_batch,
         gradient_accumulation_steps=recipe.choices.finetune_batch // processes // device_batch,
@@ -243,7 +230,7 @@ def training_arguments(
         use_cpu=settings.device == "cpu",
         # Of the forward passes; the weights that the optimiser changes are float32.
         bf16=settings.device != "cpu" and torch.cuda.is_bf16_supported(),
-        activation_checkpointing=plan.activation_checkpointing,
+        activation_checkpointing=job.activation_checkpointing,
         logging_steps=max(1, recipe.choices.finetune_steps // LOGGED_STEPS),
         logging_first_step=True,
         logging_nan_inf_filter=False,  # else a diverged training shows the loss before it
@@ -251,7 +238,7 @@ def training_arguments(
         report_to=[],
         save_strategy="steps",
         save_steps=recipe.choices.finetune_checkpoint_steps,
-        deepspeed=plan.deepspeed,
+        deepspeed=job.deepspeed,
         ddp_find_unused_parameters=False,
         remove_unused_columns=False,
     )

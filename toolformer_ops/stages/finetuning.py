@@ -19,7 +19,7 @@ from pathlib import Path
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, NoResultError, ObjectNotFoundError, UsageError
 from toolformer_ops.finetuning.checkpoints import Snapshots
-from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import FINETUNING, require_identity
@@ -129,8 +129,8 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
             manifest = Manifest.of(prefix, files)
             store.upload(manifest, files)
             if earlier is not None or registered is not None:
-                with database.transaction(database.connect(settings)) as connection:
-                    database.execute(connection, queries.forgetting.withdraw_model, publication_id=model_id)
+                engine = database.connect(settings)
+                database.execute(engine, queries.forgetting.withdraw_model, publication_id=model_id)
                 store.remove([f"{prefix}/{MANIFEST}", f"{prefix}/{DRAFT}"])
             store.put_if_absent(f"{prefix}/{DRAFT}", manifest.to_bytes())
         if settings.sends_checkpoints:
@@ -156,24 +156,28 @@ def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, fo
     require_identity(f"run {run.run_id} was started", recipe.base_model, identity, name)
     release = folder / training_release(recipe.release_id)
     store.fetch(run.release_prefix, release, run.release_manifest_sha256)
-    trained = train_on_release(
-        settings, recipe, run.choices.model, release, development_texts(settings, recipe), folder
+    job = TrainingJob(
+        recipe=recipe,
+        model=run.choices.model,
+        release_dir=release,
+        dev_texts=development_texts(settings, recipe),
+        folder=folder,
     )
+    trained = train_on_release(settings, job)
     files = (path for path in trained.directory.rglob("*") if path.is_file())
     return {path.relative_to(trained.directory).as_posix(): path for path in files}
 
 
-def development_texts(settings: Settings, recipe: FinetuningRecipe) -> list[str]:
+def development_texts(settings: Settings, recipe: FinetuningRecipe) -> tuple[str, ...]:
     """Documents of the corpus outside the release: the same ones for the model that uses tools and for the baseline."""
-    with database.transaction(database.connect(settings)) as connection:
-        rows = database.fetch_all(
-            connection,
-            queries.finetuning.development_documents,
-            release_id=recipe.release_id,
-            seed=recipe.choices.seed,
-            documents=recipe.choices.finetune_dev_documents,
-        )
-    return [row.text for row in rows]
+    rows = database.fetch_all(
+        database.connect(settings),
+        queries.finetuning.development_documents,
+        release_id=recipe.release_id,
+        seed=recipe.choices.seed,
+        documents=recipe.choices.finetune_dev_documents,
+    )
+    return tuple(row.text for row in rows)
 
 
 def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> str:
