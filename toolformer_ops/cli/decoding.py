@@ -47,7 +47,6 @@ def generate(
     """
     from toolformer_ops.decoding.model import WritingModel
     from toolformer_ops.decoding.records import DecodingSettings, Prompt
-    from toolformer_ops.tools.registry import get_tool
 
     settings = load_settings()
     if time_limit:
@@ -74,7 +73,7 @@ def generate(
         stops=(stop.replace("\\n", "\n"),) if stop else (),
     )
     name = model_name(model)
-    allowed = [get_tool(tool.strip()).spec.name for tool in tools.split(",")] if tools.strip() else None
+    allowed = [tool.strip() for tool in tools.split(",")] if tools.strip() else None
     writer = WritingModel.load(settings, name, tools=allowed)
     for text in writer.write(asked, decoding):
         if not as_json:

@@ -1,17 +1,12 @@
 """`toolformer-ops new-tool` and `refresh-tool`: tool files of MCP servers and OpenAPI services (docs/mcp_tools.md)."""
 
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
-
-if TYPE_CHECKING:
-    from toolformer_ops.tools.servers.tool_file import ServerPart
+from toolformer_ops.errors import ToolError
 
 TEXTS = 10
 """On how many texts a new tool is tried."""
@@ -55,7 +50,7 @@ def new_tool(
     from toolformer_ops.runs.choices import values_for
 
     # 1. The file and its prompt.
-    server = _server_part(mcp, openapi, url, header or (), secret or ())
+    server = making.server_part(mcp, openapi, url, header or (), secret or ())
     settings = load_settings()
     chosen = name or "".join(part[:1].upper() + part[1:] for part in tool.replace("-", "_").split("_"))
     new = making.write_new_tool(settings, server, tool, chosen, examples, allow_writes=allow_writes)
@@ -79,29 +74,6 @@ def new_tool(
         typer.echo(line)
 
 
-def _server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> "ServerPart":
-    """The table `[server]` that the options ask for."""
-    from pydantic import ValidationError
-
-    from toolformer_ops.tools.servers.tool_file import ServerPart
-
-    if bool(mcp) == bool(openapi):
-        raise UsageError("expected --mcp or --openapi, found both or neither. Name one server.")
-    for item in header:
-        if ":" not in item:
-            raise UsageError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
-    headers = dict(item.partition(":")[::2] for item in header)
-    given: dict[str, Any] = (
-        {"url": url, "openapi": openapi} if openapi else {"url": mcp} if "://" in mcp else {"command": shlex.split(mcp)}
-    )
-    given |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
-    try:
-        return ServerPart.model_validate({key: value for key, value in given.items() if value})
-    except ValidationError as error:
-        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
-        raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
-
-
 @app.command("refresh-tool")
 def refresh_tool(file: Annotated[Path, typer.Argument(help="A tool file.")]) -> None:
     """Ask the server of a tool file what it is today, and record it: another version of the tool, whose calls run anew.
@@ -109,7 +81,6 @@ def refresh_tool(file: Annotated[Path, typer.Argument(help="A tool file.")]) -> 
     Example: toolformer-ops refresh-tool .toolformer/tools/convert_time.toml
     """
     from toolformer_ops.on_a_file.new_tool import refresh_tool as refresh
-    from toolformer_ops.tools.servers.tool_file import schema_hash
 
     if file.suffix != ".toml":
         raise ToolError(f"{file}: expected a tool file, NAME.toml, found another name.")
@@ -117,5 +88,5 @@ def refresh_tool(file: Annotated[Path, typer.Argument(help="A tool file.")]) -> 
     if before == now:
         typer.echo(f"{file}: {now.server} {now.version} as recorded")
         return
-    was = f"{before.server} {before.version}, schema {schema_hash(before.input_schema)}" if before else "nothing"
-    typer.echo(f"{file}: {now.server} {now.version}, schema {schema_hash(now.input_schema)}; was: {was}")
+    was = f"{before.server} {before.version}, schema {before.schema_hash}" if before else "nothing"
+    typer.echo(f"{file}: {now.server} {now.version}, schema {now.schema_hash}; was: {was}")

@@ -22,7 +22,7 @@ from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
-from toolformer_ops.tools.registry import tool_names
+from toolformer_ops.tools.registry import get_tool, tool_names
 
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 """Fields of a generation config that can have only this value, or None."""
@@ -68,18 +68,19 @@ class WritingModel:
     def load(cls, settings: Settings, model: str, *, tools: Sequence[str] | None = None) -> "WritingModel":
         """Load a model: a folder, a hub id with its commit as id@revision, or a published model as s3://bucket/models/ID.
 
-        `tools` may be called, all that are registered if None; each is opened when it is first called. Device, number format
-        and threads are those of the settings.
+        `tools`, named in any capitals, may be called, all that are registered if None; each is opened when it is first called.
+        Device, number format and threads are those of the settings.
 
         Raises:
             ModelError: there is no such model, nothing is published at that address, or the vocabulary cannot write a call.
             ToolError: a tool of `tools` is not registered.
         """
+        names = tool_names() if tools is None else [get_tool(name).spec.name for name in tools]  # before a long load
         network, tokenizer, identity = load_network(
             *split_revision(model), settings.dtype, settings.device, settings.threads, settings
         )
         causal = CausalModel(network, tokenizer.model_max_length)
-        return cls(causal, tokenizer, identity, settings, tool_names() if tools is None else tools)
+        return cls(causal, tokenizer, identity, settings, names)
 
     @property
     def window(self) -> int:

@@ -33,7 +33,6 @@ from toolformer_ops.evaluation.records import CALENDAR_DATE
 from toolformer_ops.evaluation.running import QUESTIONS_AT_ONCE, SHARE_CORRECT, fits, require_working_tools
 from toolformer_ops.evaluation.session import Outcome, load_suites
 from toolformer_ops.evaluation.suites import SUITES
-from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -107,7 +106,7 @@ class ToolformerLM(TemplateLM):
             self._date = datetime.date.fromisoformat(str(date))
         except ValueError as error:
             raise UsageError(f"--model_args: expected a date such as 2023-02-09, found date={date}.") from error
-        names = [get_tool(name).spec.name for name in (tools or "").split("+") if name]
+        names = [name for name in (tools or "").split("+") if name]
         self._model = WritingModel.load(load_settings(), str(pretrained), tools=names)
         self._decoding = DecodingSettings(
             call_start_rank=k if names else 0, calls_per_input=calls, max_call_tokens=call_tokens

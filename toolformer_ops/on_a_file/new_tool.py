@@ -11,6 +11,7 @@ Does not choose thresholds or a filter: what is written holds the paper's number
 import json
 import math
 import re
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CallSyntaxError, RejectedInputError, ToolError, UsageError
+from toolformer_ops.errors import CallSyntaxError, ConfigurationError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.on_a_file.annotator import Annotator
 from toolformer_ops.runs.models import load_model
 from toolformer_ops.storage.shared_files import replace_file
@@ -63,6 +66,30 @@ class NewTool:
     prompt_path: Path
     tool: FileTool
     examples: tuple[Example, ...]
+
+
+def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> ServerPart:
+    """The table `[server]` that the options of `new-tool` ask for.
+
+    Raises:
+        UsageError: not one server is named, or a header has no colon.
+        ConfigurationError: the options do not fit together.
+    """
+    if bool(mcp) == bool(openapi):
+        raise UsageError("expected --mcp or --openapi, found both or neither. Name one server.")
+    for item in header:
+        if ":" not in item:
+            raise UsageError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
+    headers = dict(item.partition(":")[::2] for item in header)
+    given: dict[str, Any] = (
+        {"url": url, "openapi": openapi} if openapi else {"url": mcp} if "://" in mcp else {"command": shlex.split(mcp)}
+    )
+    given |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
+    try:
+        return ServerPart.model_validate({key: value for key, value in given.items() if value})
+    except ValidationError as error:
+        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+        raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
 
 
 def write_new_tool(

@@ -42,7 +42,7 @@ from toolformer_ops.tools.servers.call_texts import (
     write_arguments,
 )
 from toolformer_ops.tools.servers.connection import REFUSED, STOP_SECONDS, Connection
-from toolformer_ops.tools.servers.tool_file import RecordedPart, read_tool_file, schema_hash, short_hash
+from toolformer_ops.tools.servers.tool_file import RecordedPart, read_tool_file, short_hash
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -160,7 +160,7 @@ class FileTool(Tool):
         deciding = [CODE_VERSION, file.tool, server, file.fixed, file.result, file.limits.result_tokens]
         return (
             f"{file.name} revision={file.revision} server={recorded.server}@{recorded.version} "
-            f"schema={schema_hash(recorded.input_schema)} file={short_hash(json.dumps(deciding, sort_keys=True))}"
+            f"schema={recorded.schema_hash} file={short_hash(json.dumps(deciding, sort_keys=True))}"
         )
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "ServerRunner":
@@ -314,7 +314,7 @@ class ServerRunner:
                     f"If texts of a language model may decide what it writes: allow_writes = true in {path}",
                 )
             )
-        said = [(part.server, part.version, schema_hash(part.input_schema)) for part in (recorded, now)]
+        said = [(part.server, part.version, part.schema_hash) for part in (recorded, now)]
         differing = [
             f"{what} {was} is now {is_now}"
             for what, was, is_now in zip(("server", "version", "schema"), *said, strict=True)

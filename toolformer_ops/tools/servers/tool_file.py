@@ -143,6 +143,11 @@ class RecordedPart(_Part):
             raise ValueError("expected the JSON Schema of an object")  # noqa: TRY004 - pydantic wants a ValueError
         return text
 
+    @property
+    def schema_hash(self) -> str:
+        """Names the input schema, however it is spelled."""
+        return short_hash(json.dumps(json.loads(self.input_schema), sort_keys=True, separators=(",", ":")))
+
 
 class ToolFile(_Part):
     """The whole file."""
@@ -228,11 +233,6 @@ def toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def schema_hash(schema: str) -> str:
-    """Names a JSON Schema, however it is spelled."""
-    return short_hash(json.dumps(json.loads(schema), sort_keys=True, separators=(",", ":")))
 
 
 def short_hash(text: str) -> str:
