@@ -69,8 +69,7 @@ class AskForApproval(ApprovalOperator):
 
         settings, instance = load_settings(), context["ti"]
         run_id = annotation_run_id(instance.dag_id, instance.run_id)
-        with database.transaction(database.connect(settings)) as connection:
-            rows = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
+        rows = database.fetch_all(database.connect(settings), queries.summary.approvals, run_id=run_id)
         # 1. The stored answer: to an earlier try, or from before the task was cleared, which then asks anew.
         given, stored = None, next((row for row in rows if row.step == self.step), None)
         answered_at = stored and stored.answered_at.replace(tzinfo=datetime.UTC)
@@ -110,17 +109,16 @@ class AskForApproval(ApprovalOperator):
 
         if "error" not in event:
             instance, person = context["ti"], event["responded_by_user"]
-            with database.transaction(database.connect(load_settings())) as connection:
-                database.execute(
-                    connection,
-                    queries.runs.set_approval,
-                    run_id=annotation_run_id(instance.dag_id, instance.run_id),
-                    step=self.step,
-                    is_approved=event["chosen_options"] == [self.APPROVE],
-                    answered_by=person["name"] if person else None,
-                    answered_at=event["responded_at"],
-                    max_tries=instance.max_tries,
-                )
+            database.execute(
+                database.connect(load_settings()),
+                queries.runs.set_approval,
+                run_id=annotation_run_id(instance.dag_id, instance.run_id),
+                step=self.step,
+                is_approved=event["chosen_options"] == [self.APPROVE],
+                answered_by=person["name"] if person else None,
+                answered_at=event["responded_at"],
+                max_tries=instance.max_tries,
+            )
         return super().execute_complete(context, event)
 
 

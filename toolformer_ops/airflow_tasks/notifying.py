@@ -77,8 +77,7 @@ class SendNotifications(BaseOperator):
         engine = database.connect(settings)
         with airflow_client(settings) as airflow:
             close_ended_runs(settings, airflow, since)
-            with database.transaction(engine) as connection:
-                due = database.fetch_all(connection, queries.notifications.due, prefix=NIGHTLY, since=since)
+            due = database.fetch_all(engine, queries.notifications.due, prefix=NIGHTLY, since=since)
             problems = []
             for run in due:
                 try:
@@ -158,8 +157,7 @@ def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[An
     except AirflowError as error:
         logger.warning("the note of %s was not set: %s %s", dag_run_id, error, _CREDENTIALS)
     if not problems:
-        with database.transaction(engine) as connection:
-            database.execute(connection, queries.notifications.told, **end, connection_id=EVERYBODY)
+        database.execute(engine, queries.notifications.told, **end, connection_id=EVERYBODY)
     return problems
 
 

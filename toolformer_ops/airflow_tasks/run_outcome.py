@@ -48,8 +48,7 @@ def choices_of(context: Context) -> RunChoices:
     from toolformer_ops.storage import database
 
     instance = context["ti"]
-    with database.transaction(database.connect(load_settings())) as connection:
-        run = require_run(connection, annotation_run_id(instance.dag_id, instance.run_id))
+    run = require_run(database.connect(load_settings()), annotation_run_id(instance.dag_id, instance.run_id))
     return RunChoices.parse(run.parameters)
 
 

@@ -56,8 +56,7 @@ class ScheduleBundle(BaseDagBundle):
         if self.version is None:
             self.refresh()
         elif not self.path.is_dir():
-            with database.transaction(database.connect(load_settings())) as connection:
-                rows = database.fetch_all(connection, queries.schedules.files, version=self.version)
+            rows = database.fetch_all(database.connect(load_settings()), queries.schedules.files, version=self.version)
             if not rows:
                 raise ConfigurationError(
                     f"expected the schedule files of version {self.version} in schedule_versions, found none. Does the dag "

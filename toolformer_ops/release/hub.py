@@ -269,8 +269,7 @@ def _origin(settings: Settings, manifest: Manifest) -> tuple[list[str], str]:
     if not settings.database_dsn.get_secret_value():
         return [], ""
     uri = ObjectStore(settings).uri(manifest.prefix)
-    with database.transaction(database.connect(settings, writes=False)) as connection:
-        runs = database.fetch_all(connection, queries.releases.sources, uri=uri)
+    runs = database.fetch_all(database.connect(settings, writes=False), queries.releases.sources, uri=uri)
     corpora = [
         f"the corpus `{run.corpus_uri.rpartition('/')[2] if run.corpus_uri.startswith('file:') else run.corpus_uri}`"
         f"{'' if run.corpus_version is None else f', version {run.corpus_version}'}"

@@ -16,7 +16,7 @@ from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.reviewing import ReleaseQuery, find_release
 from toolformer_ops.run_page.rights import VisitorDep
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -71,8 +71,7 @@ async def release(reader: ReaderDep, visitor: VisitorDep, release: ReleaseQuery)
     """One release: where it is, how to fetch it, and its card from S3."""
 
     def make() -> Response:
-        with database.transaction(reader.engine()) as connection:
-            chosen = find_release(connection, release, visitor)
+        chosen = find_release(reader.engine(), release, visitor)
         store = ObjectStore(reader.settings)
         prefix = store.key_of(chosen.uri)
         card = None

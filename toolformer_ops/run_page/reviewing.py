@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import RedirectResponse
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.airflow_tasks.run_ids import dag_of
 from toolformer_ops.call_syntax import ARROW, clean_result
@@ -160,22 +160,21 @@ async def take(request: Request, reader: ReaderDep, visitor: VisitorDep) -> Resp
         # The reviewer's connection is kept for no other judgement: people send one every few seconds.
         engine = database.connect_dsn(reader.settings.reviewer_dsn.get_secret_value(), REVIEWER_SETTING, connections=1)
         try:
-            with database.transaction(engine) as connection:
-                database.execute(
-                    connection,
-                    queries.reviewing.insert,
-                    submission_id=submission_id,
-                    release_id=sample.release_id,
-                    seed=sample.seed,
-                    tool=shown.drawn.tool,
-                    document_id=shown.drawn.document_id,
-                    call_id=shown.drawn.call_id,
-                    scoring_recipe_id=shown.drawn.scoring_recipe_id,
-                    is_placebo=shown.source_call_id is not None,
-                    source_call_id=shown.source_call_id,
-                    reviewer=visitor.name,
-                    verdict=verdict,
-                )
+            database.execute(
+                engine,
+                queries.reviewing.insert,
+                submission_id=submission_id,
+                release_id=sample.release_id,
+                seed=sample.seed,
+                tool=shown.drawn.tool,
+                document_id=shown.drawn.document_id,
+                call_id=shown.drawn.call_id,
+                scoring_recipe_id=shown.drawn.scoring_recipe_id,
+                is_placebo=shown.source_call_id is not None,
+                source_call_id=shown.source_call_id,
+                reviewer=visitor.name,
+                verdict=verdict,
+            )
         finally:
             engine.dispose()
 
@@ -183,13 +182,13 @@ async def take(request: Request, reader: ReaderDep, visitor: VisitorDep) -> Resp
     return RedirectResponse(pages.link("judge", sample.address), status_code=303, headers=dict(pages.HEADERS))
 
 
-def find_release(connection: Connection, release_id: str, visitor: Visitor) -> Row[Any]:
+def find_release(on: Engine | Connection, release_id: str, visitor: Visitor) -> Row[Any]:
     """A release whose DAG the visitor may see.
 
     Raises:
         HTTPException: 404.
     """
-    found = fetch_all(connection, queries.reviewing.release, release_id=release_id)
+    found = fetch_all(on, queries.reviewing.release, release_id=release_id)
     if not found or dag_of(found[0].schedule, annotates=found[0].annotates) not in visitor.dag_ids:
         raise HTTPException(404, NO_SUCH_RELEASE)
     return found[0]

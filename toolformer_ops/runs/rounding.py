@@ -55,8 +55,7 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: 
         "number_format": model.number_format,
     }
     engine = database.connect(settings)
-    with database.transaction(engine) as connection:
-        stored = database.fetch_all(connection, queries.costs.rounding_margin, **key)
+    stored = database.fetch_all(engine, queries.costs.rounding_margin, **key)
     verifies = model.verifies(verify)
     if not stored and verifies:
         measured = _measured(model)

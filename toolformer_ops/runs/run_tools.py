@@ -104,13 +104,13 @@ class Shard:
         return cls(int(index), int(count))
 
 
-def require_run(connection: Connection, run_id: str) -> Row[Any]:
+def require_run(on: Engine | Connection, run_id: str) -> Row[Any]:
     """The row of a registered run in `annotation_runs`.
 
     Raises:
         UsageError: there is no such run.
     """
-    runs = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+    runs = database.fetch_all(on, queries.runs.by_id, run_id=run_id)
     if not runs:
         raise UsageError(
             f"expected a started run, found {run_id!r}. `toolformer-ops stage start-run` starts one; the table annotation_runs "

@@ -144,8 +144,7 @@ class Tries:
 
     def forget_done(self) -> None:
         """Delete the tries whose documents are all done by now."""
-        with database.transaction(self.engine) as connection:
-            database.execute(connection, queries.tries.forget_done, **self.of_stage)
+        database.execute(self.engine, queries.tries.forget_done, **self.of_stage)
 
     @contextlib.contextmanager
     def begun(self, document_ids: Sequence[uuid.UUID]) -> Iterator[int]:
@@ -153,14 +152,13 @@ class Tries:
 
         After the block it is deleted by `end`, in the transaction that commits the work.
         """
-        with database.transaction(self.engine) as connection:
-            [begun] = database.fetch_all(
-                connection,
-                queries.tries.begin,
-                **self.run.ids,
-                **self.of_stage,
-                document_ids=list(document_ids),
-            )
+        [begun] = database.fetch_all(
+            self.engine,
+            queries.tries.begin,
+            **self.run.ids,
+            **self.of_stage,
+            document_ids=list(document_ids),
+        )
         try:
             with termination.farewell(lambda: self.withdraw(begun.try_id)):
                 yield begun.try_id
@@ -168,15 +166,14 @@ class Tries:
             self.withdraw(begun.try_id)
             raise
 
-    def end(self, connection: Connection, try_id: int) -> None:
+    def end(self, on: Engine | Connection, try_id: int) -> None:
         """Delete a try with the commit of its work."""
-        database.execute(connection, queries.tries.end, try_id=try_id)
+        database.execute(on, queries.tries.end, try_id=try_id)
 
     def withdraw(self, try_id: int) -> None:
         """Delete a try of this process, which ends and can say so. If Postgres is away, the try counts as a death."""
         try:
-            with database.transaction(self.engine) as connection:
-                self.end(connection, try_id)
+            self.end(self.engine, try_id)
         except ToolformerError as error:
             logger.warning("%s: the try %d stays recorded: %s", self.stage, try_id, error)
 
@@ -186,9 +183,8 @@ class Tries:
         Raises:
             DeviceMemoryError: none was ever done, so that no text is to blame.
         """
-        with database.transaction(self.engine) as connection:
-            if here or database.fetch_all(connection, queries.tries.recipe_has_done, **self.of_stage):
-                return
+        if here or database.fetch_all(self.engine, queries.tries.recipe_has_done, **self.of_stage):
+            return
         raise DeviceMemoryError(
             f"{self.stage}: expected memory for a text, found too little for document {document_id} alone ({reason}), and no "
             "other was ever done with this model and these choices. Give the stage more memory (the pod template's limits, a "

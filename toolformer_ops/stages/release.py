@@ -196,8 +196,7 @@ def evaluation_ngrams(settings: Settings, run_id: str) -> EvaluationNgrams | Non
         UsageError: there is no such run, or none are named.
         EvaluationDataError: they are not there, or of another format.
     """
-    with database.transaction(database.connect(settings)) as connection:
-        choices = RunChoices.parse(require_run(connection, run_id).parameters)
+    choices = RunChoices.parse(require_run(database.connect(settings), run_id).parameters)
     address = choices.compared_with(settings)
     return None if address is None else EvaluationNgrams(question_sets(settings, address))
 
