@@ -14,9 +14,11 @@ join documents record on record.document_id = coalesce(member.variant_id, member
 where asked.document_id = cast(:document_id as uuid)
 
 -- name: call_tokens
--- The tokens that a call's losses weight, and their log probabilities, a list for each loss; null if they are not stored.
-select token_log_probabilities as log_probabilities, scored_tokens
+-- The weights of a scoring recipe, and of a call the tokens that have them and their log probabilities, a list for each loss; null
+-- if they are not stored.
+select recipe.definition -> 'weights' as weights, token_log_probabilities as log_probabilities, scored_tokens
 from call_losses
+join recipes recipe on recipe.recipe_id = scoring_recipe_id
 where scoring_recipe_id = :scoring_recipe_id and document_id = cast(:document_id as uuid) and call_id = cast(:call_id as uuid)
 
 -- name: call_in_runs

@@ -261,12 +261,13 @@ def test_a_finished_run_opens_with_what_it_found(client: TestClient, run: Annota
 
 
 def test_tokens_are_those_that_are_stored() -> None:
-    rows = token_rows([[-1.0, -2.0, None, None, None], [None, None, None, None, None], [-0.5, -0.25, None, None, None]])
-    log_probabilities = [("1", (-1.0, None, -0.5)), ("2", (-2.0, None, -0.25))]
-    assert [(row.text, row.log_probabilities) for row in rows] == log_probabilities
-    assert [row.text for row in token_rows([[-1.0, -2.0]], [" 33", "3"])] == ["' 33'", "'3'"]
-    assert rows[0].weight == pytest.approx(1 / 3)
-    assert token_rows(None) == []
+    weights = [0.5, 0.25, 0.125, 0.1, 0.025]
+    stored = [[-1.0, -2.0, None, None, None], [None, None, None, None, None], [-0.5, -0.25, None, None, None]]
+    rows = token_rows(weights, stored)
+    expected = [("1", 0.5, (-1.0, None, -0.5)), ("2", 0.25, (-2.0, None, -0.25))]
+    assert [(row.text, row.weight, row.log_probabilities) for row in rows] == expected
+    assert [row.text for row in token_rows(weights, [[-1.0, -2.0]], [" 33", "3"])] == ["' 33'", "'3'"]
+    assert token_rows(weights, None) == []
 
 
 @needs_chromium

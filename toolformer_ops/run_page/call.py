@@ -14,7 +14,6 @@ from psycopg2 import sql
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.airflow_tasks.run_ids import dag_run_of
-from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.run_page.calls import candidates, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
@@ -110,7 +109,7 @@ async def show(
             "pieces": pieces(document.text, first, calls),
             "is_cut": is_cut,
             "recipes": fetch_all(connection, queries.page_calls.recipes, recipe_ids=recipe_ids),
-            "tokens": token_rows(tokens[0].log_probabilities, tokens[0].scored_tokens) if tokens else [],
+            "tokens": token_rows(*tokens[0]) if tokens else [],
             "token_columns": TOKEN_COLUMNS,
             "others": [
                 {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
@@ -135,12 +134,14 @@ def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> 
     return sorted(found, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"]))
 
 
-def token_rows(stored: Sequence[Sequence[float | None]] | None, tokens: Sequence[str] | None = None) -> list[TokenRow]:
-    """The weighted tokens of a call, from its stored lists; none if nothing is stored."""
+def token_rows(
+    weights: Sequence[float], stored: Sequence[Sequence[float | None]] | None, tokens: Sequence[str] | None = None
+) -> list[TokenRow]:
+    """The tokens of a call with the weights of its scoring recipe, from its stored lists; none if nothing is stored."""
     by_token = zip_longest(*(values or [] for values in stored or ()))
     return [
         TokenRow(repr(tokens[place]) if tokens else str(place + 1), weight, log_probabilities)
-        for place, (weight, log_probabilities) in enumerate(zip(TOKEN_WEIGHTS, by_token, strict=False))
+        for place, (weight, log_probabilities) in enumerate(zip(weights, by_token, strict=False))
         if any(value is not None for value in log_probabilities)
     ]
 
