@@ -109,7 +109,9 @@ async def show(
             "pieces": pieces(document.text, first, calls),
             "is_cut": is_cut,
             "recipes": fetch_all(connection, queries.page_calls.recipes, recipe_ids=recipe_ids),
-            "tokens": token_rows(*tokens[0]) if tokens else [],
+            "tokens": token_rows(tokens[0].weights, tokens[0].log_probabilities, tokens[0].scored_tokens)
+            if tokens
+            else [],
             "token_columns": TOKEN_COLUMNS,
             "others": [
                 {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
