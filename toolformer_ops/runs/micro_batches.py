@@ -170,19 +170,13 @@ def work_off(
     run = work.run
     tries = Tries(engine, run, work.stage)
     takes_turns = settings.dtype != "float32" and run.choices.verify_in_float32 in ("on", "all")
-    together = GATHERED if takes_turns and work.asks_float32 else 1
-    most_tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"]
+    most_documents, most_tokens = _most_of_a_batch(settings, gathers=takes_turns and work.asks_float32)
     # 1. What is to be done, and in which micro-batches.
     with database.transaction(engine) as connection:
         pending = list(work.undone(connection))
         tokens = kept_tokens(connection, run, pending) if work.counts_tokens else {}
-        batches = plan_batches(
-            pending,
-            tries.left(connection) if pending else [],
-            together * settings.micro_batch_documents,
-            tokens,
-            together * most_tokens,
-        )
+        left_tries = tries.left(connection) if pending else []
+        batches = plan_batches(pending, left_tries, most_documents, tokens, most_tokens)
     suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
     suspected = f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
     logger.info("%s: %d documents to do%s", work.stage, len(pending), suspected)
@@ -224,6 +218,13 @@ def work_off(
     if shard.totals["documents"]:
         database.analyze_grown(engine)
     return shard.totals
+
+
+def _most_of_a_batch(settings: Settings, *, gathers: bool) -> tuple[int, int]:
+    """The most documents and the most tokens of a micro-batch; one that `gathers` is as large as `GATHERED` of the others."""
+    together = GATHERED if gathers else 1
+    tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"]
+    return together * settings.micro_batch_documents, together * tokens
 
 
 def _round(left: deque[PlannedBatch], seconds: float, clock: Callable[[], float]) -> Iterator[PlannedBatch]:
