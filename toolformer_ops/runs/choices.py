@@ -6,12 +6,9 @@ object for the trigger form of the DAG `annotate_corpus` (generated from it), Ai
 `finetuning/recipe.py`) but those in `DECIDE_NOTHING`, so that no choice can be forgotten there.
 """
 
-import ast
-import itertools
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
@@ -141,19 +138,7 @@ def call_budget(tool: str, prompt: str) -> int:
 class Choices(BaseModel):
     """A set of choices: unknown names are refused, and nothing changes it. A field's docstring is its description."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """The schema with descriptions. Pydantic's `use_attribute_docstrings` reads the source for each class at every import."""
-        schema: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
-        for node in ast.parse(Path(__file__).read_text(encoding="utf-8")).body:
-            for field, below in itertools.pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
-                match field, below:
-                    case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                        if name in schema["properties"]:
-                            schema["properties"][name]["description"] = text
-        return schema
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     def part(self, kind: type[Part]) -> Part:
         """Those of these choices that are of one set."""
