@@ -224,9 +224,9 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
     main = [status for status in _of(pod, "status.container_statuses", ()) if status.name == _main_name(pod)]
     for container in (*_of(pod, "status.init_container_statuses", ()), *main):
         if (ended := _of(container, "state.terminated")) and ended.exit_code != 0:
-            *_, last_line = "", *filter(str.strip, _of(ended, "message", "").splitlines())
+            lines = ["", *filter(str.strip, _of(ended, "message", "").splitlines())]
             said.append(_Said("terminated", ended.reason, ended.message, container.name))
-            said.append(_Said("exit", str(ended.exit_code), last_line, container.name))
+            said.append(_Said("exit", str(ended.exit_code), lines[-1], container.name))
         if waiting := _of(container, "state.waiting"):
             said.append(
                 _Said("waiting", waiting.reason, _why_waiting(_of(waiting, "message", ""), events), container.name)

@@ -289,7 +289,9 @@ class CausalModel:
                     ("passes over a shared KV cache", torch.stack(steps, dim=1).flatten(0, 1)),
                 ):  # (8, hidden)
                     logits = self._scaled(self._project(hidden.to(self.output_device)).float())
-                    found, wanted = (one.float() - one.float().mean(dim=-1, keepdim=True) for one in (logits, expected))
+                    found, wanted = (
+                        values.float() - values.float().mean(dim=-1, keepdim=True) for values in (logits, expected)
+                    )
                     difference, size = float((found - wanted).norm()), float(wanted.norm())
                     if not difference <= TOLERANCE[self.number_format] * size:
                         raise cannot_share(

@@ -109,9 +109,8 @@ class ContextBuilder:
             missing = {key: windows[number] for key, number in zip(keys, part, strict=True) if key not in found}
             # 1. What each text adds to the prompt: the text in its slot, what follows the slot, and the text again.
             added: list[tuple[int, ...]] = []
-            copies: list[
-                tuple[int, int]
-            ] = []  # where the second copy begins, with its separator; `spell_after`'s shift
+            # Where the second copy begins, with its separator; `spell_after`'s shift.
+            copies: list[tuple[int, int]] = []
             for text, window in missing.values():
                 spelled, shift = self._tokenization.spell_after(
                     prompt.separator,

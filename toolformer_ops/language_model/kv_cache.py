@@ -144,7 +144,7 @@ class KVCache:
         firsts = ends - counts
 
         def run(part: Sequence[int]) -> list[Tensor]:
-            """One pass over the cached columns, for some of the rows; one that fails adds nothing."""
+            """One pass over the cached columns, for some of the rows; a pass that fails adds nothing."""
             passes: list[GroupPass] = []
             new: list[np.ndarray] = []  # the tokens of each pass, in its order
             order: list[np.ndarray] = []  # which of all tokens each of them is
@@ -152,25 +152,25 @@ class KVCache:
             for group in self._groups:
                 begin, end = np.searchsorted(rows[part[0] : part[-1] + 1], (first, first + group.rows)) + part[0]
                 if end > begin:
-                    one = GroupPass(
+                    group_pass = GroupPass(
                         group, rows[begin:end] - first, counts[begin:end], by_range=self._model.texts_together
                     )
-                    passes.append(one)
-                    new.append(ids[firsts[begin] : ends[end - 1]][one.order])
-                    order.append(one.order + tokens)
-                    tokens += one.tokens
+                    passes.append(group_pass)
+                    new.append(ids[firsts[begin] : ends[end - 1]][group_pass.order])
+                    order.append(group_pass.order + tokens)
+                    tokens += group_pass.tokens
                 first += group.rows
             hidden = self._model.run(
                 np.concatenate(new),
-                np.concatenate([one.positions for one in passes]),
-                [(one.tokens, one.attend) for one in passes],
+                np.concatenate([group_pass.positions for group_pass in passes]),
+                [(group_pass.tokens, group_pass.attend) for group_pass in passes],
             )  # (tokens, hidden)
-            for one in passes:
-                if one.group.branches:
-                    one.group.steps[one.rows] += 1
+            for group_pass in passes:
+                if group_pass.group.branches:
+                    group_pass.group.steps[group_pass.rows] += 1
                 else:
-                    one.group.seen[one.rows] += one.counts
-                    one.group.lengths[one.group.text_of[one.rows]] += one.counts
+                    group_pass.group.seen[group_pass.rows] += group_pass.counts
+                    group_pass.group.lengths[group_pass.group.text_of[group_pass.rows]] += group_pass.counts
             places = np.concatenate(order)
             if (places == np.arange(tokens)).all():
                 return [hidden]

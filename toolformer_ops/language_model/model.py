@@ -267,9 +267,9 @@ class LanguageModel:
             for number_format in (self.number_format, FLOAT32)
         )
         differences = (
-            abs(one.reduction_bound - other.reduction_bound)
-            for of_text, right in zip(own, exact, strict=True)
-            for one, other in zip(of_text, right, strict=True)
+            abs(losses.reduction_bound - right.reduction_bound)
+            for of_text, in_float32 in zip(own, exact, strict=True)
+            for losses, right in zip(of_text, in_float32, strict=True)
         )
         return [difference for difference in differences if math.isfinite(difference)]
 

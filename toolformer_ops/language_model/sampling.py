@@ -314,9 +314,9 @@ def uniforms(seed_key: str, position_token: int, sample: int, count: int) -> np.
     start = hashlib.sha256(f"{seed_key}\x00{position_token}\x00{sample}\x00".encode())
     digests = []
     for step in range(count):
-        one = start.copy()
-        one.update(b"%d" % step)
-        digests.append(one.digest()[:8])
+        of_step = start.copy()
+        of_step.update(b"%d" % step)
+        digests.append(of_step.digest()[:8])
     return (np.frombuffer(b"".join(digests), dtype=">u8") >> 11) / 2.0**53
 
 

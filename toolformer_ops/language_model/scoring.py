@@ -93,16 +93,16 @@ def score_texts(
         ]
 
     if prune_below > 0:
-        _run(model, ((call.text, one, call.token) for call in fitting for one in (call.full, call.nothing)))
+        _run(model, ((call.text, given, call.token) for call in fitting for given in (call.full, call.nothing)))
         _run(model, ((call.text, call.with_result, call.token) for call in open_calls()))
         _run(model, ((call.text, call.without_result, call.token) for call in open_calls()))
     else:
         _run(
             model,
             (
-                (call.text, one, call.token)
+                (call.text, given, call.token)
                 for call in fitting
-                for one in (call.full, call.nothing, call.without_result, call.with_result)
+                for given in (call.full, call.nothing, call.without_result, call.with_result)
             ),
         )
     return [[_NO_LOSSES if call is None else call.losses(model) for call in of_text] for of_text in planned]
@@ -244,24 +244,24 @@ def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -
     The order in which they are given does not matter: a text's passes are sorted by their start and prefix.
     """
     asked: dict[_TextPasses, dict[_Pass, set[int]]] = {}
-    for of_text, one, first in wanted:
-        tokens = [token for token in of_text.scored(first) if (one, token) not in of_text.found]
+    for of_text, given, first in wanted:
+        tokens = [token for token in of_text.scored(first) if (given, token) not in of_text.found]
         if tokens:
-            asked.setdefault(of_text, {}).setdefault(one, set()).update(tokens)
-    passes = [(of_text, one, sorted(asked[of_text][one])) for of_text in asked for one in sorted(asked[of_text])]
+            asked.setdefault(of_text, {}).setdefault(given, set()).update(tokens)
+    passes = [(of_text, given, sorted(asked[of_text][given])) for of_text in asked for given in sorted(asked[of_text])]
     for begin in range(0, len(passes), PASSES_AT_ONCE):
         some = passes[begin : begin + PASSES_AT_ONCE]
         sequences, rows = [], []
-        for of_text, one, tokens in some:
-            before = (*of_text.tokenization.start_ids, *one.prefix)
+        for of_text, given, tokens in some:
+            before = (*of_text.tokenization.start_ids, *given.prefix)
             # The last of the tokens is predicted and not put in; each is predicted by the one before it.
-            sequences.append([*before, *of_text.text.ids[one.text_start : tokens[-1]]])
-            rows.append([len(before) + token - one.text_start - 1 for token in tokens])
+            sequences.append([*before, *of_text.text.ids[given.text_start : tokens[-1]]])
+            rows.append([len(before) + token - given.text_start - 1 for token in tokens])
         hidden = torch.cat(model.hidden_states(sequences, rows))  # (scored tokens, hidden)
         targets = [of_text.text.ids[token] for of_text, _, tokens in some for token in tokens]
         values = iter(model.token_log_probabilities(hidden, targets))
-        for of_text, one, tokens in some:
-            of_text.found.update({(one, token): next(values) for token in tokens})
+        for of_text, given, tokens in some:
+            of_text.found.update({(given, token): next(values) for token in tokens})
 
 
 def _loss_of(log_probabilities: tuple[float, ...] | None) -> float | None:
