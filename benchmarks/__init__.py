@@ -1,8 +1,8 @@
 """How fast the engine is, against the paper's method written plainly, and what its arithmetic would take on GPUs.
 
     engine.py         works A and B: the engine's settings and the reference side by side in one process
-    reference.py      the method with transformers alone: no cache between calls, no shortcut; the tests judge by it, too
-    random_models.py  models with random weights and a tokenizer made in code
+    reference.py      the method with transformers alone: no cache between calls, no shortcut; the tests judge
+    by it, too random_models.py  models with random weights and a tokenizer made in code
     works.py          which model, which texts, which numbers: works A and B
     roofline.py       texts an hour predicted for GPUs
     launches.py       operations and device reads of a decode step, counted on `device_twin.py`

@@ -28,7 +28,10 @@ TITLES = {
     "launches": "Operations and device reads of a decode step on a device twin",
     "roofline": "Predicted, not measured: milliseconds a text on GPUs and what limits each phase, texts an hour, hours",
 }
-TABLES = {"times": "CPU seconds of one thread a text", "agreement": "against the reference, given the same calls"}
+TABLES = {
+    "times": "CPU seconds of one thread a text",
+    "agreement": "against the reference, given the same calls",
+}
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
@@ -38,16 +41,24 @@ def bench(
     work: Annotated[str, typer.Option(help=f"One of {', '.join(TITLES)}, or all.")] = "all",
     texts: Annotated[int, typer.Option(help="Texts of work A, and of each tool of work B.", min=1)] = 1,
     runs: Annotated[int, typer.Option(help="Runs of the engine, of which the median counts.", min=1)] = 2,
-    dtype: Annotated[str, typer.Option(help="Number formats, with commas between them.")] = "float32,bfloat16",
-    out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.md.")] = Path(".toolformer/bench"),
-    model: Annotated[str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")] = "",
+    dtype: Annotated[
+        str, typer.Option(help="Number formats, with commas between them.")
+    ] = "float32,bfloat16",
+    out: Annotated[Path, typer.Option(help="Folder for bench.json and bench.md.")] = Path(
+        ".toolformer/bench"
+    ),
+    model: Annotated[
+        str, typer.Option(help="SmolLM2 as safetensors; empty: the demo's, converted where needed.")
+    ] = "",
 ) -> None:
     """Measure the engine against the reference; exit 3 if they keep other calls."""
     wanted = tuple(TITLES) if work == "all" else tuple(work.split(","))
     formats = tuple(dtype.split(","))
     for found, known, option in ((wanted, tuple(TITLES), "--work"), (formats, tuple(DTYPES), "--dtype")):
         if unknown := set(found) - set(known):
-            raise UsageError(f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}.")
+            raise UsageError(
+                f"{option}: expected some of {', '.join(known)}, found {', '.join(sorted(unknown))}."
+            )
     settings = load_settings()
     torch.set_num_threads(1)
     sections: dict[str, list[dict[str, Any]]] = {}
@@ -66,7 +77,9 @@ def bench(
                 measured = measure_jobs(settings, network, jobs, formats, runs)
             sections |= {f"{TITLES[name]}: {title}": measured[kind] for kind, title in TABLES.items()}
             lines += [f"work {name}, {line}" for line in disagreements(measured["agreement"])]
-        text = write_report(out, "bench", sections)  # after each work: what is measured is not lost when the next fails
+        text = write_report(
+            out, "bench", sections
+        )  # after each work: what is measured is not lost when the next fails
     typer.echo(text)
     typer.echo(f"{out / 'bench.json'}\n{out / 'bench.md'}", err=True)
     for line in lines:
@@ -88,7 +101,10 @@ def _smollm2(settings: Settings, model: str) -> Path:
 def main() -> None:
     """Run; a known error is one sentence and an exit status."""
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
     )
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:

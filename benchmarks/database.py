@@ -1,9 +1,11 @@
 """`python -m benchmarks.database`: CPU seconds of the database's work at a size, against the aims of docs/database.md.
 
-Makes a Postgres in a temporary folder, ingests a corpus of generated sentences, and writes the rows of a finished run over it by
-SQL: the Calculator has four calls in every document, the other four tools in every twentieth. Then it measures, in CPU seconds of
-this process and of all Postgres processes together. Sampling and scoring are a model without weights, tools answer a fixed text,
-and releases go nowhere: what is measured is the database's work and this project's code around it.
+Makes a Postgres in a temporary folder, ingests a corpus of generated sentences, and writes the rows of a
+finished run over it by
+SQL: the Calculator has four calls in every document, the other four tools in every twentieth. Then it
+measures, in CPU seconds of this process and of all Postgres processes together. Sampling and scoring are a
+model without weights, tools answer a fixed text, and releases go nowhere: what is measured is the database's
+work and this project's code around it.
 """
 
 import contextlib
@@ -36,7 +38,13 @@ from toolformer_ops.config import Settings
 from toolformer_ops.local import postgres
 from toolformer_ops.local.accounts import tied_command
 from toolformer_ops.local.ports import choose_ports
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TokenLogProbabilities
+from toolformer_ops.records import (
+    CallLosses,
+    CallPosition,
+    PlacedCall,
+    SampledContinuation,
+    TokenLogProbabilities,
+)
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
@@ -98,7 +106,8 @@ def cpu_seconds(server: int) -> float:
             with contextlib.suppress(psutil.NoSuchProcess):  # it ended just now
                 of_child = child.cpu_times()
                 total += of_child.user + of_child.system
-        # A child that ended meanwhile is counted twice or not at all: a connection that is collected as garbage ends at any time.
+        # A child that ended meanwhile is counted twice or not at all: a connection that is collected as
+        # garbage ends at any time.
         now = parent.cpu_times()
         if (now.children_user, now.children_system) == (of_parent.children_user, of_parent.children_system):
             return float(total)
@@ -130,7 +139,9 @@ class WeightlessModel:
         """As a model in float32, without its rounding."""
         return bound < prune_below
 
-    def losses_with_result(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any) -> list[list[float]]:
+    def losses_with_result(
+        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any
+    ) -> list[list[float]]:
         """Losses by which another result says less than the call's own."""
         return [[2.25 for _ in calls] for _, calls in texts]
 
@@ -143,12 +154,15 @@ class WeightlessModel:
             finish=lambda: [[[call] * samples] * count for count in counts],
         )
 
-    def score_texts(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any) -> list[list[CallLosses]]:
+    def score_texts(
+        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any
+    ) -> list[list[CallLosses]]:
         """Losses by which a call at an even token is kept."""
         terms = tuple(-math.sqrt(place) / 7 for place in range(1, 16))
         few = TokenLogProbabilities(terms[:5], terms[5:10], terms[10:])
         found = {
-            token: CallLosses(2.0, 2.5, 1.75 if token % 2 else 0.5, token_log_probabilities=few) for token in (0, 1)
+            token: CallLosses(2.0, 2.5, 1.75 if token % 2 else 0.5, token_log_probabilities=few)
+            for token in (0, 1)
         }
         return [[found[call.token % 2] for call in calls] for _, calls in texts]
 
@@ -156,7 +170,9 @@ class WeightlessModel:
 @contextlib.contextmanager
 def weightless() -> Iterator[None]:
     """Stages load a model, tools with one answer, and a bucket that takes everything and keeps nothing."""
-    bucket = mock.Mock(publish=lambda prefix, _: Manifest(prefix, ()), key_of=str, uri="s3://nowhere/{}".format)
+    bucket = mock.Mock(
+        publish=lambda prefix, _: Manifest(prefix, ()), key_of=str, uri="s3://nowhere/{}".format
+    )
     for question, answer in (("read_manifest", None), ("published", None), ("lacking", [])):
         getattr(bucket, question).return_value = answer
     opened = mock.Mock(spec=["run"], run=lambda inputs: [ToolOutput.of("5")] * len(inputs))
@@ -296,7 +312,12 @@ class Bench:
 
     def start(self, run_id: str, **choices: object) -> None:
         """Register a run over the corpus."""
-        values = {"corpus": str(self.corpus), "model": "weightless", "tools": list(PAPER_TOOLS), "prune_below": 0.0}
+        values = {
+            "corpus": str(self.corpus),
+            "model": "weightless",
+            "tools": list(PAPER_TOOLS),
+            "prune_below": 0.0,
+        }
         run_setup.start_run(self.settings, run_id, RunChoices.parse(values | choices))
 
     def finish_everything(self, run_id: str) -> None:
@@ -341,7 +362,9 @@ class Bench:
     def examples_and_views(self) -> None:
         """Ask every example of sql/examples about the finished run, and every view for all of its rows."""
         for path in sorted((database.SQL_DIR / "examples").glob("*.sql")):
-            question = path.read_text(encoding="utf-8").replace(database.RUN_DEFAULT, "").replace(":'run'", "'done'")
+            question = (
+                path.read_text(encoding="utf-8").replace(database.RUN_DEFAULT, "").replace(":'run'", "'done'")
+            )
             self.ask(f"example {path.stem}", question)
         for path in sorted((database.SQL_DIR / "views").glob("*.sql")):
             view = path.stem.partition("_")[2]
@@ -359,13 +382,21 @@ class Bench:
         self.measure(f"{name}: start", lambda: self.start(run_id))
         self.measure(f"{name}: plan", lambda: planning.tools_to_do(self.settings, run_id))
         for tool in planning.tools_to_do(self.settings, run_id).tools:
-            self.measure(f"{name}: filter", functools.partial(filtering.filter_stage, self.settings, run_id, tool))
-            self.measure(f"{name}: plan", functools.partial(planning.plan_shards, self.settings, run_id, tool))
+            self.measure(
+                f"{name}: filter", functools.partial(filtering.filter_stage, self.settings, run_id, tool)
+            )
+            self.measure(
+                f"{name}: plan", functools.partial(planning.plan_shards, self.settings, run_id, tool)
+            )
             planned = planning.plan_shards(self.settings, run_id, tool)
             for stage, work in stages.items():
                 for shard in planned:
-                    self.measure(f"{name}: {stage}", functools.partial(work, self.settings, run_id, tool, shard))
-            self.measure(f"{name}: check", functools.partial(checking.check_tool, self.settings, run_id, tool))
+                    self.measure(
+                        f"{name}: {stage}", functools.partial(work, self.settings, run_id, tool, shard)
+                    )
+            self.measure(
+                f"{name}: check", functools.partial(checking.check_tool, self.settings, run_id, tool)
+            )
         self.measure(f"{name}: release", lambda: release.release_of_run(self.settings, run_id))
         self.measure(f"{name}: finish", lambda: run_setup.finish_run(self.settings, run_id, "success"))
 
@@ -388,8 +419,12 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         bench.start("done")
         bench.finish_everything("done")
         for tool in PAPER_TOOLS:
-            bench.measure("placebos, first", functools.partial(placebo.placebo_stage, settings, "done", tool, "0/1"))
-        checking.run_checks(engine, lambda _: {}, "none")  # importing Great Expectations is no work of the database
+            bench.measure(
+                "placebos, first", functools.partial(placebo.placebo_stage, settings, "done", tool, "0/1")
+            )
+        checking.run_checks(
+            engine, lambda _: {}, "none"
+        )  # importing Great Expectations is no work of the database
         for tool in PAPER_TOOLS:
             bench.measure(f"check of {tool}", functools.partial(checking.check_tool, settings, "done", tool))
         bench.measure("end of the run", lambda: run_setup.finish_run(settings, "done", "success"))
@@ -425,7 +460,9 @@ def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
 
 @app.command()
 def bench_database(
-    size: Annotated[str, typer.Option(help="Numbers of documents, with commas between them.")] = "5000,100000,1000000",
+    size: Annotated[
+        str, typer.Option(help="Numbers of documents, with commas between them.")
+    ] = "5000,100000,1000000",
     folder: Annotated[
         Path | None, typer.Option(help="Where to make the databases; 11 GB for 1,000,000 documents.")
     ] = None,

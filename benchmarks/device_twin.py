@@ -1,14 +1,16 @@
 """A stand-in for a GPU: tensors that say they are on `cuda:0`, hold their data in main memory, and count what a GPU would do.
 
-A CPU forgives what a GPU does not: tensors of two devices in one operation, numbers that the host reads in the midst of a pass. A
-`Twin` refuses the first as CUDA does and counts the second, so the engine's path on a GPU runs, and is counted, without one:
+A CPU forgives what a GPU does not: tensors of two devices in one operation, numbers that the host reads in
+the midst of a pass. A
+`Twin` refuses the first as CUDA does and counts the second, so the engine's path on a GPU runs, and is
+counted, without one:
 
-    launches   operations but views and allocations; a kernel of attention over sequences of any lengths is one, `varlen_attn`
-    copies     from the host to the device, an index on the CPU that CUDA accepts among them
-    reads      from the device to the host, each of which waits for all launches before it
+    launches   operations but views and allocations; a kernel of attention over sequences of any lengths is
+    one, `varlen_attn` copies     from the host to the device, an index on the CPU that CUDA accepts among
+    them reads      from the device to the host, each of which waits for all launches before it
 
-`torch.nn.attention.varlen` has kernels for a GPU alone. Its stand-in first asks for what the kernel of torch 2.13 asks for
-(flash attention 2, `flash_api.cpp`), then computes in float32 and rounds the result once.
+`torch.nn.attention.varlen` has kernels for a GPU alone. Its stand-in first asks for what the kernel of torch
+2.13 asks for (flash attention 2, `flash_api.cpp`), then computes in float32 and rounds the result once.
 
 What it does not say: how long anything takes, which kernels CUDA chooses, and how these round.
 """
@@ -27,11 +29,20 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = torch.device("cuda:0")
 GIBIBYTE = 2**30
-ALLOCATIONS = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "lift_fresh")
+ALLOCATIONS = (
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "new_empty_strided",
+    "detach",
+    "lift_fresh",
+)
 NOT_LAUNCHED = (*ALLOCATIONS, "_unsafe_view", "_fused_sdp_choice", "_has_compatible_shallow_copy_type")
 READS = ("_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_unique2", "equal", "is_nonzero")
 KERNEL_FORMATS: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
-"""Of the kernel of variable-length attention; a test may let its stand-in take float32, to compare without rounding."""
+"""Of the kernel of variable-length attention; a test may let its stand-in take float32, to compare without
+rounding."""
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 
 
@@ -53,7 +64,10 @@ _counts = Counts()
 
 
 class Twin(Tensor):
-    """A tensor on the device that is not there. Torch's own code takes it for one on the CPU, so only what is dispatched counts."""
+    """A tensor on the device that is not there.
+
+    Torch's own code takes it for one on the CPU, so only what is dispatched counts.
+    """
 
     held: Tensor
 
@@ -104,7 +118,9 @@ class Twin(Tensor):
         name = func.overloadpacket.__name__
         _refuse_other_devices(func, name, args, kwargs)
         found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
-        if name in READS or (name in INDEXING and any(one.dtype == torch.bool for one in args[1] if one is not None)):
+        if name in READS or (
+            name in INDEXING and any(one.dtype == torch.bool for one in args[1] if one is not None)
+        ):
             _counts.reads += 1
         if not func.is_view and name not in NOT_LAUNCHED:
             _counts.launches[name] += 1
@@ -195,14 +211,18 @@ def varlen_attn_out(
 ) -> Any:
     """As torch's function of this name: attention of each sequence of queries to its range of keys; the log-sum-exp.
 
-    The shape of the log-sum-exp is (heads, tokens), as the kernel gives it; torch's documentation has it the other way round.
+    The shape of the log-sum-exp is (heads, tokens), as the kernel gives it; torch's documentation has it the
+    other way round.
 
     Raises:
         RuntimeError: the kernel would refuse it, or read what is not there.
     """
     tokens, heads, width = query.shape
     key_heads, sequences = key.shape[1], len(cu_seq_q) - 1
-    every, lengths = [query, key, value, out], [cu_seq_q, cu_seq_k, *([] if seqused_k is None else [seqused_k])]
+    every, lengths = (
+        [query, key, value, out],
+        [cu_seq_q, cu_seq_k, *([] if seqused_k is None else [seqused_k])],
+    )
     ends, starts = (one.held.long() for one in (cu_seq_q, cu_seq_k))  # type: ignore[attr-defined]
     asking = ends.diff()  # (sequences,) queries of each
     known = starts.diff() if seqused_k is None else seqused_k.held.long()  # type: ignore[attr-defined] # (sequences,)
@@ -218,11 +238,16 @@ def varlen_attn_out(
         "enable_gqa where heads share keys": heads % key_heads == 0 and (enable_gqa or heads == key_heads),
         "equal shapes": out.shape == query.shape and value.shape == key.shape and key.shape[2] == width,
         "as many sequences of keys as of queries": len(cu_seq_k) == sequences + 1 and sequences > 0,
-        # With one query a sequence and shared keys torch 2.13 works on a reordered copy of `out`, which it does not write back.
+        # With one query a sequence and shared keys torch 2.13 works on a reordered copy of `out`, which it
+        # does not write back.
         "max_q above 1 where heads share keys and `out` is given": max_q > 1 or heads == key_heads,
-        "each query in one sequence": int(ends[0]) == 0 and int(ends[-1]) == tokens and bool((asking >= 0).all()),
+        "each query in one sequence": int(ends[0]) == 0
+        and int(ends[-1]) == tokens
+        and bool((asking >= 0).all()),
         "no sequence longer than max_q and max_k": int(asking.max()) <= max_q and int(known.max()) <= max_k,
-        "keys that are there": bool((known >= 0).all() and (starts >= 0).all() and (starts + known <= len(key)).all()),
+        "keys that are there": bool(
+            (known >= 0).all() and (starts >= 0).all() and (starts + known <= len(key)).all()
+        ),
     }
     if refused := [what for what, holds in required.items() if not holds]:
         raise RuntimeError(f"variable-length attention: expected {', '.join(refused)}")
@@ -238,12 +263,16 @@ def varlen_attn_out(
             out.held[first:last] = 0.0  # type: ignore[attr-defined]
             continue
         own = slice(start, start + there)
-        some_keys, some_values = (one[own].repeat_interleave(heads // key_heads, dim=1) for one in (keys, values))
+        some_keys, some_values = (
+            one[own].repeat_interleave(heads // key_heads, dim=1) for one in (keys, values)
+        )
         scores = torch.einsum("qhw,khw->qkh", queries[first:last], some_keys) * (
             width**-0.5 if scale is None else scale
         )
         # Distance of a key from the place of the query, both of which end alike.
-        distance = torch.arange(there)[None] - torch.arange(there - (last - first), there)[:, None]  # (queries, keys)
+        distance = (
+            torch.arange(there)[None] - torch.arange(there - (last - first), there)[:, None]
+        )  # (queries, keys)
         scores = scores.masked_fill(((distance < -left) | (distance > right))[:, :, None], -torch.inf)
         weights = scores.softmax(dim=1).nan_to_num(0.0)  # all zero for a query that sees nothing
         out.held[first:last] = torch.einsum("qkh,khw->qhw", weights, some_values).to(query.dtype)  # type: ignore[attr-defined]
@@ -254,7 +283,10 @@ def varlen_attn_out(
 
 @contextmanager
 def device_twin(free_bytes: int = 8 * GIBIBYTE, capability: tuple[int, int] = (8, 0)) -> Iterator[Counts]:
-    """Within this block a device `cuda` is there, with so much free memory; yields what it is asked for. One block at a time."""
+    """Within this block a device `cuda` is there, with so much free memory; yields what it is asked for.
+
+    One block at a time.
+    """
     answers: dict[str, Callable[..., Any]] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,

@@ -1,10 +1,13 @@
 """Works A and B: reference and engine side by side in one process, CPU seconds of one thread by stage, medians of several runs.
 
-In each run the variants take turns, so that a busy minute of the machine falls on all of them. The reference is in float32 and runs
-once: it costs more than everything else together. Losses are asked for the same calls everywhere: those that the reference sampled.
-A tool's prompt is computed once a process and stays out of the times, as do loading and one text before the first.
+In each run the variants take turns, so that a busy minute of the machine falls on all of them. The reference
+is in float32 and runs
+once: it costs more than everything else together. Losses are asked for the same calls everywhere: those that
+the reference sampled. A tool's prompt is computed once a process and stays out of the times, as do loading
+and one text before the first.
 
-A sampled call may differ from the reference's where a draw is so close to the border between two tokens that rounding decides it.
+A sampled call may differ from the reference's where a draw is so close to the border between two tokens that
+rounding decides it.
 """
 
 import logging
@@ -100,18 +103,26 @@ def sample_job(model: LanguageModel, job: Job, prune_below: float) -> Annotated:
     choices = job.choices.model_copy(update={"prune_below": prune_below})
     for first in range(0, len(job.texts), TEXTS_TOGETHER):
         texts = [(text.text, text.seed_key) for text in job.texts[first : first + TEXTS_TOGETHER]]
-        for of_text in sample_texts(model, job.prompt, job.call_start, choices, texts, clock=time.process_time):
+        for of_text in sample_texts(
+            model, job.prompt, job.call_start, choices, texts, clock=time.process_time
+        ):
             found.seconds["positions"] += of_text.position_seconds
             found.seconds["sampling"] += of_text.sampling_seconds
             found.positions.append(of_text.positions)
-            found.pruned_tokens.append({one.token for one in of_text.positions if one.pruned_by_loss is not None})
+            found.pruned_tokens.append(
+                {one.token for one in of_text.positions if one.pruned_by_loss is not None}
+            )
             open_tokens = [one.token for one in of_text.positions if one.pruned_by_loss is None]
             found.sampled.append(dict(zip(open_tokens, of_text.samples, strict=True)))
     return found
 
 
 def score_job(
-    model: LanguageModel, job: Job, prune_below: float, found: Annotated, calls: Sequence[Sequence[PlacedCall]]
+    model: LanguageModel,
+    job: Job,
+    prune_below: float,
+    found: Annotated,
+    calls: Sequence[Sequence[PlacedCall]],
 ) -> None:
     """Losses of given calls, those of a micro-batch's texts together, into `found`."""
     every = [
@@ -149,7 +160,9 @@ def measure_jobs(
             model.score_texts([(text, [PlacedCall(last, Call("Calculator", "1 + 1"), "2")])])
         # 2. The reference, then the engine.
         plain, calls = annotate_plainly(settings, reference, words, job)
-        outcomes: dict[tuple[str, str], list[Annotated]] = {(form, name): [] for form in models for name in VARIANTS}
+        outcomes: dict[tuple[str, str], list[Annotated]] = {
+            (form, name): [] for form in models for name in VARIANTS
+        }
         for run in range(runs):
             for (form, variant), repeated in outcomes.items():
                 models[form].forget_texts()
@@ -161,13 +174,17 @@ def measure_jobs(
         texts = len(job.texts)
         of_reference = _seconds_a_text([plain], texts)
         head = {"tool": job.tool, "variant": "reference", "format": "float32", "texts": texts}
-        times.append(head | {"calls a text": sum(map(len, calls)) / texts, **of_reference, "times the reference": 1.0})
+        times.append(
+            head | {"calls a text": sum(map(len, calls)) / texts, **of_reference, "times the reference": 1.0}
+        )
         for (form, variant), repeated in outcomes.items():
             seconds = _seconds_a_text(repeated, texts)
             head = {"tool": job.tool, "variant": variant, "format": form}
             scored = sum(losses is not None for of_text in repeated[0].losses for losses in of_text) / texts
             faster = of_reference["total"] / seconds["total"]
-            times.append(head | {"texts": texts, "calls a text": scored, **seconds, "times the reference": faster})
+            times.append(
+                head | {"texts": texts, "calls a text": scored, **seconds, "times the reference": faster}
+            )
             agreements.append(head | agreement(plain, repeated[0]))
     return {"times": times, "agreement": agreements}
 
@@ -190,7 +207,9 @@ def agreement(plain: Annotated, found: Annotated) -> Row:
     ]
     row = {
         "positions": sum(map(len, plain.positions)),
-        "positions differing": sum(len({a.token for a in one} ^ {b.token for b in other}) for one, other in positions),
+        "positions differing": sum(
+            len({a.token for a in one} ^ {b.token for b in other}) for one, other in positions
+        ),
         "positions pruned": sum(map(len, found.pruned_tokens)),
         "samples": len(samples),
         "samples differing": samples.count(False),

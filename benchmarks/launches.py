@@ -1,9 +1,10 @@
 """Work "launches": how many operations a decode step dispatches and how often it reads from the device, counted without a GPU.
 
-On a GPU each operation is a launch, of 4 to 7 microseconds, and each read waits for all that was launched before. Both are the
-same for a model of any size: models here are tiny, with random weights, in the shapes of five architectures, in bfloat16, on a
-device twin (`device_twin.py`), so the engine takes its path on a GPU. Views and allocations are not counted, they launch nothing.
-Counted are the steps of sampling and of writing with tools, with 1, 8, 32 and 64 texts; nothing is timed.
+On a GPU each operation is a launch, of 4 to 7 microseconds, and each read waits for all that was launched
+before. Both are the same for a model of any size: models here are tiny, with random weights, in the shapes of
+five architectures, in bfloat16, on a device twin (`device_twin.py`), so the engine takes its path on a GPU.
+Views and allocations are not counted, they launch nothing. Counted are the steps of sampling and of writing
+with tools, with 1, 8, 32 and 64 texts; nothing is timed.
 """
 
 import statistics
@@ -64,11 +65,14 @@ def counting(network: Any, counts: Counts) -> Iterator[list[StepCount]]:
         hook.remove()
 
 
-def count_sampling(counts: Counts, model: CausalModel, tokenizer: Any, texts: Sequence[str]) -> list[StepCount]:
+def count_sampling(
+    counts: Counts, model: CausalModel, tokenizer: Any, texts: Sequence[str]
+) -> list[StepCount]:
     """The decode steps in which calls are sampled at two positions of each text."""
     engine = LanguageModel(model, Tokenization(tokenizer), "counted")
     positions = [
-        [one.token for one in found] for found in engine.find_positions(PROMPT, texts, at_most=POSITIONS, threshold=0.0)
+        [one.token for one in found]
+        for found in engine.find_positions(PROMPT, texts, at_most=POSITIONS, threshold=0.0)
     ]
     sampler = engine.start_sampling(
         PROMPT, samples=SAMPLES, max_new_tokens=NEW_TOKENS, call_start=" [", temperature=1.0, top_p=1.0
@@ -80,7 +84,9 @@ def count_sampling(counts: Counts, model: CausalModel, tokenizer: Any, texts: Se
     return steps
 
 
-def count_writing(counts: Counts, model: CausalModel, tokenizer: Any, texts: Sequence[str]) -> list[StepCount]:
+def count_writing(
+    counts: Counts, model: CausalModel, tokenizer: Any, texts: Sequence[str]
+) -> list[StepCount]:
     """The decode steps of writing with tools; passes in which texts take in several tokens are left out."""
     writer = WritingModel(model, tokenizer, "counted", Settings(_env_file=None), ("Calculator",))  # type: ignore[call-arg]
     with counting(model.network, counts) as steps:
@@ -94,7 +100,12 @@ def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
 
     tokenizer = prompt_tokenizer()
     end = tokenizer.eos_token_id
-    llama = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": layers, "num_attention_heads": 4}
+    llama = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+    }
     llama |= {"num_key_value_heads": 2, "max_position_embeddings": 1024}
     gpt = {"n_embd": 32, "n_layer": layers, "n_head": 4, "n_positions": 1024}
     numbers: dict[str, Any] = {
@@ -117,7 +128,8 @@ def measure_launches(
 ) -> list[dict[str, Any]]:
     """The median step of each architecture, work and number of texts; `rows` and `reads` are the most of a step.
 
-    `a_layer` are the operations that one layer more adds to a step, `outside` those of a step that do not depend on the number of
+    `a_layer` are the operations that one layer more adds to a step, `outside` those of a step that do not
+    depend on the number of
     layers: embeddings, masks, the choice of the next tokens.
     """
     found = []

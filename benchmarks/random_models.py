@@ -1,8 +1,8 @@
 """Models with random weights in the shapes that matter, a tokenizer trained in code, and texts of an exact length.
 
-Speed does not depend on what weights and texts say. The tokenizer learns the tools' prompts by heart, so that a word is about a
-token, as in a vocabulary of 50,000; ids above its last one decode to nothing when they are drawn, so that samples run to their
-full length.
+Speed does not depend on what weights and texts say. The tokenizer learns the tools' prompts by heart, so that
+a word is about a token, as in a vocabulary of 50,000; ids above its last one decode to nothing when they are
+drawn, so that samples run to their full length.
 """
 
 import hashlib

@@ -1,9 +1,10 @@
 """The paper's section 2 written plainly with transformers: the engine has to agree with it, and is measured against it.
 
-It shares no code with the engine but the records, and only the random number of each draw. Positions are read in one pass with
-all logits. Samples are drawn position by position: prompt and prefix repeated once a sample, then token by token over the model's
-cache, as `generate(num_return_sequences=m)` does, until every sample holds "]". A loss is a pass over its whole sequence, without
-cache, batch or padding. Nothing is shared between calls, positions or texts. Texts must fit into the model's window.
+It shares no code with the engine but the records, and only the random number of each draw. Positions are read
+in one pass with all logits. Samples are drawn position by position: prompt and prefix repeated once a sample,
+then token by token over the model's cache, as `generate(num_return_sequences=m)` does, until every sample
+holds "]". A loss is a pass over its whole sequence, without cache, batch or padding. Nothing is shared
+between calls, positions or texts. Texts must fit into the model's window.
 """
 
 import functools
@@ -53,7 +54,9 @@ class PlainReference:
         ids, spelled = self.encode(text), self.encode(" " + text)
         shift = len(spelled) - len(ids)
         if spelled[shift + token :] != ids[token:]:
-            raise ValueError(f"expected that only the first word changes behind a space, found others in {text!r}")
+            raise ValueError(
+                f"expected that only the first word changes behind a space, found others in {text!r}"
+            )
         instructions = self.encode(before.removesuffix(" "))
         return [*self.start, *instructions, *spelled, *self.encode(after.rstrip()), *spelled[: shift + token]]
 
@@ -65,9 +68,12 @@ class PlainReference:
         encoded = self.tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
         starts = [start for start, _ in encoded["offset_mapping"]]
         last = len(starts)
-        log_probs = self.logits(self.annotation_prefix(template, text, last)).log_softmax(-1)  # (tokens, vocabulary)
+        log_probs = self.logits(self.annotation_prefix(template, text, last)).log_softmax(
+            -1
+        )  # (tokens, vocabulary)
         found = [
-            CallPosition(token, starts[token], float(log_probs[token - last - 1, marker].exp())) for token in tokens
+            CallPosition(token, starts[token], float(log_probs[token - last - 1, marker].exp()))
+            for token in tokens
         ]
         above = [position for position in found if position.probability > threshold]
         best = sorted(above, key=lambda position: (-position.probability, position.token))[:at_most]
@@ -86,8 +92,12 @@ class PlainReference:
         seed_key: str,
         temperature: float = 1.0,
     ) -> list[SampledContinuation]:
-        """`samples` samples in a batch over the model's own cache. Tokens that are drawn after a sample's end are dropped."""
-        # The ids that are fixed. A name that is given ends in a token whose text the first new token only has to begin with.
+        """`samples` samples in a batch over the model's own cache.
+
+        Tokens that are drawn after a sample's end are dropped.
+        """
+        # The ids that are fixed. A name that is given ends in a token whose text the first new token only has
+        # to begin with.
         given = self.encode(call_start)
         fixed, begins = (given, "") if call_start == " [" else (given[:-1], self.tokenizer.decode(given[-1:]))
         prefix = [*self.annotation_prefix(template, text, position.token), *fixed]
@@ -105,7 +115,9 @@ class PlainReference:
             if all(ended) or step + 1 == max_new_tokens:
                 break
             output = self.network(
-                input_ids=torch.tensor(tokens)[:, None], past_key_values=output.past_key_values, use_cache=True
+                input_ids=torch.tensor(tokens)[:, None],
+                past_key_values=output.past_key_values,
+                use_cache=True,
             )
         written = [str(self.tokenizer.decode([*fixed, *ids])).removeprefix(" [") for ids in new]
         return [SampledContinuation(sample.partition("]")[0], "]" in sample) for sample in written]

@@ -30,7 +30,9 @@ def write_report(folder: Path, name: str, sections: Mapping[str, Sequence[Mappin
     about = heading()
     folder.mkdir(parents=True, exist_ok=True)
     values = {"machine": about, **sections}
-    (folder / f"{name}.json").write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text(
+        json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     tables = [f"## {title}\n\n{table(rows)}\n" for title, rows in sections.items()]
     text = "\n".join([f"# Benchmarks\n\n{about}\n", *tables])
     (folder / f"{name}.md").write_text(text, encoding="utf-8")

@@ -1,18 +1,21 @@
 """Work "roofline": predicted texts an hour on GPUs that are not here, from operations and bytes.
 
-A pass is its kernels: the matrix products of a layer and attention by formula, the others by bytes that were counted once. A kernel
-takes the longer of its arithmetic at a share of the peak and its bytes at a share of the bandwidth. The shares are assumptions,
-named below; nothing here was measured on a GPU. Launches are left out: at 5 microseconds each they took less than the kernels.
+A pass is its kernels: the matrix products of a layer and attention by formula, the others by bytes that were
+counted once. A kernel takes the longer of its arithmetic at a share of the peak and its bytes at a share of
+the bandwidth. The shares are assumptions, named below; nothing here was measured on a GPU. Launches are left
+out: at 5 microseconds each they took less than the kernels.
 
-Every tool has its own numbers (the paper's k and m) and the lengths of the calls that its prompt shows. Phases, a text:
+Every tool has its own numbers (the paper's k and m) and the lengths of the calls that its prompt shows.
+Phases, a text:
 
     positions   the text twice behind the tool's prompt (`context.py`), a row of the vocabulary for each word
     sampling    a decode step a token of a call, with the samples of all texts that grow together
-    scoring     the text alone, and each call without and with its result, packed (`packing.py`), nothing pruned
-    verifying   `FLOAT32_SHARE` of the calls once more in float32, if a GPU has room for these weights, too
+    scoring     the text alone, and each call without and with its result, packed (`packing.py`), nothing
+    pruned verifying   `FLOAT32_SHARE` of the calls once more in float32, if a GPU has room for these weights,
+    too
 
-A model that is too large for one GPU has its layers on several, which work one after the other: an hour of the model is an hour of
-each of them.
+A model that is too large for one GPU has its layers on several, which work one after the other: an hour of
+the model is an hour of each of them.
 """
 
 import itertools
@@ -40,9 +43,11 @@ TEXTS_TOGETHER = 16
 FLOAT32_SHARE = 0.05
 """Of the calls, assumed to be within rounding of a threshold."""
 OTHER_WIDTHS_A_LAYER, OTHER_WIDTHS_OUTSIDE = 75, 20
-"""Numbers a token, over the hidden size, that all other kernels of a Llama layer and those outside of the layers move."""
+"""Numbers a token, over the hidden size, that all other kernels of a Llama layer and those outside of the
+layers move."""
 MATRIX_SHARE, ATTENTION_SHARE, BANDWIDTH_SHARE = 0.75, 0.4, 0.85
-"""Assumed of the peak: what large matrix products and flash attention reach, and reading and writing of the bandwidth."""
+"""Assumed of the peak: what large matrix products and flash attention reach, and reading and writing of the
+bandwidth."""
 WEIGHTS_SHARE = 0.8
 """Of a GPU's memory, at most, for weights: the rest is for keys, values and activations."""
 RESULTS = FIXED_RESULTS | {"Calculator": "0.29", "Calendar": "Today is Thursday, March 9, 2017."}
@@ -70,8 +75,18 @@ DEVICES = (
     Device("H200 141 GB", 141e9, 4.8e12, HOPPER),
 )
 SHAPES = {
-    "7B": {"hidden_size": 4096, "intermediate_size": 11_008, "num_hidden_layers": 32, "num_attention_heads": 32},
-    "70B": {"hidden_size": 8192, "intermediate_size": 28_672, "num_hidden_layers": 80, "num_attention_heads": 64},
+    "7B": {
+        "hidden_size": 4096,
+        "intermediate_size": 11_008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    },
+    "70B": {
+        "hidden_size": 8192,
+        "intermediate_size": 28_672,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+    },
 }
 SHAPES["7B"] |= {"num_key_value_heads": 32, "vocab_size": 32_000}
 SHAPES["70B"] |= {"num_key_value_heads": 8, "vocab_size": 32_000}
@@ -113,7 +128,8 @@ class ToolWork:
 Kernels = list[tuple[float, float]]
 """Arithmetic and bytes of each kernel."""
 Cost = NDArray[np.float64]
-"""Of a part of the work on one device: seconds of kernels that arithmetic limits, and of those that bytes limit."""
+"""Of a part of the work on one device: seconds of kernels that arithmetic limits, and of those that bytes
+limit."""
 
 
 def cost_of(kernels: Kernels, device: Device, dtype: torch.dtype, share: float = MATRIX_SHARE) -> Cost:
@@ -139,14 +155,18 @@ class Prediction:
         )
         self.devices = math.ceil(self.weights * 2 / (WEIGHTS_SHARE * device.memory_bytes))
         """GPUs that hold the model in bfloat16."""
-        self.has_room_for_float32 = self.weights * (2 + 4) <= WEIGHTS_SHARE * device.memory_bytes * self.devices
+        self.has_room_for_float32 = (
+            self.weights * (2 + 4) <= WEIGHTS_SHARE * device.memory_bytes * self.devices
+        )
 
     def memory(self, dtype: torch.dtype) -> DeviceMemory:
         """The engine's budgets, with the weights of this format on the GPUs."""
         from transformers import LlamaConfig
 
         free = self.devices * self.device.memory_bytes - self.weights * dtype.itemsize
-        network = SimpleNamespace(config=LlamaConfig(**self.shape), dtype=dtype, parameters=list)  # no weights
+        network = SimpleNamespace(
+            config=LlamaConfig(**self.shape), dtype=dtype, parameters=list
+        )  # no weights
         return DeviceMemory(network, free_bytes=int(free), like="cuda")
 
     def through(self, tokens: int, dtype: torch.dtype, attention: Kernels) -> Cost:
@@ -162,7 +182,10 @@ class Prediction:
             inner,
         ]  # q, o, k, v, gate, up, down
         layer = [
-            (2.0 * tokens * self.width * c, float(dtype.itemsize * (self.width * c + tokens * (self.width + c))))
+            (
+                2.0 * tokens * self.width * c,
+                float(dtype.itemsize * (self.width * c + tokens * (self.width + c))),
+            )
             for c in columns
         ]
         cost: Cost = cost_of([*layer, (0, a_width * OTHER_WIDTHS_A_LAYER)], self.device, dtype)
@@ -176,11 +199,15 @@ class Prediction:
         kernels = [(2.0 * rows * self.width * size, matrix), (0, rows * size * (dtype.itemsize + 4.0))]
         return cost_of([*kernels, (0, rows * size * 12.0), (0, rows * 8.0)], self.device, dtype)
 
-    def attention(self, queries: int, seen: float, columns: float, dtype: torch.dtype, parts: int = 1) -> Kernels:
+    def attention(
+        self, queries: int, seen: float, columns: float, dtype: torch.dtype, parts: int = 1
+    ) -> Kernels:
         """Of a layer: queries that see so many columns in the mean, and `columns` are read; merged, if it is in several parts."""
         moved = dtype.itemsize * (2.0 * queries * self.width + 2.0 * columns / parts * self.kept_width)
         kernels: Kernels = [(4.0 * queries * seen / parts * self.width, moved)] * parts
-        kernels += [(0, 2.0 * dtype.itemsize * queries * self.width)] * 3  # queries, keys and values are laid out
+        kernels += [
+            (0, 2.0 * dtype.itemsize * queries * self.width)
+        ] * 3  # queries, keys and values are laid out
         if parts > 1:  # the parts in float32, weighed and added
             kernels.append((0, parts * queries * self.width * (dtype.itemsize + 4.0)))
             kernels.append((0, (parts + 1) * queries * self.width * 4.0))
@@ -197,14 +224,18 @@ class Prediction:
         batch = min(TEXTS_TOGETHER * tokens, self.memory(dtype).pass_tokens)
         columns = batch / tokens * (work.prompt + tokens)
         one = self.through(batch, dtype, self.attention(batch, work.prompt + tokens / 2, columns, dtype))
-        return one * (tokens / batch) + self.vocabulary(TEXTS_TOGETHER * TEXT_TOKENS, dtype) * (1 / TEXTS_TOGETHER)
+        return one * (tokens / batch) + self.vocabulary(TEXTS_TOGETHER * TEXT_TOKENS, dtype) * (
+            1 / TEXTS_TOGETHER
+        )
 
     def sampling(self, work: ToolWork) -> Cost:
         """Seconds a text: the prompt is read once, a text once a position, a sample's own columns by itself."""
         dtype, texts = torch.bfloat16, self.texts_together(work)
         rows = texts * work.calls
         columns = work.prompt + texts * work.positions * 1.5 * TEXT_TOKENS + rows * work.call / 2
-        attention = self.attention(rows, work.prompt + 1.5 * TEXT_TOKENS + work.call / 2, columns, dtype, parts=3)
+        attention = self.attention(
+            rows, work.prompt + 1.5 * TEXT_TOKENS + work.call / 2, columns, dtype, parts=3
+        )
         return (self.through(rows, dtype, attention) + self.vocabulary(rows, dtype)) * (work.call / texts)
 
     def scoring(self, work: ToolWork, dtype: torch.dtype = torch.bfloat16, share: float = 1.0) -> Cost:
@@ -234,7 +265,9 @@ def predict() -> list[dict[str, Any]]:
                 )
             row["predicted texts an hour"] = round(3600 / seconds)
             verified = seconds + prediction.scoring(work, torch.float32, FLOAT32_SHARE).sum()
-            row["predicted with verifying"] = round(3600 / verified) if prediction.has_room_for_float32 else "no room"
+            row["predicted with verifying"] = (
+                round(3600 / verified) if prediction.has_room_for_float32 else "no room"
+            )
             row["predicted GPU hours for 1,000,000 texts"] = round(seconds * prediction.devices * 1e6 / 3600)
             found.append(row)
     return found

@@ -4,8 +4,8 @@ Counts, for the package and for each room (a folder of `toolformer_ops/`, or a m
 
 - lines of Python;
 - modules at the root, without `__init__.py`;
-- functions and methods that are private (`_name`, not `__name__`) and that their module names in exactly one other place: a
-  function that is called once must explain more than its body;
+- functions and methods that are private (`_name`, not `__name__`) and that their module names in exactly one
+  other place: a function that is called once must explain more than its body;
 - calls with six or more positional arguments whose callee is a class by its name (`Capitalised(...)`);
 - lines of comments, without docstrings;
 - arrows between rooms: room A imports room B, at the top of a module or inside a function;
@@ -96,7 +96,14 @@ def main(room: str = typer.Option("", help="List what was counted in this room, 
     columns = ("lines", "comments", "functions", "private once", "long calls", "imports")
     print(f"{'room':20}" + "".join(f"{column:>14}" for column in columns))
     for name, of in sorted(rooms.items()):
-        counts = (of.lines, of.comments, of.functions, len(of.private_once), len(of.long_calls), len(of.imports))
+        counts = (
+            of.lines,
+            of.comments,
+            of.functions,
+            len(of.private_once),
+            len(of.long_calls),
+            len(of.imports),
+        )
         print(f"{name:20}" + "".join(f"{count:14}" for count in counts))
     functions = sum(of.functions for of in rooms.values())
     once = sum(len(of.private_once) for of in rooms.values())

@@ -1,9 +1,10 @@
 """Which model annotates which texts, with which numbers: works A and B.
 
-Work A: the GPT-2 shape with random weights, texts of 200 tokens, the Calculator's prompt, k 5, m 5, 20 new tokens. Its samples are
-noise, so five calls a position are put in their place before scoring.
-Work B: SmolLM2 on real text, all five tools with their default numbers and the tool's name given. The Calculator and the Calendar
-are run; the others, whose answers would need an index or a translator, answer with a fixed result of usual length.
+Work A: the GPT-2 shape with random weights, texts of 200 tokens, the Calculator's prompt, k 5, m 5, 20 new
+tokens. Its samples are noise, so five calls a position are put in their place before scoring.
+Work B: SmolLM2 on real text, all five tools with their default numbers and the tool's name given. The
+Calculator and the Calendar are run; the others, whose answers would need an index or a translator, answer
+with a fixed result of usual length.
 """
 
 import tempfile
@@ -82,7 +83,11 @@ def sampling_choices(positions: int, samples: int, tokens: int) -> ToolSamplingC
 
 def real_text_jobs(texts: int) -> list[Job]:
     """Work B: `texts` texts a tool that its filter keeps, five jobs."""
-    return [_real_text_job(name, texts) for name in tool_names() if name in RunChoices.model_fields["tools"].default]
+    return [
+        _real_text_job(name, texts)
+        for name in tool_names()
+        if name in RunChoices.model_fields["tools"].default
+    ]
 
 
 def place_calls(
@@ -121,12 +126,16 @@ def _answers(settings: Settings, tool: str, inputs: Sequence[str]) -> list[str |
 
 
 def _no_model() -> LanguageModel:
-    raise ModelError("expected a tool that asks no language model. Give it a fixed result in benchmarks/works.py.")
+    raise ModelError(
+        "expected a tool that asks no language model. Give it a fixed result in benchmarks/works.py."
+    )
 
 
 def _real_text_job(name: str, texts: int) -> Job:
     tool = get_tool(name)
-    choices = SamplingChoices(call_prefix="tool_name", temperature=1.0, top_p=1.0).for_tool(tool.spec, tool.prompt)
+    choices = SamplingChoices(call_prefix="tool_name", temperature=1.0, top_p=1.0).for_tool(
+        tool.spec, tool.prompt
+    )
     return Job(
         tool=name,
         prompt=AnnotationPrompt(name, tool.prompt),
@@ -139,7 +148,8 @@ def _real_text_job(name: str, texts: int) -> Job:
 
 def _kept_texts(name: str, texts: int) -> list[Text]:
     own = {"Calculator": "sums_in_prose", "Calendar": "dated_posts", "MT": "foreign_phrases"}
-    # Filters of the two others need more words than a short summary has in a few cases: some more are looked at.
+    # Filters of the two others need more words than a short summary has in a few cases: some more are looked
+    # at.
     if name in own:
         documents = own_documents(own[name])
     else:

@@ -1,35 +1,42 @@
 """Annotate a corpus with tool calls after Toolformer, release the texts whose calls help, and finetune the model on them.
 
-**How to trigger.** The form needs the corpus and the language model. A field that is left empty holds what its preset says: the
-paper's number, that of the demo for a small model, or, to only look, the paper's for 20 documents without finetuning. Parameters
-that the form does not have are keys of its "Configuration JSON" (`toolformer-ops parameters`). A run that
-cannot start is red at its first task within seconds, and its note says why: a field that is not known, a threshold below what is
-pruned, suites without data, an address with nothing behind it (a path only if stages run on this machine). The corpus is ingested
-if it was not before. Nightly runs: a schedule file (`docs/nightly.md`).
+**How to trigger.** The form needs the corpus and the language model. A field that is left empty holds what
+its preset says: the paper's number, that of the demo for a small model, or, to only look, the paper's for 20
+documents without finetuning. Parameters that the form does not have are keys of its "Configuration JSON"
+(`toolformer-ops parameters`). A run that cannot start is red at its first task within seconds, and its note
+says why: a field that is not known, a threshold below what is pruned, suites without data, an address with
+nothing behind it (a path only if stages run on this machine). The corpus is ingested if it was not before.
+Nightly runs: a schedule file (`docs/nightly.md`).
 
-**What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls sampled and up to
-three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's numbers. A 135M-parameter model takes a few
-seconds a text and tool on one CPU core; `toolformer-ops estimate CORPUS --model MODEL` measures it for yours, in texts, calls, rows
-and device hours. What was annotated before under the same recipe is not annotated again: a second run is over in a minute.
+**What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls
+sampled and up to three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's
+numbers. A 135M-parameter model takes a few seconds a text and tool on one CPU core; `toolformer-ops estimate
+CORPUS --model MODEL` measures it for yours, in texts, calls, rows and device hours. What was annotated before
+under the same recipe is not annotated again: a second run is over in a minute.
 
-**What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not kept; a release
-(Parquet with a manifest) and the finetuned model on S3; checks in `quality_results`; progress in `annotation_progress`, losses
-of calls by reason in `yield_by_stage`. Where suites are chosen, scores in `evaluation_scores` and a page under the run's tab
-"Annotation"; `finetune_release` does that part alone, for a release that is there.
+**What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not
+kept; a release (Parquet with a manifest) and the finetuned model on S3; checks in `quality_results`; progress
+in `annotation_progress`, losses of calls by reason in `yield_by_stage`. Where suites are chosen, scores in
+`evaluation_scores` and a page under the run's tab "Annotation"; `finetune_release` does that part alone, for
+a release that is there.
 
-**A person's yes.** With `approve` the run waits, before it finetunes or before it publishes the model, for an answer on the page
-that its note links to; a no ends it green, and what is there stays (docs/nightly.md).
+**A person's yes.** With `approve` the run waits, before it finetunes or before it publishes the model, for an
+answer on the page that its note links to; a no ends it green, and what is there stays (docs/nightly.md).
 
-Pink tasks (`skipped`) are not needed: tools, models and suites that nobody asked for, and tools for which everything is done. The
-log of the task before them says which it is. They start no process.
+Pink tasks (`skipped`) are not needed: tools, models and suites that nobody asked for, and tools for which
+everything is done. The log of the task before them says which it is. They start no process.
 
-**When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the last task,
+**When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the
+last task,
 `finish_run`, is red and lists what failed, so that a run is green only if nothing is lacking.
 
-A run without a single kept call is red at `release`, since there is nothing to release; its calls are in Postgres all the same.
+A run without a single kept call is red at `release`, since there is nothing to release; its calls are in
+Postgres all the same.
 
-1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy.
-2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a quality check that did not pass, with rows named in
+1. Open the log of the first failed task; its last line says what was expected, what was found, and the
+   remedy.
+2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a quality check that did not pass,
+   with rows named in
    `quality_results`; neither is retried. Everything else was, as often as docs/operations.md says ("What a
    red task says").
 3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again.

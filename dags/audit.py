@@ -1,14 +1,17 @@
 """Compute again what can be proved of all rows, releases and models, and list what is lost, doubled, changed or orphaned.
 
-**How to trigger.** It starts by itself every Sunday at six (UTC): the setting `TOOLFORMER_AUDIT_SCHEDULE` has the cron
-expression, and `off` leaves it to people. The form may ask for calls to be computed again by the engine. At a terminal,
+**How to trigger.** It starts by itself every Sunday at six (UTC): the setting `TOOLFORMER_AUDIT_SCHEDULE` has
+the cron expression, and `off` leaves it to people. The form may ask for calls to be computed again by the
+engine. At a terminal,
 `toolformer-ops audit` does the same, also for one corpus, run, release or model.
 
-**What it costs.** No GPU. Every row and every object on S3 is read once; `docs/audit.md` has the figures. It runs beside stages.
+**What it costs.** No GPU. Every row and every object on S3 is read once; `docs/audit.md` has the figures. It
+runs beside stages.
 
-**When it is red.** Something is wrong: the note of the run names it, with its remedy, and the table `audit_findings` holds all of
-it. `toolformer-ops audit --repair` says what can be derived again, and with `--yes` does it. If the note is empty, Postgres or
-S3 did not answer: clear the task, and the audit continues behind its last page.
+**When it is red.** Something is wrong: the note of the run names it, with its remedy, and the table
+`audit_findings` holds all of it. `toolformer-ops audit --repair` says what can be derived again, and with
+`--yes` does it. If the note is empty, Postgres or S3 did not answer: clear the task, and the audit continues
+behind its last page.
 """
 
 from airflow.sdk import DAG, CronTriggerTimetable

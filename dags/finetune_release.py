@@ -1,27 +1,34 @@
 """Finetune a language model on a release that is there, and evaluate what it learned.
 
-**How to trigger.** Give the id of a release (table `dataset_releases`). Everything else is as in the run that made the release
-(language model, seed), but for the finetuning and the evaluation, which the form asks for; its defaults are the paper's. For the
-paper's tables choose suites, say where their data are (`docs/evaluation.md` says where they can be had; pods read them from S3
-alone), and finetune the baseline too. `toolformer-ops evaluate` does the same for a model that is trained already.
+**How to trigger.** Give the id of a release (table `dataset_releases`). Everything else is as in the run that
+made the release (language model, seed), but for the finetuning and the evaluation, which the form asks for;
+its defaults are the paper's. For the paper's tables choose suites, say where their data are
+(`docs/evaluation.md` says where they can be had; pods read them from S3 alone), and finetune the baseline
+too. `toolformer-ops evaluate` does the same for a model that is trained already.
 
-**What it costs.** Training is nearly all of it. The paper's 2,000 steps of 128 sequences of 1,024 tokens are 262 million tokens,
-each about 6 floating point operations a parameter: at 40 % of an A100's peak a day for 6.7 billion parameters (whose memory asks
-for several), half an hour for 135 million. The baseline costs the same again. A suite costs one answer an input and model, of up
-to four models; the number of inputs can be limited.
+**What it costs.** Training is nearly all of it. The paper's 2,000 steps of 128 sequences of 1,024 tokens are
+262 million tokens, each about 6 floating point operations a parameter: at 40 % of an A100's peak a day for
+6.7 billion parameters (whose memory asks for several), half an hour for 135 million. The baseline costs the
+same again. A suite costs one answer an input and model, of up to four models; the number of inputs can be
+limited.
 
-**What you get.** The model on S3, with its curves; rows in `evaluation_scores`; and a page with tables, bars, curves and examples,
-shown under the run's tab "Annotation" and linked from the task `evaluation.report`. It is `s3://BUCKET/reports/RUN/index.html`;
+**What you get.** The model on S3, with its curves; rows in `evaluation_scores`; and a page with tables, bars,
+curves and examples, shown under the run's tab "Annotation" and linked from the task `evaluation.report`. It
+is `s3://BUCKET/reports/RUN/index.html`;
 `toolformer-ops report --run RUN --out report.html` fetches it.
 
-**When it is red.** A suite that fails does not stop the others: the report is made without it and names it, and the last task,
+**When it is red.** A suite that fails does not stop the others: the report is made without it and names it,
+and the last task,
 `finish_run`, is red and lists what failed.
 
-1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy: a data set that is
-   not there or of another format, a tool that is down, a model whose vocabulary lacks the markers of calls.
-2. Exit status 2 is a wrong request, 3 a release without texts (no model is published); neither is retried. Everything else was,
-   as often as docs/operations.md says ("What a red task says"); a training starts at its last checkpoint.
-3. Mend the cause and clear the failed task with what follows. What was trained and scored is not trained and scored again.
+1. Open the log of the first failed task; its last line says what was expected, what was found, and the
+   remedy: a data set that is not there or of another format, a tool that is down, a model whose vocabulary
+   lacks the markers of calls.
+2. Exit status 2 is a wrong request, 3 a release without texts (no model is published); neither is retried.
+   Everything else was, as often as docs/operations.md says ("What a red task says"); a training starts at its
+   last checkpoint.
+3. Mend the cause and clear the failed task with what follows. What was trained and scored is not trained and
+   scored again.
 """
 
 from airflow.sdk import DAG
@@ -47,7 +54,14 @@ with DAG(
 ):
     start = stage(
         "start-finetuning",
-        arguments=("--run", RUN_ID, "--release", "{{ params.release }}", "--parameters", FINETUNING_PARAMETERS),
+        arguments=(
+            "--run",
+            RUN_ID,
+            "--release",
+            "{{ params.release }}",
+            "--parameters",
+            FINETUNING_PARAMETERS,
+        ),
         not_needed=not_needed_on_release,
         pre_execute=check_before_first_task,
         on_failure_callback=note_why_not_started,

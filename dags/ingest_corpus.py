@@ -1,17 +1,18 @@
 """Read what has changed in a corpus into Postgres, and make its next version.
 
-**How to trigger.** Give the corpus: JSON Lines, optionally `.gz` or `.zst`, or Parquet, one record a line or row with `text`, and
-optionally `url`, `date`, `title` and `id`. A path, `file://` or `s3://` address of a file or of a folder. `annotate_corpus` does
-this too, so run this one alone only to see what a corpus holds before annotating it.
+**How to trigger.** Give the corpus: JSON Lines, optionally `.gz` or `.zst`, or Parquet, one record a line or
+row with `text`, and optionally `url`, `date`, `title` and `id`. A path, `file://` or `s3://` address of a
+file or of a folder. `annotate_corpus` does this too, so run this one alone only to see what a corpus holds
+before annotating it.
 
-**What it costs.** No GPU. A few thousand new texts a second; disk in Postgres of about one and a half times the text. Files that
-have not changed are not read again.
+**What it costs.** No GPU. A few thousand new texts a second; disk in Postgres of about one and a half times
+the text. Files that have not changed are not read again.
 
-**When it is red.** The last line of the task's log says what was looked for and where. A bad record never makes it red: it
-is counted by file and reason in `rejected_records`, and records in = documents + duplicates + rejected. A file that breaks off,
-or that lost more than half of its records since the newest version, makes it red and no version: look at what wrote the file, or
-accept it in the form (*Accept shrink*). A cleared task reads the changed files again, and writes
-nothing twice.
+**When it is red.** The last line of the task's log says what was looked for and where. A bad record never
+makes it red: it is counted by file and reason in `rejected_records`, and records in = documents + duplicates
++ rejected. A file that breaks off, or that lost more than half of its records since the newest version, makes
+it red and no version: look at what wrote the file, or accept it in the form (*Accept shrink*). A cleared task
+reads the changed files again, and writes nothing twice.
 """
 
 from airflow.sdk import DAG

@@ -1,12 +1,13 @@
 """Tell people of the nights that have ended, by mail and webhooks, as the schedule files say.
 
-**How to trigger.** It starts by itself: at the end of each run of a schedule, and every ten minutes if there is a schedule, for
-what was not told then. By hand it does the same.
+**How to trigger.** It starts by itself: at the end of each run of a schedule, and every ten minutes if there
+is a schedule, for what was not told then. By hand it does the same.
 
 **What it costs.** About a CPU second; no GPU.
 
-**When it is red.** A mail server or a webhook did not take a message. The note of the night says which, and why. Mend the
-Connection (Admin, Connections; `docs/nightly.md`): the message is sent within ten minutes, for three days.
+**When it is red.** A mail server or a webhook did not take a message. The note of the night says which, and
+why. Mend the Connection (Admin, Connections; `docs/nightly.md`): the message is sent within ten minutes, for
+three days.
 """
 
 from airflow.sdk import DAG, CronTriggerTimetable

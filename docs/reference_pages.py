@@ -7,7 +7,8 @@
     data_model.md    every table and view, from the comments that `sql/` puts on them
     sql_examples.md  the queries of `sql/examples`
 
-Reads no settings of this machine. For `data_model.md` it starts a Postgres of the tests, on a free port, and ends it.
+Reads no settings of this machine. For `data_model.md` it starts a Postgres of the tests, on a free port, and
+ends it.
 """
 
 import os
@@ -94,7 +95,8 @@ def sql_examples() -> str:
         f"# Example queries\n\nFor whoever asks the database: the files of `sql/examples`, each under its question. {MADE}\n"
         'Ask one with `make sql Q="$(cat sql/examples/02_how_many_calls_are_kept.sql)"`, or in psql with `\\i`. They are\n'
         "about the newest finished run if nothing else is said; `:'run'` is another one. How the tables work together is in\n"
-        "[The database](../database.md), every column in [The tables and views](data_model.md).\n" + "".join(chapters)
+        "[The database](../database.md), every column in [The tables and views](data_model.md).\n"
+        + "".join(chapters)
     )
 
 
@@ -104,7 +106,9 @@ def data_model(connection: "Connection") -> str:
 
     columns = {
         name: list(rows)
-        for name, rows in groupby(database.fetch_all(connection, queries.schema.columns), key=lambda row: row.relation)
+        for name, rows in groupby(
+            database.fetch_all(connection, queries.schema.columns), key=lambda row: row.relation
+        )
     }
     parts = [
         f"# The tables and views\n\nFor whoever writes a query: what each column means. {MADE}\n"
@@ -139,7 +143,9 @@ def parameters() -> str:
         (
             f"`{name}`",
             schema["description"],
-            "required" if RunChoices.model_fields[name].is_required() else shown(schema.get("usual", usual_of(name))),
+            "required"
+            if RunChoices.model_fields[name].is_required()
+            else shown(schema.get("usual", usual_of(name))),
             *(shown(PRESETS[preset].get(name, "")) for preset in presets),
             (SECTION_OF[name] or "first section") if name in SECTION_OF else "",
         )
@@ -156,7 +162,10 @@ def parameters() -> str:
         "  `model`, which are keys of the file.\n\n"
         f"Those from `{FINETUNING_FIELDS[0]}` on are parameters of `finetune_release`, too. For `keep_thresholds` the form has\n"
         "a field a tool, `keep_threshold_TOOL`. `toolformer-ops parameters` prints the bounds.\n\n"
-        + _table(("parameter", "what it does", "default", *(f"`{preset}`" for preset in presets), "in the form"), rows)
+        + _table(
+            ("parameter", "what it does", "default", *(f"`{preset}`" for preset in presets), "in the form"),
+            rows,
+        )
     )
 
 
@@ -165,7 +174,9 @@ def dags(made: Iterable["DAG"]) -> str:
     overview, chapters = [], []
     for dag in sorted(made, key=lambda dag: dag.dag_id):
         assets = sorted({f"`{asset.name}`" for task in dag.tasks for asset in task.outlets})
-        overview.append([f"[{dag.dag_id}](#{dag.dag_id})", dag.description, ", ".join(assets), len(dag.tasks)])
+        overview.append(
+            [f"[{dag.dag_id}](#{dag.dag_id})", dag.description, ", ".join(assets), len(dag.tasks)]
+        )
         params = {name: dag.params.get_param(name) for name in dag.params}
         form = _table(
             ("Field", "Name in the API", "Default", "Meaning"),
@@ -219,7 +230,9 @@ def main() -> None:
         # 1. Settings and Airflow's home of a machine without a deployment: both are read at import.
         folder = Path(name)
         folder.chmod(0o755)  # Postgres enters as another user where root makes the pages
-        for variable in [variable for variable in os.environ if variable.startswith(("TOOLFORMER_", "AIRFLOW_"))]:
+        for variable in [
+            variable for variable in os.environ if variable.startswith(("TOOLFORMER_", "AIRFLOW_"))
+        ]:
             del os.environ[variable]
         os.environ |= {"TOOLFORMER_STATE_DIR": str(folder / "state"), "AIRFLOW_HOME": str(folder / "airflow")}
         # 2. The tables, from a new database.

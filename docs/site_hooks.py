@@ -1,4 +1,7 @@
-"""What the site needs beside Markdown: pages from the repository's root, links out of `docs/`, formulas. MkDocs calls this."""
+"""What the site needs beside Markdown: pages from the repository's root, links out of `docs/`, formulas.
+
+MkDocs calls this.
+"""
 
 import html
 import os
@@ -47,5 +50,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return f"[{text}]({os.path.relpath(ROOT / 'docs' / ROOT_PAGES[name], here)}{hash_mark}{anchor})"
         return text if name in text else f"{text} (`{name}`)"
 
-    with_formulas = FORMULA.sub(lambda found: f"<p>{convert(html.unescape(found[1]), display='block')}</p>", markdown)
+    with_formulas = FORMULA.sub(
+        lambda found: f"<p>{convert(html.unescape(found[1]), display='block')}</p>", markdown
+    )
     return LINK.sub(lead, with_formulas)

@@ -1,7 +1,7 @@
 """Ask an advisory database about what the lock files name: `make audit-dependencies`.
 
-Exit status 1 where a package has a known weakness, with the versions that mend it. Where no database answers, as in a network that
-has a mirror of the packages alone, nothing is known: that is said, and is no error.
+Exit status 1 where a package has a known weakness, with the versions that mend it. Where no database answers,
+as in a network that has a mirror of the packages alone, nothing is known: that is said, and is no error.
 """
 
 import json
@@ -22,7 +22,9 @@ def main(program: str, locks: list[str]) -> int:
     # One first: without a database each package would be asked for in vain, for a minute.
     known = looked_up(program, pins[:1]) and looked_up(program, pins)
     if not known:
-        print(f"audit-dependencies: SKIPPED: no advisory database answers; nothing is known of {len(pins)} packages.")
+        print(
+            f"audit-dependencies: SKIPPED: no advisory database answers; nothing is known of {len(pins)} packages."
+        )
         return 0
     for package in known:
         for weakness in package["vulns"]:
@@ -39,7 +41,17 @@ def looked_up(program: str, pins: list[str]) -> list[dict[str, Any]]:
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("\n".join(pins) + "\n")
         file.flush()
-        argv = [program, "--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json", "-r", file.name]
+        argv = [
+            program,
+            "--no-deps",
+            "--disable-pip",
+            "--progress-spinner",
+            "off",
+            "--format",
+            "json",
+            "-r",
+            file.name,
+        ]
         asked = subprocess.run(argv, capture_output=True, text=True, check=False)
     try:
         return [package for package in json.loads(asked.stdout)["dependencies"] if "vulns" in package]

@@ -3,9 +3,10 @@
     docker run --rm --network none --entrypoint sh IMAGE -c "$(python requirements/image_sbom.py)" > list
     python requirements/image_sbom.py IMAGE < list
 
-Without an argument it prints the command that lists an image's parts: Debian's packages with their versions, an empty line, the
-distribution, and Python's packages as JSON. With the image's name it reads that list, and prints the bill of materials. Nothing in
-it is of the time or the machine, so that the same image gives the same bytes.
+Without an argument it prints the command that lists an image's parts: Debian's packages with their versions,
+an empty line, the distribution, and Python's packages as JSON. With the image's name it reads that list, and
+prints the bill of materials. Nothing in it is of the time or the machine, so that the same image gives the
+same bytes.
 """
 
 import json
@@ -30,7 +31,13 @@ def components(listed: str) -> Iterator[dict[str, str]]:
     for package in sorted(json.loads(python), key=lambda package: str(package["name"]).lower()):
         name = package["name"].lower().replace("_", "-")
         purl = f"pkg:pypi/{name}@{quote(package['version'], safe='')}"
-        yield {"type": "library", "bom-ref": purl, "name": package["name"], "version": package["version"], "purl": purl}
+        yield {
+            "type": "library",
+            "bom-ref": purl,
+            "name": package["name"],
+            "version": package["version"],
+            "purl": purl,
+        }
 
 
 def bill(image: str, listed: str) -> str:

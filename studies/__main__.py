@@ -28,7 +28,8 @@ def study(
     tool: Annotated[str, typer.Argument(help="Calculator, Calendar or WikiSearch.")],
     out: Annotated[Path, typer.Option(help="Folder of the study; a study that was killed continues there.")],
     model: Annotated[
-        str, typer.Option(help="Folder, id@revision or s3://bucket/models/NAME; empty means the demo's model.")
+        str,
+        typer.Option(help="Folder, id@revision or s3://bucket/models/NAME; empty means the demo's model."),
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2 ...")] = 5,
     texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate, of each seed.")] = 160,
@@ -37,19 +38,26 @@ def study(
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate of each training.")] = 1e-4,
     test: Annotated[int, typer.Option(min=2, help="Fresh sentences to test with, of each seed.")] = 100,
     arms: Annotated[
-        str, typer.Option(help="What is trained on, with commas; `paper` among them. studies/arms.py has them all.")
+        str,
+        typer.Option(
+            help="What is trained on, with commas; `paper` among them. studies/arms.py has them all."
+        ),
     ] = ",".join(MAIN_ARMS),
     proposals: Annotated[
         bool,
-        typer.Option(help="Also count what the trained models propose as calls, up to the bracket and to the arrow."),
+        typer.Option(
+            help="Also count what the trained models propose as calls, up to the bracket and to the arrow."
+        ),
     ] = False,
     word_problems: Annotated[
-        str, typer.Option(help="File of GSM8K, whose texts and questions take the place of the made sentences.")
+        str,
+        typer.Option(help="File of GSM8K, whose texts and questions take the place of the made sentences."),
     ] = "",
 ) -> None:
     """Teach a model a tool with calls chosen in different ways, test it with fresh sentences, and say what the seeds say together.
 
-    A training at the defaults takes four minutes on two cores; a seed has up to eight. No services are needed.
+    A training at the defaults takes four minutes on two cores; a seed has up to eight. No services are
+    needed.
 
     Example: make study NAME=calendar SEEDS=3 OUT=.toolformer/calendar-study
     """
@@ -81,7 +89,9 @@ def study(
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
+    )
     try:
         app()
     except ToolformerError as error:

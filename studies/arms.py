@@ -5,12 +5,13 @@
     paper_masked, information_masked    the same calls, their results out of the loss
     elsewhere           the calls of `paper`, each at another place of its text, by chance: is it the place?
     any_call            any call that has a result, by chance: is it the call?
-    foretold            calls whose result holds the next number or name of the text, and no model is asked: does the loss do more?
-    without_calls       the texts of `paper` without their calls, for as many tokens as `paper` sees
-    tau_0, ten, one_loss, ...           the rules of `RULES`, which differ from the paper's in one thing
+    foretold            calls whose result holds the next number or name of the text, and no model is asked:
+    does the loss do more? without_calls       the texts of `paper` without their calls, for as many tokens as
+    `paper` sees tau_0, ten, one_loss, ...           the rules of `RULES`, which differ from the paper's in
+    one thing
 
-An arm has one call a text. No arm has a call whose input stands in the text only after it: who writes the text could not know it.
-All arms have equally many texts. Chance is seeded by the study's seed and the text.
+An arm has one call a text. No arm has a call whose input stands in the text only after it: who writes the
+text could not know it. All arms have equally many texts. Chance is seeded by the study's seed and the text.
 """
 
 import random
@@ -195,7 +196,8 @@ def chosen_texts(
 def rules_table(records: Sequence[Record], tool: Tool) -> list[dict[str, Any]]:
     """What each rule of `RULES` keeps: calls, texts, calls that foretell what follows, those of the paper's rule, and by chance.
 
-    `by_chance` is how many calls the rule would keep with the result of another text's call in place of their own.
+    `by_chance` is how many calls the rule would keep with the result of another text's call in place of their
+    own.
     """
     calls = [(record, call) for record in records for call in releasable(record)]
     of_paper = {call["call_id"] for _, call in calls if RULES["paper"].keeps(call, tool)}

@@ -1,7 +1,8 @@
 """What a seed of a study computes once and all its arms share: every call of every text, with its losses token by token.
 
-    annotate   the factory's method on the texts: all calls that have a result, with their losses (`annotated.jsonl`)
-    inform     of the calls that the paper's rule keeps, how much less their own result loses than other calls' results in its
+    annotate   the factory's method on the texts: all calls that have a result, with their losses
+    (`annotated.jsonl`) inform     of the calls that the paper's rule keeps, how much less their own result
+    loses than other calls' results in its
                place; of every call, the log probabilities of the ten tokens behind it (`calls.jsonl`)
 
 Both continue where they were killed. Nothing is pruned, so that every rule can choose among all calls.
@@ -50,7 +51,9 @@ def annotate(
 
     def annotated(group: Sequence[Document]) -> list[Record]:
         calls: dict[str, list[dict[str, Any]]] = {str(document.document_id): [] for document in group}
-        paragraphs = [part for item in group for part in kept_paragraphs(item, filter_document(tool, item, choices))]
+        paragraphs = [
+            part for item in group for part in kept_paragraphs(item, filter_document(tool, item, choices))
+        ]
         for paragraph in annotator.annotate(paragraphs):
             for line in paragraph.lines:
                 calls[line["document_id"]].append(line)
@@ -62,13 +65,17 @@ def annotate(
     return _continued(folder / ANNOTATED, documents, annotated, "annotated")
 
 
-def inform(settings: Settings, choices: RunChoices, annotated: Sequence[Record], folder: Path) -> list[Record]:
+def inform(
+    settings: Settings, choices: RunChoices, annotated: Sequence[Record], folder: Path
+) -> list[Record]:
     """Return the records with what is known of each call besides its losses.
 
-    information   nats, of a call that the paper's rule keeps; None of another, or if no other call has another result
-    log_p         by prefix of `PREFIXES` and `with_placebo`: natural logarithms of the up to ten tokens behind the call, in order;
+    information   nats, of a call that the paper's rule keeps; None of another, or if no other call has
+    another result log_p         by prefix of `PREFIXES` and `with_placebo`: natural logarithms of the up to
+    ten tokens behind the call, in order;
                   the placebo is the result of a call of another text (None if there is none)
-    in_place      L(e(c, "")) and L(e(c, r)) with the call in its place in the text and not before all of it; None if the
+    in_place      L(e(c, "")) and L(e(c, r)) with the call in its place in the text and not before all of it;
+    None if the
                   vocabulary has a token across the border
     """
     from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
@@ -102,7 +109,12 @@ def inform(settings: Settings, choices: RunChoices, annotated: Sequence[Record],
             {
                 **record,
                 "calls": [
-                    call | {"information": known.get(call["call_id"]), "log_p": next(log_p), "in_place": next(in_place)}
+                    call
+                    | {
+                        "information": known.get(call["call_id"]),
+                        "log_p": next(log_p),
+                        "in_place": next(in_place),
+                    }
                     for call in record["calls"]
                 ],
             }
@@ -119,8 +131,9 @@ def _log_probabilities(
 ) -> Iterator[dict[str, list[float] | None]]:
     """Of each call of the texts, in order: `log_p` of `inform`.
 
-    The prefix stands before the whole text, so the tokens from the sixth on are those that a call with the same prefix would be
-    scored by, were it five tokens later: two passes of the engine's own scoring give ten tokens.
+    The prefix stands before the whole text, so the tokens from the sixth on are those that a call with the
+    same prefix would be scored by, were it five tokens later: two passes of the engine's own scoring give ten
+    tokens.
     """
     # 1. Each call with its own result and with another, at both places.
     placed: list[list[dict[str, list[PlacedCall]]]] = []
@@ -133,7 +146,10 @@ def _log_probabilities(
                 results["with_placebo"] = other.result
             places = [token for token in (call.token, call.token + SCORED_TOKENS) if token < tokens]
             of_text.append(
-                {name: [PlacedCall(token, call.call, result) for token in places] for name, result in results.items()}
+                {
+                    name: [PlacedCall(token, call.call, result) for token in places]
+                    for name, result in results.items()
+                }
             )
         placed.append(of_text)
     # 2. All at once.
@@ -165,7 +181,10 @@ def _losses_in_place(
         starts = load().tokenize(text).starts if calls else ()
         for call in calls:
             place = starts[call.token]
-            for written in (call_without_result(call.call), call_with_result(call.call, str(call.scored.result))):
+            for written in (
+                call_without_result(call.call),
+                call_with_result(call.call, str(call.scored.result)),
+            ):
                 woven = f"{text[:place]} {written}{text[place:]}"
                 behind = load().tokenize(woven).starts
                 token = place + 1 + len(written)

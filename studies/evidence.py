@@ -1,8 +1,9 @@
 """What the seeds of a study say together: means over seeds with their intervals, and differences of arms that are paired.
 
-A mean over seeds has Student's 95 % interval: it says how another seed would come out. A difference of two arms is that of the same
-sentences of the same seeds; its interval is a percentile bootstrap that draws seeds with replacement, and within each the sentences
-(a cluster bootstrap in two stages; Davison and Hinkley 1997, section 3.8). With few seeds both are wide, as they should be.
+A mean over seeds has Student's 95 % interval: it says how another seed would come out. A difference of two
+arms is that of the same sentences of the same seeds; its interval is a percentile bootstrap that draws seeds
+with replacement, and within each the sentences (a cluster bootstrap in two stages; Davison and Hinkley 1997,
+section 3.8). With few seeds both are wide, as they should be.
 """
 
 import math
@@ -28,8 +29,12 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, float(found.low), float(found.high)
 
 
-def paired_bootstrap(first: Sequence[Sequence[bool]], second: Sequence[Sequence[bool]]) -> tuple[float, float, float]:
-    """First minus second share of right answers, mean over seeds, with its 95 % interval. Both: by seed, by sentence.
+def paired_bootstrap(
+    first: Sequence[Sequence[bool]], second: Sequence[Sequence[bool]]
+) -> tuple[float, float, float]:
+    """First minus second share of right answers, mean over seeds, with its 95 % interval.
+
+    Both: by seed, by sentence.
 
     Raises:
         ValueError: they are not of the same seeds and sentences.
@@ -160,7 +165,9 @@ def markdown(found: Mapping[str, Any]) -> str:
                 ]
             )
         )
-    if proposed := [(arm["arm"], end, counts) for arm in arms for end, counts in arm.get("proposed", {}).items()]:
+    if proposed := [
+        (arm["arm"], end, counts) for arm in arms for end, counts in arm.get("proposed", {}).items()
+    ]:
         head = [
             "proposed by",
             "samples end at",
@@ -173,7 +180,14 @@ def markdown(found: Mapping[str, Any]) -> str:
     for arm_name, end, counts in proposed:
         numbers = [f"{counts[name]:,.0f}" for name in ("samples", "own_results", "calls")]
         lines.append(
-            _row([arm_name, f"the {end}", *numbers, f"{counts['calls'] / max(counts['cpu_seconds'], 0.01):.2f}"])
+            _row(
+                [
+                    arm_name,
+                    f"the {end}",
+                    *numbers,
+                    f"{counts['calls'] / max(counts['cpu_seconds'], 0.01):.2f}",
+                ]
+            )
         )
     columns = {
         "rule": "rule",
@@ -183,9 +197,16 @@ def markdown(found: Mapping[str, Any]) -> str:
         "also_paper": "also kept by the paper's",
         "by_chance": "kept by chance",
     }
-    lines += ["", f"Of {found['rules'][0]['of']} calls that can be released:", "", _row(list(columns.values()))]
+    lines += [
+        "",
+        f"Of {found['rules'][0]['of']} calls that can be released:",
+        "",
+        _row(list(columns.values())),
+    ]
     lines.append("|---" * len(columns) + "|")
-    lines += [_row(["" if rule[name] is None else str(rule[name]) for name in columns]) for rule in found["rules"]]
+    lines += [
+        _row(["" if rule[name] is None else str(rule[name]) for name in columns]) for rule in found["rules"]
+    ]
     return "\n".join(lines) + "\n"
 
 

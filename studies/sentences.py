@@ -3,10 +3,11 @@
     SUMS        one-step sums in prose, for the Calculator
     DATES       the day on which a text was written, for the Calendar
     FACTS       what the demo's Wikipedia says of a title, for WikiSearch
-    word_problems(file)   real texts for the Calculator: questions of GSM8K with the first step of their solution
+    word_problems(file)   real texts for the Calculator: questions of GSM8K with the first step of their
+    solution
 
-The first three are filled templates. Some templates are held out: no training sentence is built on them, and half of the test's
-are.
+The first three are filled templates. Some templates are held out: no training sentence is built on them, and
+half of the test's are.
 """
 
 import datetime
@@ -62,7 +63,8 @@ class Sentence:
     answer: str
     """As it is written in `text`, where it occurs last."""
     kind: str
-    """What is asked: an operator, `weekday`, `tomorrow`, `date`, `year`, `days until`, `word problem`, or a key of `_STATED`."""
+    """What is asked: an operator, `weekday`, `tomorrow`, `date`, `year`, `days until`, `word problem`, or a
+    key of `_STATED`."""
     fact: Hashable
     """What decides the answer; no fact of the test is one of training."""
     held_out: bool
@@ -146,12 +148,17 @@ def _distinct(drawn: Iterator[Sentence], count: int, taken: set[Hashable]) -> li
         if item.fact not in taken and not re.search(rf"\b{re.escape(item.answer)}\b", item.prompt):
             found.setdefault(item.fact, item)
     if len(found) < count:
-        raise UsageError(f"expected {count} sentences of different facts, found {len(found)}. Ask for fewer texts.")
+        raise UsageError(
+            f"expected {count} sentences of different facts, found {len(found)}. Ask for fewer texts."
+        )
     return list(found.values())
 
 
 def _sum(template: dict[str, Any], draw: random.Random) -> Sentence:
-    """A one-step sum in prose, for the Calculator: two numbers and what comes out of them. The fact is operator and numbers."""
+    """A one-step sum in prose, for the Calculator: two numbers and what comes out of them.
+
+    The fact is operator and numbers.
+    """
     operator = template["operator"]
     # 1. Two numbers and what comes out of them.
     if "{a_year}" in template["text"]:
@@ -184,8 +191,8 @@ def _sum(template: dict[str, Any], draw: random.Random) -> Sentence:
 def _dated(template: dict[str, Any], draw: random.Random) -> Sentence:
     """A sentence about the day on which it was written, for the Calendar.
 
-    The fact is the day and what is asked. Its weekday, date and year stand in the Calendar's result; the next day's weekday follows
-    from it; the days until another date must be counted.
+    The fact is the day and what is asked. Its weekday, date and year stand in the Calendar's result; the next
+    day's weekday follows from it; the days until another date must be counted.
     """
     day = FIRST_DAY + datetime.timedelta(days=draw.randrange(DAYS_DRAWN))
     until = draw.randint(2, FARTHEST)
@@ -234,7 +241,10 @@ def stated_facts() -> dict[str, list[tuple[str, str]]]:
 
 
 def _stated(template: dict[str, Any], draw: random.Random) -> Sentence:
-    """A sentence with what Wikipedia says of a title, for WikiSearch. The fact is the title and what is asked."""
+    """A sentence with what Wikipedia says of a title, for WikiSearch.
+
+    The fact is the title and what is asked.
+    """
     kind = template["kind"]
     title, answer = draw.choice(stated_facts()[kind])
     return Sentence(

@@ -1,13 +1,14 @@
 """One seed of a study, from sentences to models that call a tool: one process, one folder, no services.
 
     annotate, inform   every call of every text, once for all arms (`studies/calls.py`)
-    choose             each arm's texts, with one call each (`studies/arms.py`); the release of each in `release-ARM`
-    train              the finetuning of the factory, once an arm
-    measure            fresh sentences and plain text: the model before training, and each arm (`written-ARM.jsonl`, `arm-ARM.json`)
+    choose             each arm's texts, with one call each (`studies/arms.py`); the release of each in
+    `release-ARM` train              the finetuning of the factory, once an arm
+    measure            fresh sentences and plain text: the model before training, and each arm
+    (`written-ARM.jsonl`, `arm-ARM.json`)
 
-The seed changes the sentences, what is sampled, what is chosen and the order of training together. The models have no dropout and
-start from the same weights, so nothing else is left to chance. What is done is kept, and a study that was killed continues there.
-Does not replace a run through Airflow: nothing is in Postgres.
+The seed changes the sentences, what is sampled, what is chosen and the order of training together. The models
+have no dropout and start from the same weights, so nothing else is left to chance. What is done is kept, and
+a study that was killed continues there. Does not replace a run through Airflow: nothing is in Postgres.
 """
 
 import functools
@@ -50,7 +51,8 @@ WRITTEN_TOKENS = 24
 """Enough for a call's result and the answer behind it, and for a model that writes a sum out first."""
 RELEASED_FIELDS = ("result", "position_char", "position_probability")
 RELEASED_LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction")
-"""Fields of an annotated call that a released call has under the same name; a loss that was not computed is nan there."""
+"""Fields of an annotated call that a released call has under the same name; a loss that was not computed is
+nan there."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,10 @@ class StudyPlan:
         return self.source.training(self.texts, self.seed)
 
     def choices(self, model: str, arm: str = "") -> RunChoices:
-        """The choices of annotation and training. The tool's name is given and no place is too unlikely, as a small model needs."""
+        """The choices of annotation and training.
+
+        The tool's name is given and no place is too unlikely, as a small model needs.
+        """
         return RunChoices(
             corpus="-",
             model=model,
@@ -121,7 +126,9 @@ def run_seed(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> d
     tool = get_tool(plan.tool)
     # 1. Every call, once for all arms.
     started = time.process_time()
-    annotated = annotate(settings, tool, plan.choices(model), [item.document for item in plan.training], folder)
+    annotated = annotate(
+        settings, tool, plan.choices(model), [item.document for item in plan.training], folder
+    )
     records = inform(settings, plan.choices(model), annotated, folder)
     seconds = time.process_time() - started
     # 2. What each arm is trained on; then train it and let it write, one after the other.
@@ -145,7 +152,9 @@ def run_seed(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> d
 
 def released_text(tool: str, record: Record, call: ScoredCall) -> ReleasedText:
     """A text with one of its calls, in the format of a release."""
-    losses: dict[str, Any] = {name: math.nan if call[name] is None else call[name] for name in RELEASED_LOSSES}
+    losses: dict[str, Any] = {
+        name: math.nan if call[name] is None else call[name] for name in RELEASED_LOSSES
+    }
     released = ReleasedCall(
         call_id=f"{record['document_id']}-{call['position_char']}",
         tool=tool,
@@ -160,12 +169,17 @@ def released_text(tool: str, record: Record, call: ScoredCall) -> ReleasedText:
 
 
 def train(
-    settings: Settings, model: str, plan: StudyPlan, arm: str, texts: Sequence[tuple[Record, ScoredCall]], folder: Path
+    settings: Settings,
+    model: str,
+    plan: StudyPlan,
+    arm: str,
+    texts: Sequence[tuple[Record, ScoredCall]],
+    folder: Path,
 ) -> Path:
     """Return the folder of the model that is trained on these texts; trained now unless it is there.
 
-    An arm with the same texts and calls as another has the same model. The arm without calls has more steps, so that it sees as
-    many tokens as the arm with them.
+    An arm with the same texts and calls as another has the same model. The arm without calls has more steps,
+    so that it sees as many tokens as the arm with them.
     """
     from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
     from toolformer_ops.finetuning.release_training import train_on_release
@@ -196,7 +210,9 @@ def train(
     )
     place = folder / f"training-{recipe.model_id}"
     if not (place / "model" / "finetuning.json").exists():
-        dev_texts = tuple(item.text for item in plan.source.fresh(DEVELOPMENT_SENTENCES, plan.seed + 1, plan.training))
+        dev_texts = tuple(
+            item.text for item in plan.source.fresh(DEVELOPMENT_SENTENCES, plan.seed + 1, plan.training)
+        )
         train_on_release(settings, TrainingJob(recipe, model, release, dev_texts, place))
     (folder / f"tokens-{arm}.json").write_text(json.dumps(tokens_seen(place)), encoding="utf-8")
     return place / "model"
@@ -230,7 +246,9 @@ def measure(settings: Settings, model: str, plan: StudyPlan, arm: str, folder: P
     seconds = time.process_time() - started
     losses = writing.language_model.text_losses(plain_texts())
     with (folder / f"written-{arm}.jsonl").open("w", encoding="utf-8") as out:
-        out.writelines(json.dumps(line_of(item, text)) + "\n" for item, text in zip(sentences, written, strict=True))
+        out.writelines(
+            json.dumps(line_of(item, text)) + "\n" for item, text in zip(sentences, written, strict=True)
+        )
     tokens = folder / f"tokens-{arm}.json"
     found = {
         "arm": arm,
@@ -238,7 +256,11 @@ def measure(settings: Settings, model: str, plan: StudyPlan, arm: str, folder: P
         "perplexity": math.exp(sum(loss.nats for loss in losses) / sum(loss.tokens for loss in losses)),
         "tokens_seen": json.loads(tokens.read_text(encoding="utf-8")) if tokens.exists() else 0,
         "writing_cpu_seconds": round(seconds, 2),
-        **({"proposed": proposed_calls(writing.language_model, plan, sentences)} if plan.proposals and calls else {}),
+        **(
+            {"proposed": proposed_calls(writing.language_model, plan, sentences)}
+            if plan.proposals and calls
+            else {}
+        ),
     }
     unfinished = kept.with_suffix(".part")
     unfinished.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
@@ -249,18 +271,28 @@ def measure(settings: Settings, model: str, plan: StudyPlan, arm: str, folder: P
 def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """What a model samples for sentences, as the factory would with it: up to the bracket, and up to the arrow.
 
-    By the end: samples, those in which the model writes a result itself, those that are calls, and CPU seconds.
+    By the end: samples, those in which the model writes a result itself, those that are calls, and CPU
+    seconds.
     """
-    from toolformer_ops.annotation.candidates import annotation_prompt, given_call_start, read_call, sample_texts
+    from toolformer_ops.annotation.candidates import (
+        annotation_prompt,
+        given_call_start,
+        read_call,
+        sample_texts,
+    )
 
     tool = get_tool(plan.tool)
     texts = [(item.text, f"{plan.seed}|{item.document.document_id}") for item in sentences]
     found: dict[str, Any] = {}
-    model.find_positions(annotation_prompt(tool), [texts[0][0]], at_most=1, threshold=0.0)  # reads the prompt once
+    model.find_positions(
+        annotation_prompt(tool), [texts[0][0]], at_most=1, threshold=0.0
+    )  # reads the prompt once
     for until in ("bracket", "arrow"):
         model.forget_texts()
         choices = (
-            plan.choices(model.identity).model_copy(update={"sample_until": until}).for_tool(tool.spec, tool.prompt)
+            plan.choices(model.identity)
+            .model_copy(update={"sample_until": until})
+            .for_tool(tool.spec, tool.prompt)
         )
         start = given_call_start(tool, choices.call_prefix)
         started = time.process_time()

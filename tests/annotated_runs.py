@@ -50,11 +50,18 @@ def register_run(
     of_corpus = {"corpus_id": corpus_id, "corpus_uri": uri, "corpus_version": version}
     of_corpus |= {"ordinal_limit": limit, "document_limit": limit}
     of_run = {"run_id": run_id, "tools": list(tools), "parameters": parameters, "schedule": schedule}
-    of_run |= {"model_identity": model_identity, "code_version": "test", "image": "", "chained_release_id": None}
+    of_run |= {
+        "model_identity": model_identity,
+        "code_version": "test",
+        "image": "",
+        "chained_release_id": None,
+    }
     database.execute(connection, queries.runs.insert, **of_corpus, **of_run)
 
 
-def register_tool(connection: Connection, run_id: str, tool: str, recipes: Mapping[str, str], **values: object) -> None:
+def register_tool(
+    connection: Connection, run_id: str, tool: str, recipes: Mapping[str, str], **values: object
+) -> None:
     """A tool of a run, with its recipes by stage, and the partitions that these need."""
     ids = {column: recipes[stage] for stage, column in RECIPE_COLUMNS.items()}
     values = {"tool_version": "1", "tau_information": None} | values
@@ -64,15 +71,25 @@ def register_tool(connection: Connection, run_id: str, tool: str, recipes: Mappi
     database.ensure_partition(connection, "call_losses", recipes["score"])
 
 
-def register_pool(connection: Connection, run_id: str, tool: str, corpus_id: str, placebo: str, scoring: str) -> None:
+def register_pool(
+    connection: Connection, run_id: str, tool: str, corpus_id: str, placebo: str, scoring: str
+) -> None:
     """An empty pool of placebos, with its recipe, which the run uses."""
     database.ensure_partition(connection, "placebo_losses", placebo)
-    recipe = {"recipe_id": placebo, "stage": "placebo", "tool": tool, "definition": {}, "parent_recipe_id": None}
+    recipe = {
+        "recipe_id": placebo,
+        "stage": "placebo",
+        "tool": tool,
+        "definition": {},
+        "parent_recipe_id": None,
+    }
     database.execute(connection, queries.runs.insert_recipe, **recipe)
     pool = {"placebo_recipe_id": placebo, "scoring_recipe_id": scoring, "corpus_id": corpus_id}
     pool |= dict.fromkeys(("placebos", "placebo_sample", "documents", "calls", "sample_share"), 1)
     database.execute(connection, queries.placebo_pools.insert, **pool)
-    database.execute(connection, queries.placebo_pools.use, run_id=run_id, tool=tool, placebo_recipe_id=placebo)
+    database.execute(
+        connection, queries.placebo_pools.use, run_id=run_id, tool=tool, placebo_recipe_id=placebo
+    )
 
 
 def release(settings: Settings, run_id: str) -> str:
@@ -142,7 +159,12 @@ class AnnotatedRun:
     def correct_url(self, document: Document, url: str) -> Document:
         """The variant of a document whose record has another url in the corpus than in `documents`."""
         variant_id = content_uuid(str(document.document_id), url, "")
-        variant = {"document_id": variant_id, "text": document.text, "url": url, "variant_of": document.document_id}
+        variant = {
+            "document_id": variant_id,
+            "text": document.text,
+            "url": url,
+            "variant_of": document.document_id,
+        }
         self.write("documents", variant)
         corrected = "update corpus_documents set variant_id = :variant where document_id = :document"
         self.change(corrected, variant=variant_id, document=document.document_id)
@@ -170,7 +192,9 @@ class AnnotatedRun:
         asked = {"call_input": call_input, "call_text": str(call), "effective_input": call_input}
         place = {"paragraph": 0, "position_token": 1, "position_char": position, "position_probability": 0.25}
         candidate = {"sampling_recipe_id": sampling, "input_key": content_uuid(call_input), "sample_count": 1}
-        self.write("candidate_calls", of_call | asked | place | candidate | {"input_only_after": input_only_after})
+        self.write(
+            "candidate_calls", of_call | asked | place | candidate | {"input_only_after": input_only_after}
+        )
         losses = dict.fromkeys(("loss_without_call", "loss_without_result", "loss_with_result"))
         if reason is None:
             losses = dict(zip(losses, (WITHOUT_CALL, WITHOUT_CALL + 0.5, WITHOUT_CALL - saves), strict=True))
@@ -194,7 +218,15 @@ class AnnotatedRun:
         documents = self.documents if documents is None else documents
         with database.transaction(self.engine) as connection:
             for tool in tools:
-                columns = ("filter_recipe_id", "document_id", "paragraph", "start_char", "end_char", "kept", "reason")
+                columns = (
+                    "filter_recipe_id",
+                    "document_id",
+                    "paragraph",
+                    "start_char",
+                    "end_char",
+                    "kept",
+                    "reason",
+                )
                 decisions = [
                     (recipe_id("filter", tool), item.document_id, 0, 0, len(item.text), True, "test")
                     for item in documents
@@ -203,7 +235,9 @@ class AnnotatedRun:
                 run = load_run_tool(connection, self.run_id, tool)
                 for stage in STAGES:
                     outcomes = [
-                        self._outcome(stage, tool, item) for item in documents if stage != "score" or item != without
+                        self._outcome(stage, tool, item)
+                        for item in documents
+                        if stage != "score" or item != without
                     ]
                     write_ledger(connection, run, stage, outcomes)
 

@@ -1,10 +1,12 @@
 """Servers and settings for the tests: an embedded Postgres and an embedded S3, started once a session if a test asks.
 
-Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template (tens of
-milliseconds in memory), so no test sees another's rows. The `TOOLFORMER_` variables of the caller are hidden from all tests.
+Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template
+(tens of milliseconds in memory), so no test sees another's rows. The `TOOLFORMER_` variables of the caller
+are hidden from all tests.
 
-`make test` and `make test-slow` run four workers of pytest-xdist, each with servers of its own; one of them begins with Airflow.
-What may share a worker is decided below; pytest alone (`pytest tests/unit/test_losses.py -x`) runs everything in one process.
+`make test` and `make test-slow` run four workers of pytest-xdist, each with servers of its own; one of them
+begins with Airflow. What may share a worker is decided below; pytest alone (`pytest tests/unit/test_losses.py
+-x`) runs everything in one process.
 """
 
 import gc
@@ -52,8 +54,8 @@ _SLOWEST_FIRST = (
 _GROUPED_FOLDERS = ("system", "dags")
 """Folders whose tests share one Airflow, or its import and its DAGs parsed."""
 
-# Before torch is imported, and for every program that a test starts: threads of a training that spin while they wait for each other
-# take ten times the CPU seconds where other workers keep the cores busy.
+# Before torch is imported, and for every program that a test starts: threads of a training that spin while
+# they wait for each other take ten times the CPU seconds where other workers keep the cores busy.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 gc.disable()  # nearly nothing of the 12,000 modules that are imported is garbage
@@ -73,7 +75,8 @@ def pytest_configure(config: pytest.Config) -> None:
 class _ByGroup(LoadScopeScheduling):
     """One worker runs the tests of a file, all that need Airflow running, or all that import Airflow or parse DAGs.
 
-    pytest-xdist 3.8 has marks for groups of files, which pytest 9.2 ignores (they are written into `Item._nodeid`).
+    pytest-xdist 3.8 has marks for groups of files, which pytest 9.2 ignores (they are written into
+    `Item._nodeid`).
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -89,13 +92,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Workers take groups in the order of the tests; the slowest come first, so that all workers end at about the same time.
 
-    ORDER, a number, names another order of the files, the longest group still first: no test may depend on those before it.
+    ORDER, a number, names another order of the files, the longest group still first: no test may depend on
+    those before it.
     """
     if order := os.environ.get("ORDER"):
         digest = {item: hashlib.sha256(f"{order} {item.path}".encode()).digest() for item in items}
         items.sort(key=lambda item: (not item.nodeid.startswith("tests/system"), digest[item]))
     elif hasattr(config, "workerinput"):  # a worker; all workers sort alike
-        places = {item: [item.nodeid.startswith(path) for path in (*_SLOWEST_FIRST, "")].index(True) for item in items}
+        places = {
+            item: [item.nodeid.startswith(path) for path in (*_SLOWEST_FIRST, "")].index(True)
+            for item in items
+        }
         items.sort(key=places.__getitem__)
 
 
@@ -185,7 +192,8 @@ def s3_settings(
 ) -> Iterator[Settings]:
     """Settings with an S3 and an empty bucket of the test's own, and no database; also set as environment variables.
 
-    The bucket goes with its test: each takes a volume of SeaweedFS, of which there are as many as gigabytes are free.
+    The bucket goes with its test: each takes a volume of SeaweedFS, of which there are as many as gigabytes
+    are free.
     """
     address = object_store_server.address
     bucket = f"test-{uuid.uuid4().hex[:12]}"
@@ -205,9 +213,13 @@ def s3_settings(
 
 
 @pytest.fixture
-def settings(s3_settings: Settings, postgres_dsn: str, reader_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings(
+    s3_settings: Settings, postgres_dsn: str, reader_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> Settings:
     """Settings with a database and a bucket of the test's own; also set as environment variables, for subprocesses."""
-    return _settings_by_environment(monkeypatch, TOOLFORMER_DATABASE_DSN=postgres_dsn, TOOLFORMER_READER_DSN=reader_dsn)
+    return _settings_by_environment(
+        monkeypatch, TOOLFORMER_DATABASE_DSN=postgres_dsn, TOOLFORMER_READER_DSN=reader_dsn
+    )
 
 
 def _settings_by_environment(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:

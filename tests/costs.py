@@ -1,8 +1,9 @@
 """What the tests cost and what was not tried: a pytest plugin that prints both at the end, also of a run in several workers.
 
-CPU seconds are those of a process with its ended children. A file's tests are charged with the fixtures that they are the first
-to ask for. Collection, the servers of `tests/servers.py`, and Airflow with its services in `tests/system`, which are no children,
-have sums of their own. What other tests take that call `up` is missing.
+CPU seconds are those of a process with its ended children. A file's tests are charged with the fixtures that
+they are the first to ask for. Collection, the servers of `tests/servers.py`, and Airflow with its services in
+`tests/system`, which are no children, have sums of their own. What other tests take that call `up` is
+missing.
 """
 
 import os

@@ -32,6 +32,8 @@ def commands(page: Path) -> Iterator[str]:
 
 def queries(page: Path) -> list[str]:
     """Statements of blocks of SQL, and those that a command hands to `make sql`."""
-    statements = [statement for body in blocks(page, "sql") for statement in re.sub(r"--.*", "", body).split(";")]
+    statements = [
+        statement for body in blocks(page, "sql") for statement in re.sub(r"--.*", "", body).split(";")
+    ]
     statements += re.findall(r'Q="(select .*?)"', page.read_text(encoding="utf-8"))
     return [statement.strip() for statement in statements if statement.strip() and "..." not in statement]

@@ -1,8 +1,8 @@
 """A language model without weights for tests of the stages: what it answers follows from the text alone.
 
-Tokens are words. Positions are the last `at_most` words but the first. At each position the samples are `script` in turn. The loss
-without a call is 2 nats; with a result it is 1 where the result is the word after the position, else 2.25. Prunes as the real
-one does.
+Tokens are words. Positions are the last `at_most` words but the first. At each position the samples are
+`script` in turn. The loss without a call is 2 nats; with a result it is 1 where the result is the word after
+the position, else 2.25. Prunes as the real one does.
 """
 
 import math
@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation, TokenLogProbabilities
+from toolformer_ops.records import (
+    CallLosses,
+    CallPosition,
+    PlacedCall,
+    SampledContinuation,
+    TokenLogProbabilities,
+)
 
 FULL_CONTEXT = 1.75
 """The loss without a call given the whole text, where a context window is asked for."""
@@ -112,7 +118,9 @@ class FakeLanguageModel:
     def surely_below(self, bound: float, prune_below: float) -> bool:
         return prune_below > 0 and bound < prune_below
 
-    def score_texts(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any) -> list[list[CallLosses]]:
+    def score_texts(
+        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **options: Any
+    ) -> list[list[CallLosses]]:
         return [self.score_calls(text, calls, **options) for text, calls in texts]
 
     def score_calls(
@@ -128,7 +136,9 @@ class FakeLanguageModel:
         self._see(text)
         self.context_tokens.append(context_tokens)
         full_context = None if context_tokens is None else FULL_CONTEXT
-        exact = [replace(self._exact_losses(text, call), without_call_full_context=full_context) for call in calls]
+        exact = [
+            replace(self._exact_losses(text, call), without_call_full_context=full_context) for call in calls
+        ]
         return [with_terms(self._pruned(losses, prune_below)) for losses in exact]
 
     def losses_with_result(
@@ -138,7 +148,9 @@ class FakeLanguageModel:
         context_tokens: int | None = None,
         number_format: str = "float32",
     ) -> list[list[float]]:
-        return [[float(losses.with_result or 0.0) for losses in self.score_calls(*of_text)] for of_text in texts]
+        return [
+            [float(losses.with_result or 0.0) for losses in self.score_calls(*of_text)] for of_text in texts
+        ]
 
     def _pruned(self, losses: CallLosses, prune_below: float) -> CallLosses:
         without_result = replace(losses, without_result=None)
@@ -157,7 +169,9 @@ class FakeLanguageModel:
 def with_terms(losses: CallLosses) -> CallLosses:
     """The losses with log probabilities that they are the weighted sums of: five equal ones each."""
     names = ("without_call", "without_result", "with_result", "without_call_full_context")
-    lines: dict[str, Any] = {name: None if (loss := getattr(losses, name)) is None else (-loss,) * 5 for name in names}
+    lines: dict[str, Any] = {
+        name: None if (loss := getattr(losses, name)) is None else (-loss,) * 5 for name in names
+    }
     return replace(losses, token_log_probabilities=TokenLogProbabilities(**lines, tokens=TOKENS))
 
 
@@ -168,7 +182,9 @@ def loaded_by_stages(monkeypatch: pytest.MonkeyPatch) -> UseModel:
     """What puts a model where the stages load theirs, until the patch is undone."""
 
     def use(model: FakeLanguageModel) -> FakeLanguageModel:
-        monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: model.identity)
+        monkeypatch.setattr(
+            "toolformer_ops.language_model.models.model_identity", lambda *_, **__: model.identity
+        )
         monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 

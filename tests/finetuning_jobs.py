@@ -31,7 +31,9 @@ def largest_difference(first: Path, second: Path) -> float:
 
 def recipe_of(*, without_calls: bool = False, **changes: object) -> FinetuningRecipe:
     choices = FinetuningChoices(**(SMALL | changes))
-    return FinetuningRecipe(release_id="0" * 16, base_model="tiny@1", choices=choices, without_calls=without_calls)
+    return FinetuningRecipe(
+        release_id="0" * 16, base_model="tiny@1", choices=choices, without_calls=without_calls
+    )
 
 
 def released_call(position: int, call_input: str, result: str, tool: str = "Calculator") -> ReleasedCall:
@@ -50,7 +52,9 @@ def opening(messages: Sequence[Message]) -> str:
 
 def plain_text(messages: Sequence[Message]) -> str:
     """The text of a conversation without calls."""
-    return opening(messages) + "".join(turn["content"] for turn in messages[1:] if turn["role"] == "assistant")
+    return opening(messages) + "".join(
+        turn["content"] for turn in messages[1:] if turn["role"] == "assistant"
+    )
 
 
 def write_release(folder: Path, texts: int = 6) -> Path:
@@ -58,7 +62,9 @@ def write_release(folder: Path, texts: int = 6) -> Path:
     folder.mkdir(parents=True)
     released = []
     for number in range(texts):
-        plain = f"The shop had {number + 9} shirts and sold {number}, so it has 9 left." + " It is shut." * number
+        plain = (
+            f"The shop had {number + 9} shirts and sold {number}, so it has 9 left." + " It is shut." * number
+        )
         call = released_call(plain.index(" 9 left"), f"{number + 9} - {number}", "9")
         released.append(ReleasedText.of(uuid.UUID(int=number), plain, [call], None))
     write_texts(folder, released)

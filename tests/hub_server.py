@@ -1,7 +1,7 @@
 """A small server that speaks the part of the Hugging Face Hub's API by which repositories are made and files are sent.
 
-Repositories are in memory: commits with all of their files, and the contents by hash. It refuses what the hub refuses: another
-token, a commit on top of another one than it has. It does harm on request.
+Repositories are in memory: commits with all of their files, and the contents by hash. It refuses what the hub
+refuses: another token, a commit on top of another one than it has. It does harm on request.
 """
 
 import base64
@@ -65,15 +65,21 @@ class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        match = re.fullmatch(r"/api/((?:datasets|models)/([^/]+/[^/]+))(?:/revision/(\w+))?(\?.*)?", self.path)
+        match = re.fullmatch(
+            r"/api/((?:datasets|models)/([^/]+/[^/]+))(?:/revision/(\w+))?(\?.*)?", self.path
+        )
         repository = self.server.repositories.get(match[1]) if match else None
         if not self._allowed():
             return self._answer(401, {"error": "not found"}, "RepoNotFound")
         if match is None or repository is None:
             return self._answer(404, {"error": "not found"}, "RepoNotFound")
         revision = repository.head if match[3] in (None, "main") else match[3]
-        siblings = [{"rfilename": name, "size": len(text)} for name, text in repository.commits[revision].items()]
-        return self._answer(200, {"id": match[2], "sha": revision, "private": repository.private, "siblings": siblings})
+        siblings = [
+            {"rfilename": name, "size": len(text)} for name, text in repository.commits[revision].items()
+        ]
+        return self._answer(
+            200, {"id": match[2], "sha": revision, "private": repository.private, "siblings": siblings}
+        )
 
     def do_PUT(self) -> None:
         content = self._body()
@@ -97,14 +103,20 @@ class _Request(BaseHTTPRequestHandler):
             asked = json.loads(body)
             key = f"{asked.get('type', 'model')}s/{asked['organization']}/{asked['name']}"
             if key in self.server.repositories:
-                return self._answer(409, {"error": "You already created this repo", "url": f"{self.server.url}/{key}"})
+                return self._answer(
+                    409, {"error": "You already created this repo", "url": f"{self.server.url}/{key}"}
+                )
             self.server.repositories[key] = Repository(private=asked["visibility"] == "private")
             return self._answer(200, {"url": f"{self.server.url}/{key.removeprefix('models/')}"})
         if match := re.fullmatch(r"/api/(\w+/[^/]+/[^/]+)/preupload/main", self.path):
             files = self.server.repositories[match[1]].files
-            return self._answer(200, {"files": [self._mode(asked, files) for asked in json.loads(body)["files"]]})
+            return self._answer(
+                200, {"files": [self._mode(asked, files) for asked in json.loads(body)["files"]]}
+            )
         if self.path.endswith(".git/info/lfs/objects/batch"):
-            return self._answer(200, {"objects": [self._storage(asked) for asked in json.loads(body)["objects"]]})
+            return self._answer(
+                200, {"objects": [self._storage(asked) for asked in json.loads(body)["objects"]]}
+            )
         if match := re.fullmatch(r"/api/(\w+/[^/]+/[^/]+)/commit/main", self.path):
             return self._commit(match[1], [json.loads(line) for line in body.splitlines()])
         return self._answer(404, {"error": self.path})

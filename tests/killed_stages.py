@@ -1,8 +1,8 @@
 """A stage whose texts kill its process: `python -m tests.killed_stages RUN TRIES`.
 
-Each try is a process, forked after the imports, that runs `annotate` on the whole of the run; as with Airflow, the next follows
-where one was killed. A text that holds "deadly to sample" or "deadly to score" ends its process by SIGKILL, one that holds "told"
-by SIGTERM. Writes the exit statuses as JSON.
+Each try is a process, forked after the imports, that runs `annotate` on the whole of the run; as with
+Airflow, the next follows where one was killed. A text that holds "deadly to sample" or "deadly to score" ends
+its process by SIGKILL, one that holds "told" by SIGTERM. Writes the exit statuses as JSON.
 """
 
 import json
@@ -27,7 +27,9 @@ MICRO_BATCH = 4
 class DeadlyModel(FakeLanguageModel):
     """The fake model, killed by some texts."""
 
-    def find_positions(self, prompt: object, texts: Sequence[str], **options: Any) -> list[list[CallPosition]]:
+    def find_positions(
+        self, prompt: object, texts: Sequence[str], **options: Any
+    ) -> list[list[CallPosition]]:
         for text in texts:
             if "deadly to sample" in text:
                 os.kill(os.getpid(), signal.SIGKILL)

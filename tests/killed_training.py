@@ -1,9 +1,10 @@
 """Trainings that are killed: `python -m tests.killed_training MODEL RELEASE FOLDER WHERE-STEP...`.
 
-WHERE: `line` after the log line of that step, `write` in the middle of writing that step's checkpoint, `whole` before it is
-declared whole, `sending` before the manifest of that checkpoint is written on S3 (the others are sent before the training
-continues), all four by SIGKILL; `told` after the log line by SIGTERM. Each training is a process with the folder
-FOLDER/WHERE-STEP, forked after the imports, which take ten times as long as the training.
+WHERE: `line` after the log line of that step, `write` in the middle of writing that step's checkpoint,
+`whole` before it is declared whole, `sending` before the manifest of that checkpoint is written on S3 (the
+others are sent before the training continues), all four by SIGKILL; `told` after the log line by SIGTERM.
+Each training is a process with the folder FOLDER/WHERE-STEP, forked after the imports, which take ten times
+as long as the training.
 """
 
 import os
@@ -37,7 +38,9 @@ def arm(where: str, step: int) -> None:
     line, write, conclude = ProgressLines.on_log, torch.save, Checkpoints.conclude
     send, conclude_publication = Snapshots.send, ObjectStore.conclude
 
-    def after_line(self: ProgressLines, args: Any, state: Any, control: Any, logs: Any = None, **options: Any) -> None:
+    def after_line(
+        self: ProgressLines, args: Any, state: Any, control: Any, logs: Any = None, **options: Any
+    ) -> None:
         line(self, args, state, control, logs, **options)
         if where in ("line", "told") and state.global_step == step and "loss" in logs:
             os.kill(os.getpid(), signal.SIGTERM if where == "told" else signal.SIGKILL)

@@ -49,7 +49,10 @@ def mail_server(certificate: Path | None = None) -> Iterator[MailServer]:
                         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                         context.load_cert_chain(certificate)
                         self.connection: Any = context.wrap_socket(self.request, server_side=True)
-                        self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+                        self.rfile, self.wfile = (
+                            self.connection.makefile("rb"),
+                            self.connection.makefile("wb", 0),
+                        )
                         is_encrypted = True
                     case "MAIL" if certificate and not is_encrypted:
                         self.say(530, "Must issue a STARTTLS command first")

@@ -26,7 +26,12 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.local import object_store, postgres
 from toolformer_ops.local.accounts import RELOCATED_ROOT, Account, tied_command
-from toolformer_ops.local.object_store import ObjectStoreAddress, remove_sockets, weed_command, write_identities
+from toolformer_ops.local.object_store import (
+    ObjectStoreAddress,
+    remove_sockets,
+    weed_command,
+    write_identities,
+)
 from toolformer_ops.local.ports import LOOPBACK, choose_ports
 from toolformer_ops.local.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
 from toolformer_ops.storage.publication import ObjectStore
@@ -37,10 +42,16 @@ _READY_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _ATTEMPTS = 3
 """A port may be lost between its choice and its use."""
-_QUICK_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
+_QUICK_SETTINGS = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_wal_size": "256MB",
+}
 _MEMORY = Path("/dev/shm")  # noqa: S108
 _MEMORY_BYTES = 6 * 2**30
-"""Room that has to be free in memory. A Postgres takes 100 MB to 300 MB; an S3 makes as many volumes as gigabytes are free."""
+"""Room that has to be free in memory. A Postgres takes 100 MB to 300 MB; an S3 makes as many volumes as
+gigabytes are free."""
 PASSWORDS = {
     postgres.OWNER: "owner-of-tests",
     postgres.READER: "reader-of-tests",
@@ -87,7 +98,8 @@ class Server:
                 stderr=subprocess.STDOUT,
                 cwd=self.directory or self.log.parent,
                 env={**os.environ, "HOME": str(self.log.parent)},
-                # Its own group, so that Ctrl-C at the terminal does not stop it under tests that still tidy up.
+                # Its own group, so that Ctrl-C at the terminal does not stop it under tests that still tidy
+                # up.
                 process_group=0,
             )
         deadline = time.monotonic() + _READY_SECONDS
@@ -177,7 +189,10 @@ def settings_of(dsn: str, **others: int) -> Settings:
 
 def make_template(address: PostgresAddress, name: str) -> None:
     """Make a database with every migration and view applied, to be copied and never written; the roles are there."""
-    from toolformer_ops.storage import database, schema  # tests that need no database do not load its libraries
+    from toolformer_ops.storage import (
+        database,
+        schema,
+    )  # tests that need no database do not load its libraries
 
     postgres.ensure_database(address, name, postgres.OWNER)
     postgres.allow_people(address, name)
@@ -196,13 +211,21 @@ def copied_database(server: RunningPostgres, template: str, owner: str = SUPERUS
         "name": sql.Identifier(f"test_{uuid.uuid4().hex[:12]}"),
         "template": sql.Identifier(template),
         "owner": sql.Identifier(owner),
-        "others": sql.SQL(", ").join(map(sql.Identifier, (postgres.READER, postgres.PAGE, postgres.REVIEWER))),
+        "others": sql.SQL(", ").join(
+            map(sql.Identifier, (postgres.READER, postgres.PAGE, postgres.REVIEWER))
+        ),
     }
-    with closing(psycopg2.connect(server.address.dsn("postgres"))) as connection, connection.cursor() as cursor:
+    with (
+        closing(psycopg2.connect(server.address.dsn("postgres"))) as connection,
+        connection.cursor() as cursor,
+    ):
         connection.autocommit = True  # `create database` cannot run inside a transaction
-        cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (template,))
+        cursor.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (template,)
+        )
         for statement in (
-            "create database {name} owner {owner} template {template} strategy file_copy",  # half the time of wal_log
+            # half the time of wal_log
+            "create database {name} owner {owner} template {template} strategy file_copy",
             "revoke all on database {name} from public",
             "grant connect on database {name} to {others}",
         ):
@@ -217,8 +240,8 @@ def copied_database(server: RunningPostgres, template: str, owner: str = SUPERUS
 def directory_in_memory(otherwise: Path) -> Iterator[Path]:
     """A folder in memory, removed afterwards; `otherwise` on a machine that has no room there.
 
-    A database is 350 files: to copy and drop it takes 0.04 CPU seconds in memory, and 0.4 on a disk. A folder is named by its
-    process, so that what a killed process left is removed here.
+    A database is 350 files: to copy and drop it takes 0.04 CPU seconds in memory, and 0.4 on a disk. A folder
+    is named by its process, so that what a killed process left is removed here.
     """
     if not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _MEMORY_BYTES:
         yield otherwise

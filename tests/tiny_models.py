@@ -1,8 +1,9 @@
 """Tiny random causal language models, made in seconds, with real tokenizers: for tests that need a model and not its wisdom.
 
-The vocabulary is byte-level byte-pair, trained on the sentences below, and holds ` [`, ` ->` and merged ends of a call such
-as `)]`. Every folder is as `save_pretrained` writes it, so what loads a real model loads these. The weights are drawn from a
-fixed seed and scaled up, so that probabilities differ from token to token.
+The vocabulary is byte-level byte-pair, trained on the sentences below, and holds ` [`, ` ->` and merged ends
+of a call such as `)]`. Every folder is as `save_pretrained` writes it, so what loads a real model loads
+these. The weights are drawn from a fixed seed and scaled up, so that probabilities differ from token to
+token.
 """
 
 import functools
@@ -104,7 +105,8 @@ _SHAPES: dict[str, tuple[str, str | None, dict[str, int]]] = {
     # Positions are read from the attention mask (ALiBi), so that branches cannot share a cache.
     "bloom": ("BloomConfig", None, {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
 }
-"""The configuration's class, the start token that the tokenizer's own post-processing puts there, and the numbers."""
+"""The configuration's class, the start token that the tokenizer's own post-processing puts there, and the
+numbers."""
 
 
 def save_tiny(shape: str, folder: Path, scale: float = 10.0, **changes: Any) -> Path:

@@ -45,12 +45,21 @@ def write_tool(
     schema: Mapping[str, Any] = TEXT_SCHEMA,
     ask: bool = False,
 ) -> Path:
-    """A tool file with its prompt; of faulty.py where no server is given. `ask`: record what the server says."""
+    """A tool file with its prompt; of faulty.py where no server is given.
+
+    `ask`: record what the server says.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     table = {"command": [sys.executable, str(SERVERS / "faulty.py")], "start_seconds": 20, **(server or {})}
     lines = [f"{key} = {toml_value(value)}" for key, value in table.items()]
     path, prompt = folder / f"{name.lower()}.toml", folder / f"{name.lower()}.txt"
-    head = [f'name = "{name}"', f'purpose = "Tests {tool}."', f'prompt = "{prompt.name}"', f'tool = "{tool}"', *keys]
+    head = [
+        f'name = "{name}"',
+        f'purpose = "Tests {tool}."',
+        f'prompt = "{prompt.name}"',
+        f'tool = "{tool}"',
+        *keys,
+    ]
     path.write_text("\n".join([*head, tables, "[server]", *lines]) + "\n")
     prompt.write_text(PROMPT.format(name=name))
     if ask:

@@ -1,7 +1,7 @@
 """Nights in Postgres without any stage: versions of a corpus, and runs whose rows follow from hashes.
 
-What a stage would write for a text is a function of the text, of the recipe, and of the url for a tool that reads the record:
-two runs over the same text agree. The release is chosen here a second time, in Python.
+What a stage would write for a text is a function of the text, of the recipe, and of the url for a tool that
+reads the record: two runs over the same text agree. The release is chosen here a second time, in Python.
 """
 
 import hashlib
@@ -54,7 +54,9 @@ class Tool:
         found: dict[str, dict[str, Any]] = {}
         parent = None
         for stage, definition in zip(
-            STAGES, ({}, {"model": self.model}, {"tool_version": self.index}, {"context": self.context}), strict=True
+            STAGES,
+            ({}, {"model": self.model}, {"tool_version": self.index}, {"context": self.context}),
+            strict=True,
         ):
             content = {"stage": stage, "tool": self.name, "parent": parent, **definition}
             recipe_id = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
@@ -96,7 +98,9 @@ class Nights:
         with database.transaction(self.engine) as connection:
             if self.version == 1:
                 database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(CORPUS_ID, URI)])
-            next_ordinal = _all(connection, "select coalesce(max(ordinal) + 1, 0) from corpus_documents")[0][0]
+            next_ordinal = _all(connection, "select coalesce(max(ordinal) + 1, 0) from corpus_documents")[0][
+                0
+            ]
             ended = [key for key, (old, _) in self.members.items() if now.get(key) != old]
             connection.execute(
                 text("update corpus_documents set left_version = :version "
@@ -115,13 +119,23 @@ class Nights:
                 members[key] = record, ordinal
                 variant = self._variant(connection, key, record)
                 rows.append((CORPUS_ID, key, variant, ordinal, "f", self.version, record.record_id))
-            columns = ("corpus_id", "document_id", "variant_id", "ordinal", "file_uri", "first_version", "record_id")
+            columns = (
+                "corpus_id",
+                "document_id",
+                "variant_id",
+                "ordinal",
+                "file_uri",
+                "first_version",
+                "record_id",
+            )
             database.copy_insert(connection, "corpus_documents", columns, rows)
             self.members = members
         return self.version
 
     def _variant(self, connection: Connection, key: uuid.UUID, record: Record) -> uuid.UUID | None:
-        database.copy_insert(connection, "documents", ("document_id", "text", "url"), [(key, record.text, record.url)])
+        database.copy_insert(
+            connection, "documents", ("document_id", "text", "url"), [(key, record.text, record.url)]
+        )
         if _all(connection, "select url from documents where document_id = :key", key=key) == [(record.url,)]:
             return None
         variant = content_uuid(str(key), str(record.url))
@@ -130,7 +144,12 @@ class Nights:
         return variant
 
     def start(
-        self, run_id: str, *tools: Tool, schedule: str | None = "nightly", limit: int | None = None, **parameters: Any
+        self,
+        run_id: str,
+        *tools: Tool,
+        schedule: str | None = "nightly",
+        limit: int | None = None,
+        **parameters: Any,
     ) -> None:
         """Register a run at the newest version."""
         self.started += 1
@@ -171,7 +190,9 @@ class Nights:
                 chosen = [row for row in rows if draw("share", run_id, tool.name, row.text).random() < share]
                 self._annotate(connection, run_id, tool, chosen, killed)
 
-    def _annotate(self, connection: Connection, run_id: str, tool: Tool, rows: list[Any], killed: float) -> None:
+    def _annotate(
+        self, connection: Connection, run_id: str, tool: Tool, rows: list[Any], killed: float
+    ) -> None:
         ids = {stage: recipe["recipe_id"] for stage, recipe in tool.recipes().items()}
         if tool.placebos:
             ids["placebo"] = tool.placebo_recipe
@@ -201,7 +222,9 @@ class Nights:
                 inputs = draw("input", tool.model, tool.name, row.text, place).randrange(5)
                 position = 3 * draw("position", tool.model, row.text, place).randrange(3)
                 call_text = f"{tool.name}({inputs})"
-                call_id = content_uuid(ids["sample"], str(row.variant_id), str(position), call_text, str(place))
+                call_id = content_uuid(
+                    ids["sample"], str(row.variant_id), str(position), call_text, str(place)
+                )
                 only_after = draw("after", row.text, inputs).random() < 0.1
                 candidates.append(
                     (ids["sample"], call_id, row.variant_id, 0, position, position, 0.5, str(inputs), call_text, call_id,
@@ -210,16 +233,23 @@ class Nights:
                 result = draw("result", tool.name, tool.index, inputs, seen[1]).randrange(3)
                 if result == 0:
                     reasons["no_result"] += 1
-                    losses.append((ids["score"], call_id, row.variant_id, None, None, "no_result", None, None, None))
+                    losses.append(
+                        (ids["score"], call_id, row.variant_id, None, None, "no_result", None, None, None)
+                    )
                     continue
                 reasons["scored"] += 1
                 saves = draw("saves", tool.context, tool.model, row.text, position, call_text, result).choice(
                     [0.0, 0.5, 0.75, 1.0, 1.25, 2.5]
                 )
-                losses.append((ids["score"], call_id, row.variant_id, 0, str(result), None, 3.0, 3.5, 3.0 - saves))
+                losses.append(
+                    (ids["score"], call_id, row.variant_id, 0, str(result), None, 3.0, 3.5, 3.0 - saves)
+                )
                 chance = draw("placebos", ids["score"], row.text, position, call_text, result)
                 for n in (1, 2) if tool.placebos else ():
-                    reduction, information = chance.choice([-0.5, 0.5, 0.75, 1.25]), chance.choice([0.0, 0.2, 0.4])
+                    reduction, information = (
+                        chance.choice([-0.5, 0.5, 0.75, 1.25]),
+                        chance.choice([0.0, 0.2, 0.4]),
+                    )
                     placebos.append(
                         (ids["placebo"], row.variant_id, call_id, n, n, n == 1, 3.0 - reduction, reduction, information,
                          chance.choice([0.1, 0.3]))
@@ -246,15 +276,24 @@ class Nights:
                 continue
             batch_columns = "run_id, tool, stage, recipe_id, documents, rows_written, seconds"
             of_batch = {"run_id": run_id, "tool": tool.name, "stage": stage, "recipe_id": ids[stage]}
-            of_batch |= {"documents": len(new), "rows_written": sum(item[1] for item in new), "seconds": 0.5 * len(new)}
+            of_batch |= {
+                "documents": len(new),
+                "rows_written": sum(item[1] for item in new),
+                "seconds": 0.5 * len(new),
+            }
             values = ":" + batch_columns.replace(", ", ", :")
             insert = f"insert into micro_batches ({batch_columns}) values ({values}) returning batch_id"
             [[batch]] = _all(connection, insert, **of_batch)
             columns = ("stage", "recipe_id", "document_id", "rows_written", "counts", "seconds", "batch_id")
-            rows = [(stage, ids[stage], key, written, json.dumps(counts), 0.5, batch) for key, written, counts in new]
+            rows = [
+                (stage, ids[stage], key, written, json.dumps(counts), 0.5, batch)
+                for key, written, counts in new
+            ]
             database.copy_insert(connection, "stage_ledger", columns, rows)
 
-    def release(self, run_id: str, *, lacking: tuple[str, ...] = (), max_examples: int | None = None) -> str | None:
+    def release(
+        self, run_id: str, *, lacking: tuple[str, ...] = (), max_examples: int | None = None
+    ) -> str | None:
         """Choose among the kept calls as the release does, and register it; None where there is nothing."""
         with database.transaction(self.engine) as connection:
             releasable = "select * from kept_calls where run_id = :run_id and releasable"
@@ -279,10 +318,14 @@ class Nights:
                 manifest_sha256="0" * 64, documents=len({row.document_id for row in chosen}), calls=len(chosen),
                 lacking_tools=list(lacking), definition=None, rates=None,
             )  # fmt: skip
-            rows = [(release_id, row.document_id, row.call_id, row.scoring_recipe_id, row.tool) for row in chosen]
+            rows = [
+                (release_id, row.document_id, row.call_id, row.scoring_recipe_id, row.tool) for row in chosen
+            ]
             columns = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
             database.copy_insert(connection, "release_calls", columns, rows)
-            database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={})
+            database.execute(
+                connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={}
+            )
             return release_id
 
     def finish(self, run_id: str, state: str = "success", problem: str = "") -> None:

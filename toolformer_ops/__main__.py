@@ -2,8 +2,9 @@
 
 `cli/command_line.py` lists the commands by purpose, as `--help` does.
 
-Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 if there is no result; 75 if something
-that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk); 143 where SIGTERM ended it.
+Ends with 0; 1 for an error that another try may mend; 2 for a request that is wrong; 3 if there is no result;
+75 if something that the work needs is not there now (Postgres, S3, a model hub, a GPU, space on a disk); 143
+where SIGTERM ended it.
 """
 
 import gc
@@ -39,10 +40,11 @@ class OneRecord(logging.Formatter):
 def main() -> None:
     """Run the command line; a known error is one sentence on stderr and an exit status, never a traceback."""
     termination.install()
-    # Read when torch is imported: a thread that waits for another sleeps. It would spin, and take the core from other processes.
+    # Read when torch is imported: a thread that waits for another sleeps. It would spin, and take the core
+    # from other processes.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # torch and transformers make a million objects while they are imported, none of them garbage: to look through them takes 0.3
-    # CPU seconds so, and 1.2 at Python's thresholds.
+    # torch and transformers make a million objects while they are imported, none of them garbage: to look
+    # through them takes 0.3 CPU seconds so, and 1.2 at Python's thresholds.
     gc.set_threshold(20_000, 20, 20)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneRecord("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
@@ -86,22 +88,27 @@ def main() -> None:
 OUTAGE_POLL_SECONDS = 10.0
 """Between two tries of a stage for which something is not there now."""
 _WAITS_UNTIL = "_TOOLFORMER_WAITS_UNTIL"
-"""Environment variable by which a process that begins anew knows when to give up: seconds on this machine's steady clock."""
+"""Environment variable by which a process that begins anew knows when to give up: seconds on this machine's
+steady clock."""
 
 
 def _begin_anew(error: InfrastructureError) -> None:
     """Wait a moment and begin this stage anew, as the same process; return once it has waited for `outage_seconds`.
 
-    So a stage is at work again seconds after Postgres or S3 is, and Airflow's retries, of which there are few, count long outages.
-    What is committed stays, as with a retry.
+    So a stage is at work again seconds after Postgres or S3 is, and Airflow's retries, of which there are
+    few, count long outages. What is committed stays, as with a retry.
     """
-    waits_until = float(os.environ.setdefault(_WAITS_UNTIL, str(time.monotonic() + load_settings().outage_seconds)))
+    waits_until = float(
+        os.environ.setdefault(_WAITS_UNTIL, str(time.monotonic() + load_settings().outage_seconds))
+    )
     left = waits_until - time.monotonic()
     if left <= 0:
         return
     pause = min(OUTAGE_POLL_SECONDS, left)
     logger.warning("%s: %s", type(error).__name__, error)
-    logger.warning("beginning anew in %.0f s, for at most %.0f s more (TOOLFORMER_OUTAGE_SECONDS)", pause, left)
+    logger.warning(
+        "beginning anew in %.0f s, for at most %.0f s more (TOOLFORMER_OUTAGE_SECONDS)", pause, left
+    )
     time.sleep(pause)
     logging.shutdown()
     sys.stdout.flush()

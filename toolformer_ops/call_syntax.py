@@ -1,16 +1,18 @@
 r"""The only writer and reader of tool calls in text: `[Calculator(400 / 1400) -> 0.29]`.
 
-The paper writes the special tokens of a call as " [", "->" and "]" (footnote 1), so that no vocabulary changes. Three forms:
+The paper writes the special tokens of a call as " [", "->" and "]" (footnote 1), so that no vocabulary
+changes. Three forms:
 
     e(c)      [Calculator(400 / 1400)]
     e(c, "")  [Calculator(400 / 1400) -> ]
     e(c, r)   [Calculator(400 / 1400) -> 0.29]
 
-Inserted into a text at character offset o, a call brings one space with it. Before a word that carries its own white space,
-or at the end of the text, the space comes before the call (`of [call] 54`); before a word that has none, because the white
-space before it belongs to what precedes, the space comes after it (`\\n[call] Hello`). `take_out` returns the text byte
-for byte: the space to remove is the one before the call if there is one, else the one after it. That is the same text whichever of
-two neighbouring spaces was the added one, since they are equal characters.
+Inserted into a text at character offset o, a call brings one space with it. Before a word that carries its
+own white space, or at the end of the text, the space comes before the call (`of [call] 54`); before a word
+that has none, because the white space before it belongs to what precedes, the space comes after it
+(`\\n[call] Hello`). `take_out` returns the text byte for byte: the space to remove is the one before the call
+if there is one, else the one after it. That is the same text whichever of two neighbouring spaces was the
+added one, since they are equal characters.
 
 Does not run calls and knows no tool: `tools/` does.
 """
@@ -59,8 +61,9 @@ class WrittenCall:
     position_char: int
     """Offset, in the text without calls, before which the call stands.
 
-    A call before a word, and one before the space in front of that word, make the same text, `of [call] 54`: this is the place
-    before the space, where a token begins that carries its space. Only at the start of a text do the two differ.
+    A call before a word, and one before the space in front of that word, make the same text, `of [call] 54`:
+    this is the place before the space, where a token begins that carries its space. Only at the start of a
+    text do the two differ.
     """
 
 
@@ -77,12 +80,15 @@ class WovenCall:
 def parse_call(text: str, *, is_closed: bool = True) -> Call:
     """Read what the model wrote between "[" and "]", such as `QA("Where was Joe Biden born?")`.
 
-    Quotation marks around the whole input, which the prompts of three tools show, are not part of the input. An arrow and
-    what follows it (a result that the model made up) is cut off. Unless it `is_closed`, a call may lack its last round bracket.
+    Quotation marks around the whole input, which the prompts of three tools show, are not part of the input.
+    An arrow and what follows it (a result that the model made up) is cut off. Unless it `is_closed`, a call
+    may lack its last round bracket.
 
     Raises:
-        CallSyntaxError: `text` is not a name followed by one pair of brackets, or its input could not be written back
-            (it holds "[", "]", a line break or another control character, which Postgres may not be able to store).
+        CallSyntaxError: `text` is not a name followed by one pair of brackets, or its input could not be
+        written back
+            (it holds "[", "]", a line break or another control character, which Postgres may not be able to
+            store).
     """
     before_arrow, arrow, _ = text.partition(ARROW)
     written = before_arrow if arrow else text
@@ -97,7 +103,9 @@ def parse_call(text: str, *, is_closed: bool = True) -> Call:
         if call_input[0] not in inner and call_input[-1] not in inner:
             call_input = inner.strip()
     if _NOT_IN_INPUT.search(call_input):
-        raise CallSyntaxError(f"expected an input without brackets or control characters, found {call_input[:80]!r}")
+        raise CallSyntaxError(
+            f"expected an input without brackets or control characters, found {call_input[:80]!r}"
+        )
     return Call(tool, call_input)
 
 
@@ -107,7 +115,10 @@ def call_without_result(call: Call) -> str:
 
 
 def call_with_result(call: Call, result: str) -> str:
-    """`e(c, r)`. Square brackets in a result become round ones and line breaks spaces, so that the first "]" ends the call."""
+    """`e(c, r)`.
+
+    Square brackets in a result become round ones and line breaks spaces, so that the first "]" ends the call.
+    """
     return f"[{call} {ARROW} {clean_result(result)}]"
 
 
@@ -141,9 +152,9 @@ def weave(text: str, calls: Iterable[WovenCall]) -> str:
 def call_opening(tool: str) -> str:
     """How every written call of a tool begins.
 
-    Of a text that does not hold it, calls come out again, byte for byte, if their inputs have no character of `NOT_IN_A_CALL` and
-    their offsets are inside the text: a written call then has one "[" and one "]", so that `take_out` finds all of them and
-    nothing else.
+    Of a text that does not hold it, calls come out again, byte for byte, if their inputs have no character of
+    `NOT_IN_A_CALL` and their offsets are inside the text: a written call then has one "[" and one "]", so
+    that `take_out` finds all of them and nothing else.
     """
     return f"[{tool}("
 

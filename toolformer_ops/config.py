@@ -1,8 +1,9 @@
 """Where and with what this deployment runs: every setting, its default, and what it means.
 
-Read from the environment (prefix `TOOLFORMER_`) and from the file `environment` in the state folder, which `toolformer-ops up`
-writes for one machine; the environment wins. What decides the content of a data set is not here: that is `runs/choices.py`.
-Secrets are `SecretStr`, so that they do not show when settings are printed.
+Read from the environment (prefix `TOOLFORMER_`) and from the file `environment` in the state folder, which
+`toolformer-ops up` writes for one machine; the environment wins. What decides the content of a data set is
+not here: that is `runs/choices.py`. Secrets are `SecretStr`, so that they do not show when settings are
+printed.
 """
 
 import functools
@@ -19,7 +20,8 @@ REPOSITORY = _PACKAGE.parent
 IS_CHECKOUT = not (_PACKAGE / "shipped").is_dir()
 """Whether this code runs from a checkout, editable or not; otherwise from a wheel."""
 SHIPPED = REPOSITORY if IS_CHECKOUT else _PACKAGE / "shipped"
-"""The folder that holds `dags/`, `sql/` and `deploy/pod-templates/`: a wheel has them inside the package (pyproject.toml)."""
+"""The folder that holds `dags/`, `sql/` and `deploy/pod-templates/`: a wheel has them inside the package
+(pyproject.toml)."""
 
 ENV_PREFIX = "TOOLFORMER_"
 STATE_DIR_VARIABLE = f"{ENV_PREFIX}STATE_DIR"
@@ -31,13 +33,16 @@ MAX_SHARDS = 64
 def state_dir() -> Path:
     """The folder for everything that a machine keeps: databases, models, indices, logs.
 
-    In a checkout `.toolformer`; installed from a wheel, that of the user's data (XDG), so that it is the same in every folder.
+    In a checkout `.toolformer`; installed from a wheel, that of the user's data (XDG), so that it is the same
+    in every folder.
     """
     if given := os.environ.get(STATE_DIR_VARIABLE):
         return Path(given).resolve()
     if IS_CHECKOUT:
         return REPOSITORY / ".toolformer"
-    return (Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "toolformer-ops").resolve()
+    return (
+        Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "toolformer-ops"
+    ).resolve()
 
 
 class Settings(BaseSettings):
@@ -47,21 +52,27 @@ class Settings(BaseSettings):
         env_prefix=ENV_PREFIX, env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
     )
 
-    state_dir: Path = Field(default_factory=state_dir, description="Folder for databases, models, indices and logs.")
+    state_dir: Path = Field(
+        default_factory=state_dir, description="Folder for databases, models, indices and logs."
+    )
 
     database_dsn: SecretStr = Field(
-        default=SecretStr(""), description="Postgres of the factory: postgresql://owner:password@host:port/toolformer."
+        default=SecretStr(""),
+        description="Postgres of the factory: postgresql://owner:password@host:port/toolformer.",
     )
     reader_dsn: SecretStr = Field(
         default=SecretStr(""),
         description="The same database by the read-only role of the run page and of `sql`: toolformer_page.",
     )
     reviewer_dsn: SecretStr = Field(
-        default=SecretStr(""), description="The same database by the role that may add judgements and nothing else."
+        default=SecretStr(""),
+        description="The same database by the role that may add judgements and nothing else.",
     )
 
     migration_lock_seconds: float = Field(
-        default=5.0, gt=0, description="Longest wait of a migration for a lock; who asks for the table waits behind it."
+        default=5.0,
+        gt=0,
+        description="Longest wait of a migration for a lock; who asks for the table waits behind it.",
     )
     migration_statement_seconds: float = Field(
         default=600.0, ge=0, description="Longest statement of a migration; 0: no limit."
@@ -73,7 +84,9 @@ class Settings(BaseSettings):
     )
     s3_secret_access_key: SecretStr | None = Field(default=None, description="S3 secret key.")
     s3_region: str = Field(default="us-east-1", description="S3 region.")
-    s3_bucket: str = Field(default="toolformer", description="Bucket for releases, models and uploaded corpora.")
+    s3_bucket: str = Field(
+        default="toolformer", description="Bucket for releases, models and uploaded corpora."
+    )
 
     device: str = Field(default="cpu", description="torch device of the language model: cpu, cuda, cuda:0.")
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
@@ -92,14 +105,18 @@ class Settings(BaseSettings):
         le=256,
         description="CPU threads of one model process. A training on a CPU takes all cores, unless it runs in a pod.",
     )
-    hub_offline: bool = Field(default=False, description="Never ask a model hub; models are paths or in the cache.")
+    hub_offline: bool = Field(
+        default=False, description="Never ask a model hub; models are paths or in the cache."
+    )
 
     cache_dir: Path | None = Field(
         default=None,
         description="Cache of models and indices from S3, best one a node; empty means `cache` in the state folder.",
     )
     cache_gib: float | None = Field(
-        default=None, gt=0, description="Most that the cache may hold, GiB; empty: what its disk has room for."
+        default=None,
+        gt=0,
+        description="Most that the cache may hold, GiB; empty: what its disk has room for.",
     )
 
     wiki_index: str = Field(
@@ -114,14 +131,20 @@ class Settings(BaseSettings):
         "likeliest name, date or number; or what a model writes.",
     )
     qa_reader_model: str | None = Field(
-        default=None, description="Checkpoint of a QA reader that is a model; empty: span and causal ask the run's."
+        default=None,
+        description="Checkpoint of a QA reader that is a model; empty: span and causal ask the run's.",
     )
-    qa_reader_revision: str | None = Field(default=None, description="Commit of that checkpoint if it is a hub id.")
+    qa_reader_revision: str | None = Field(
+        default=None, description="Commit of that checkpoint if it is a hub id."
+    )
     translator: Literal["prompted_lm", "nllb"] = Field(
-        default="prompted_lm", description="How the MT tool translates: the run's language model, prompted, or NLLB."
+        default="prompted_lm",
+        description="How the MT tool translates: the run's language model, prompted, or NLLB.",
     )
     translator_model: str | None = Field(default=None, description="NLLB checkpoint: a path, or a hub id.")
-    translator_revision: str | None = Field(default=None, description="Commit of the translator if it is a hub id.")
+    translator_revision: str | None = Field(
+        default=None, description="Commit of the translator if it is a hub id."
+    )
     tools_dir: Path | None = Field(
         default=None,
         description="Folder of tool files, each a tool of an MCP server or of an OpenAPI service; empty means `tools` in the state "
@@ -141,14 +164,18 @@ class Settings(BaseSettings):
         le=4096,
         description="Most documents of a micro-batch, however short they are.",
     )
-    shard_seconds: float = Field(default=60.0, ge=10.0, description="Work that one mapped task should hold, at least.")
+    shard_seconds: float = Field(
+        default=60.0, ge=10.0, description="Work that one mapped task should hold, at least."
+    )
     start_up_seconds: float = Field(
         default=10.0,
         ge=0,
         description="Guess of a mapped task's start with loading its model, until that is measured: at most 5 % of its work.",
     )
     seconds_per_document: float = Field(
-        default=2.0, gt=0, description="Guess of sampling time a text, used until the ledger holds measured times."
+        default=2.0,
+        gt=0,
+        description="Guess of sampling time a text, used until the ledger holds measured times.",
     )
     outage_seconds: float = Field(
         default=600.0,
@@ -167,7 +194,9 @@ class Settings(BaseSettings):
     )
     max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
     max_unpacked_gib: float = Field(
-        default=256.0, gt=0, description="Most that one packed file (gzip, Zstandard, Parquet) may hold unpacked, GiB."
+        default=256.0,
+        gt=0,
+        description="Most that one packed file (gzip, Zstandard, Parquet) may hold unpacked, GiB.",
     )
     max_unpacked_ratio: float = Field(
         default=200.0,
@@ -180,7 +209,9 @@ class Settings(BaseSettings):
         description="Evaluation data that no release may hold (`decontaminate`): a folder or an s3:// address with one folder a "
         "data set, as docs/evaluation.md says. Empty: that of the run.",
     )
-    runner: Literal["local", "kubernetes"] = Field(default="local", description="Where GPU and CPU stages run.")
+    runner: Literal["local", "kubernetes"] = Field(
+        default="local", description="Where GPU and CPU stages run."
+    )
     schedules_dir: Path | None = Field(
         default=None,
         description="Folder of schedule files, each a DAG; empty: none. `toolformer-ops up` sets it to `schedules` in the state "
@@ -212,7 +243,9 @@ class Settings(BaseSettings):
 
     kubernetes_namespace: str = Field(default="toolformer", description="Namespace of the stage pods.")
     kubernetes_image: str = Field(default="", description="Image of the stage pods, with tag or digest.")
-    kubernetes_secret: str = Field(default="toolformer", description="Kubernetes Secret that holds the settings.")
+    kubernetes_secret: str = Field(
+        default="toolformer", description="Kubernetes Secret that holds the settings."
+    )
     kubernetes_templates: Path = Field(
         default=SHIPPED / "deploy" / "pod-templates" / "a100",
         description="Folder of the pod templates gpu.yaml, cpu.yaml and finetune.yaml.",
@@ -222,13 +255,16 @@ class Settings(BaseSettings):
         description="kubeconfig by which Airflow reaches the cluster; empty: as the pod that Airflow runs in.",
     )
     kubernetes_connection: str = Field(
-        default="", description="Airflow connection by which Airflow reaches the cluster, in place of a kubeconfig."
+        default="",
+        description="Airflow connection by which Airflow reaches the cluster, in place of a kubeconfig.",
     )
     kubernetes_deferrable: bool = Field(
         default=True,
         description="Defer tasks while their pods run, so that none of them holds a worker's slot and memory.",
     )
-    kubernetes_poll_seconds: float = Field(default=10.0, gt=0, description="Between two looks at a pod that runs.")
+    kubernetes_poll_seconds: float = Field(
+        default=10.0, gt=0, description="Between two looks at a pod that runs."
+    )
     kubernetes_patience_seconds: float = Field(
         default=90.0,
         gt=0,
@@ -281,5 +317,6 @@ def load_settings() -> Settings:
     return Settings(_env_file=state_dir() / "environment")  # type: ignore[call-arg]
 
 
-# Airflow forks: a worker that takes the place of a dead one, from a scheduler that may have read the settings hours ago.
+# Airflow forks: a worker that takes the place of a dead one, from a scheduler that may have read the settings
+# hours ago.
 os.register_at_fork(after_in_child=load_settings.cache_clear)

@@ -38,8 +38,10 @@
     SystemExit
     +-- TerminationRequest
 
-The message of a `ToolformerError` is shown to the user: it says what was expected, what was found, and what to do about it.
-`exit_code` says with which status the command line ends, and so whether Airflow tries a stage again. The errors that are no
+The message of a `ToolformerError` is shown to the user: it says what was expected, what was found, and what
+to do about it.
+`exit_code` says with which status the command line ends, and so whether Airflow tries a stage again. The
+errors that are no
 `ToolformerError` are caught in the room that raises them; `TerminationRequest` is no error at all.
 """
 
@@ -137,7 +139,10 @@ class WriteConflictError(ObjectStoreError):
 
 
 class InfrastructureError(ToolformerError):
-    """A service or a device that the work needs is not there now. Nothing is wrong with the request: a later try can succeed."""
+    """A service or a device that the work needs is not there now.
+
+    Nothing is wrong with the request: a later try can succeed.
+    """
 
 
 class DatabaseUnreachableError(InfrastructureError, DatabaseError):
@@ -232,7 +237,8 @@ def in_one_record(message: str) -> str:
 def exit_code(error: BaseException) -> int:
     """The process status for `error`.
 
-    2 if a retry cannot help, 3 if there is no result, 75 if something that the work needs is not there now, else 1.
+    2 if a retry cannot help, 3 if there is no result, 75 if something that the work needs is not there now,
+    else 1.
     """
     if isinstance(error, UsageError):
         return EXIT_USAGE

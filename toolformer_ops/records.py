@@ -1,6 +1,7 @@
 """Frozen records that cross the borders between rooms.
 
-They carry values only; tables are described in `sql/schema`, tools in `tools/base.py`, recipes in `runs/recipes.py`.
+They carry values only; tables are described in `sql/schema`, tools in `tools/base.py`, recipes in
+`runs/recipes.py`.
 """
 
 import datetime
@@ -17,7 +18,8 @@ CHARACTERS_A_TOKEN = 4
 FLOAT32 = "float32"
 """The number format whose losses decide."""
 VerifyInFloat32 = Literal["auto", "on", "all", "off"]
-"""Which losses of a network in bfloat16 or float16 are computed again in float32 (`runs/choices.py` says what each means)."""
+"""Which losses of a network in bfloat16 or float16 are computed again in float32 (`runs/choices.py` says what
+each means)."""
 
 
 def content_uuid(*parts: str) -> uuid.UUID:
@@ -82,7 +84,8 @@ class CallPosition:
     token: int
     """Index, in the text's token ids, of the token that would follow the call; at least 1."""
     char: int
-    """Offset in the text where the call would be inserted: the start of that token, its leading space included."""
+    """Offset in the text where the call would be inserted: the start of that token, its leading space
+    included."""
     probability: float
     """p(" [" | P(x), x[:token]), in [0, 1]."""
     pruned_by_loss: float | None = None
@@ -145,7 +148,8 @@ class TokenLogProbabilities:
 class CallLosses:
     """The weighted losses of one call, in nats; not finite if the model computed no finite number.
 
-    None is a loss that was not computed: a bound proves that the call cannot be kept (`language_model/scoring.py`).
+    None is a loss that was not computed: a bound proves that the call cannot be kept
+    (`language_model/scoring.py`).
     """
 
     without_call: float
@@ -155,13 +159,15 @@ class CallLosses:
     with_result: float | None
     """L_i with e(c, r) as prefix."""
     without_call_full_context: float | None = None
-    """L_i of the text alone with all the text before i, if the call is scored with less of it; a further term of L-."""
+    """L_i of the text alone with all the text before i, if the call is scored with less of it; a further term
+    of L-."""
     number_format: str = "float32"
     """In which the model computed these losses."""
     token_log_probabilities: TokenLogProbabilities | None = None
     """What each loss is the weighted sum of; None if the model has no room for text behind the call."""
     within_rounding: bool = False
-    """Whether the rounding of bfloat16 or float16 may have brought the loss reduction over a threshold, had float32 not decided."""
+    """Whether the rounding of bfloat16 or float16 may have brought the loss reduction over a threshold, had
+    float32 not decided."""
 
     @property
     def pruned(self) -> bool:

@@ -1,13 +1,15 @@
 """SIGTERM: this process ends soon and in order, with status 143.
 
-Whoever ends a pod, a drained node or an Airflow task sends SIGTERM first, and SIGKILL when a grace period is over. Python has no
-handler for it: as the first process of a container it would not even notice. Here SIGTERM raises `TerminationRequest` in the
-main thread, so that every `with` block on the way out closes what it opened: the transaction at work is rolled back, what was
-computed before is committed. A second SIGTERM changes nothing.
+Whoever ends a pod, a drained node or an Airflow task sends SIGTERM first, and SIGKILL when a grace period is
+over. Python has no handler for it: as the first process of a container it would not even notice. Here SIGTERM
+raises `TerminationRequest` in the main thread, so that every `with` block on the way out closes what it
+opened: the transaction at work is rolled back, what was computed before is committed. A second SIGTERM
+changes nothing.
 
-Python runs signal handlers between two of its instructions, in the main thread alone. While that thread is inside a library (a
-forward pass, a query of minutes) nothing would happen, so a thread watches: after `PATIENCE_SECONDS` it calls what was registered
-for interrupting such work, and after `LIMIT_SECONDS` it ends the process without the rest of the clean-up. What is committed stays.
+Python runs signal handlers between two of its instructions, in the main thread alone. While that thread is
+inside a library (a forward pass, a query of minutes) nothing would happen, so a thread watches: after
+`PATIENCE_SECONDS` it calls what was registered for interrupting such work, and after `LIMIT_SECONDS` it ends
+the process without the rest of the clean-up. What is committed stays.
 
 A training must not be torn out of a step: inside `deferred` the request waits to be asked for.
 """
@@ -29,7 +31,8 @@ logger = logging.getLogger(__name__)
 PATIENCE_SECONDS = 2.0
 """After which queries that are still at work are cancelled."""
 LIMIT_SECONDS = 20.0
-"""After which the process ends without clean-up: below the 30 s that Kubernetes gives, and above any ordinary forward pass."""
+"""After which the process ends without clean-up: below the 30 s that Kubernetes gives, and above any ordinary
+forward pass."""
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -44,7 +47,9 @@ def install() -> None:
     """Handle SIGTERM from now on; called once, by the main thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # written to at once, also while the main thread is busy
+    signal.set_wakeup_fd(
+        writer, warn_on_full_buffer=False
+    )  # written to at once, also while the main thread is busy
     signal.signal(signal.SIGTERM, _handle)
     threading.Thread(target=_watch, args=(reader,), daemon=True, name="termination").start()
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="airflow-home-of-tests-")  # before the first import of airflow
+os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(
+    prefix="airflow-home-of-tests-"
+)  # before the first import of airflow
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 from airflow.dag_processing.dagbag import DagBag

@@ -29,7 +29,9 @@ from toolformer_ops.storage import database
 ROWS = REPOSITORY / "tests" / "integration" / "data" / "small_annotation.sql"
 OF_R1 = "dag_id=annotate_corpus&run_id=r1"
 CHROMIUM = Path("/usr/bin/chromium")
-needs_chromium = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium")
+needs_chromium = pytest.mark.skipif(
+    not CHROMIUM.exists(), reason=f"needs {CHROMIUM}: apt-get install chromium"
+)
 
 
 class Rights:
@@ -58,7 +60,10 @@ _MADE: list[FastAPI] = []
 
 @pytest.fixture
 def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rights]:
-    """What the user may read: the DAG `annotate_corpus`. After the test its applications give their connections back."""
+    """What the user may read: the DAG `annotate_corpus`.
+
+    After the test its applications give their connections back.
+    """
     manager = Rights("annotate_corpus")
     for module in (security, airflow_app, rights):
         monkeypatch.setattr(module, "get_auth_manager", lambda: manager)
@@ -66,7 +71,8 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rights]:
     yield manager
     while _MADE:
         if (engine := _MADE.pop().state.reader._engine) is not None:
-            engine.dispose()  # the role of the page has 20 connections, for all databases of the tests' server
+            # the role of the page has 20 connections, for all databases of the tests' server
+            engine.dispose()
 
 
 def application(**addresses: str) -> FastAPI:
@@ -97,7 +103,8 @@ def rows(engine: Engine) -> Callable[..., object]:
 def client(allowed: Rights, rows: Callable[..., object], reader_dsn: str) -> Iterator[TestClient]:
     """A browser of somebody who is signed in, over an application with the reader's address and no other.
 
-    Besides the small annotation there are a night of the schedule `posts`, and the run r9, which never started.
+    Besides the small annotation there are a night of the schedule `posts`, and the run r9, which never
+    started.
     """
     rows(
         "insert into annotation_runs (run_id, corpus_id, corpus_uri, corpus_version, tools, state, schedule) values "
@@ -107,7 +114,9 @@ def client(allowed: Rights, rows: Callable[..., object], reader_dsn: str) -> Ite
         "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
         "duplicates, rejected) values ('c000000000000000', 1, 4, 4, 0, 0, 0, 0, 2, 7, 0, 3)"
     )
-    rows("insert into runs_not_started (run_id, problem) values ('r9', 'failed: ingest. There is no release.')")
+    rows(
+        "insert into runs_not_started (run_id, problem) values ('r9', 'failed: ingest. There is no release.')"
+    )
     app = application(reader_dsn=reader_dsn)
     sign_in(app)
     with TestClient(app) as client:
@@ -123,7 +132,9 @@ def browser(app: FastAPI) -> Iterator[tuple[Page, str]]:
         thread.start()
         try:
             with sync_playwright() as playwright:
-                chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+                chromium = playwright.chromium.launch(
+                    executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+                )
                 expect.set_options(timeout=60_000)
                 yield chromium.new_page(), f"http://127.0.0.1:{listening.getsockname()[1]}"
                 chromium.close()

@@ -44,7 +44,8 @@ def test_tools_without_a_filter_start_before_the_others(local_dags: dict[str, DA
         """Airflow adds the weights of all tasks behind one to its own."""
         first = tasks[f"{tool}.filter"]
         return sum(
-            tasks[name].priority_weight for name in (first.task_id, *first.get_flat_relative_ids(upstream=False))
+            tasks[name].priority_weight
+            for name in (first.task_id, *first.get_flat_relative_ids(upstream=False))
         )
 
     assert min(map(weight, ("QA", "WikiSearch"))) > max(map(weight, ("Calculator", "Calendar", "MT")))
@@ -54,7 +55,8 @@ def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG
     dag = local_dags["annotate_corpus"]
     for task, following in pairwise(TAIL):
         assert following in dag.task_dict[task].downstream_task_ids
-    # Of the tasks behind the release some are skipped at once: the last task waits for each that may still run.
+    # Of the tasks behind the release some are skipped at once: the last task waits for each that may still
+    # run.
     last = {"check_release", "publish", "publish_without_calls", "evaluation.report"}
     assert dag.task_dict["finish_run"].upstream_task_ids == last
     assert dag.task_dict["finish_run"].downstream_task_ids == set()
@@ -80,7 +82,10 @@ def test_only_what_is_done_in_shards_is_mapped_and_what_loads_a_model_is_behind_
     assert dag.max_active_runs >= 2
     gpu = {task.task_id for task in dag.tasks if task.pool == "gpu"}
     of_tools = {task_id for task_id in mapped if not task_id.endswith(".filter")}
-    assert gpu == of_tools | {f"evaluation.{suite}" for suite in SUITES} | {"finetune", "finetune_without_calls"}
+    assert gpu == of_tools | {f"evaluation.{suite}" for suite in SUITES} | {
+        "finetune",
+        "finetune_without_calls",
+    }
 
 
 def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +93,10 @@ def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch
     monkeypatch.setattr(type(calculator), "spec", replace(calculator.spec, executes_apart=True))
     with DAG("own_tool", schedule=None, params=annotation_form(load_settings())) as dag:
         annotation_tasks()
-    tasks = [dag.task_dict[f"Calculator.{step}"] for step in ("plan", "sample", "execute", "score", "placebo", "check")]
+    tasks = [
+        dag.task_dict[f"Calculator.{step}"]
+        for step in ("plan", "sample", "execute", "score", "placebo", "check")
+    ]
     assert "Calculator.annotate" not in dag.task_dict
     assert "QA.annotate" in dag.task_dict
     for task, following in pairwise(tasks):
@@ -97,7 +105,9 @@ def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch
     assert stages == [("sample", "gpu"), ("execute", "cpu"), ("score", "gpu"), ("placebo", "gpu")]
 
 
-def test_stages_that_write_a_few_rows_run_on_the_worker_and_all_others_in_pods(kubernetes_dags: dict[str, DAG]) -> None:
+def test_stages_that_write_a_few_rows_run_on_the_worker_and_all_others_in_pods(
+    kubernetes_dags: dict[str, DAG],
+) -> None:
     dag = kubernetes_dags["annotate_corpus"]
     kinds = {task.task_id: task.task_type for task in dag.tasks}
     on_the_worker = {name: kind for name, kind in kinds.items() if kind != "StagePod"}
@@ -108,25 +118,40 @@ def test_stages_that_write_a_few_rows_run_on_the_worker_and_all_others_in_pods(k
     }  # fmt: skip
     tasks = [task["__var"] for task in DagSerialization.to_dict(dag)["dag"]["tasks"]]
     skipping = {task["task_id"] for task in tasks if task.get("_can_skip_downstream")}
-    assert skipping == {"tools_to_do", "release", *APPROVALS.values()}, "behind these Airflow's scheduler skips tasks"
+    assert skipping == {"tools_to_do", "release", *APPROVALS.values()}, (
+        "behind these Airflow's scheduler skips tasks"
+    )
 
 
 def test_a_checked_release_is_an_event_of_its_corpus_and_a_new_index_names_its_address(
     local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = {(task.task_id, asset.name) for dag in local_dags.values() for task in dag.tasks for asset in task.outlets}
+    made = {
+        (task.task_id, asset.name)
+        for dag in local_dags.values()
+        for task in dag.tasks
+        for asset in task.outlets
+    }
     assert made == {("check_release", "releases"), ("build_index", "wiki_index")}
     check: Any = local_dags["annotate_corpus"].get_task("check_release")
     check.asset_extra = {"release_id": "4f0c"}
     added: list[Any] = []
     alias = SimpleNamespace(add=lambda asset, extra: added.append((asset, extra)))
     check.finish(
-        {"outlet_events": {RELEASES: alias}, "params": {"corpus": "s3://bucket/corpora/gr\u00fc\u00dfe posts/"}}
+        {
+            "outlet_events": {RELEASES: alias},
+            "params": {"corpus": "s3://bucket/corpora/gr\u00fc\u00dfe posts/"},
+        }
     )
     [(asset, extra)] = added
     assert asset == release_asset(corpus="s3://bucket/corpora/gr\u00fc\u00dfe posts")
-    assert (asset.name, extra) == ("release of s3://bucket/corpora/gr%C3%BC%C3%9Fe%20posts", {"release_id": "4f0c"})
-    monkeypatch.setattr("toolformer_ops.storage.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest")
+    assert (asset.name, extra) == (
+        "release of s3://bucket/corpora/gr%C3%BC%C3%9Fe%20posts",
+        {"release_id": "4f0c"},
+    )
+    monkeypatch.setattr(
+        "toolformer_ops.storage.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest"
+    )
     [build] = local_dags["build_wiki_index"].tasks
     event = SimpleNamespace(extra={})
     build.asset_extra = {"dag_run": "r"}

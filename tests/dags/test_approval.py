@@ -79,13 +79,22 @@ def test_each_answer_is_stored_and_in_the_summary_and_a_no_skips_what_follows(ru
     anna = {"id": "1", "name": "anna"}
     for options, person, line in (
         (["Approve"], anna, "Before finetuning: approved by anna, 2026-11-24 05:10 UTC"),
-        (["Reject"], None, "Before finetuning: nobody answered until 2026-11-24 05:10 UTC, which counts as a no"),
+        (
+            ["Reject"],
+            None,
+            "Before finetuning: nobody answered until 2026-11-24 05:10 UTC, which counts as a no",
+        ),
         (["Reject"], anna, "Before finetuning: rejected by anna, 2026-11-24 05:10 UTC"),
     ):
         task = asking()
         skipped: list[Any] = []
         task.skip = lambda ti, tasks, skipped=skipped: skipped.append(tasks)
-        event = {"chosen_options": options, "params_input": {}, "responded_at": AT, "responded_by_user": person}
+        event = {
+            "chosen_options": options,
+            "params_input": {},
+            "responded_at": AT,
+            "responded_by_user": person,
+        }
         task.execute_complete(context(task), event)
         assert bool(skipped) == (options == ["Reject"])
         with database.transaction(run.engine) as connection:
@@ -105,7 +114,11 @@ def test_a_task_that_is_tried_again_takes_the_answer_and_one_that_was_cleared_as
     assert task.execute(context(task, try_number=3))["chosen_options"] == ["Approve"]
     # Stored, and the task failed behind it: Airflow is not asked, and has forgotten it.
     found = task.execute(context(task, try_number=4))
-    assert (found["chosen_options"], found["responded_at"], found["responded_by_user"]) == (["Approve"], AT, None)
+    assert (found["chosen_options"], found["responded_at"], found["responded_by_user"]) == (
+        ["Approve"],
+        AT,
+        None,
+    )
     with pytest.raises(TaskAwaitingInput):  # somebody has cleared the task
         task.execute(context(task, try_number=5, max_tries=26))
     assert next(answers, None) is None

@@ -22,7 +22,9 @@ State = k8s.V1ContainerState
 
 
 def terminated(exit_code: int, reason: str = "Error", message: str | None = None) -> State:
-    return State(terminated=k8s.V1ContainerStateTerminated(exit_code=exit_code, reason=reason, message=message))
+    return State(
+        terminated=k8s.V1ContainerStateTerminated(exit_code=exit_code, reason=reason, message=message)
+    )
 
 
 def waiting(reason: str, message: str | None = None) -> State:
@@ -30,7 +32,9 @@ def waiting(reason: str, message: str | None = None) -> State:
 
 
 def status_of(state: State, name: str) -> k8s.V1ContainerStatus:
-    return k8s.V1ContainerStatus(name=name, image=IMAGE, image_id="", ready=False, restart_count=0, state=state)
+    return k8s.V1ContainerStatus(
+        name=name, image=IMAGE, image_id="", ready=False, restart_count=0, state=state
+    )
 
 
 def pod(
@@ -45,7 +49,10 @@ def pod(
     """A stage's pod on node gpu-7 whose container is in this state; `deleted`: to be gone in so many minutes."""
     gone_at = datetime.now(UTC) + timedelta(minutes=deleted) if deleted else None
     claim = k8s.V1PersistentVolumeClaimVolumeSource(claim_name="toolformer-cache")
-    statuses = [status_of(terminated(0, "Completed"), "istio-proxy"), *([status_of(state, "stage")] if state else [])]
+    statuses = [
+        status_of(terminated(0, "Completed"), "istio-proxy"),
+        *([status_of(state, "stage")] if state else []),
+    ]
     names = ("type", "status", "reason", "message")
     conditions = [k8s.V1PodCondition(**dict(zip(names, condition, strict=True)))] if condition else None
     return k8s.V1Pod(
@@ -56,7 +63,9 @@ def pod(
             active_deadline_seconds=43200,
             volumes=[k8s.V1Volume(name="cache", persistent_volume_claim=claim)],
             containers=[
-                k8s.V1Container(name="stage", image=IMAGE, resources=k8s.V1ResourceRequirements(limits=limits)),
+                k8s.V1Container(
+                    name="stage", image=IMAGE, resources=k8s.V1ResourceRequirements(limits=limits)
+                ),
                 k8s.V1Container(name="istio-proxy", image="istio"),
             ],
         ),
@@ -76,7 +85,9 @@ def event(reason: str, message: str) -> k8s.CoreV1Event:
 
 
 def unscheduled(message: str, reason: str = "Unschedulable") -> k8s.V1Pod:
-    return pod(phase="Pending", condition=("PodScheduled", "False", reason, f"0/9 nodes are available: {message}"))
+    return pod(
+        phase="Pending", condition=("PodScheduled", "False", reason, f"0/9 nodes are available: {message}")
+    )
 
 
 def disrupted(reason: str, message: str = "said so") -> k8s.V1Pod:

@@ -25,14 +25,19 @@ def dag(local_dags: dict[str, DAG]) -> DAG:
 
 def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(dag: DAG) -> None:
     tasks = dag.task_dict
-    start, suites, yes = "start_finetuning", {f"evaluation.{suite}" for suite in SUITES}, {*APPROVALS.values()}
+    start, suites, yes = (
+        "start_finetuning",
+        {f"evaluation.{suite}" for suite in SUITES},
+        {*APPROVALS.values()},
+    )
     behind = {
         start: set(),
         "approve_finetuning": {start},
         "finetune": {start, "approve_finetuning"},
         "approve_publishing": {start, "finetune"},
         "publish": {"finetune", "approve_publishing"},
-        # Behind the first model, since each training takes all GPUs of a machine; and behind the task that may skip it.
+        # Behind the first model, since each training takes all GPUs of a machine; and behind the task that
+        # may skip it.
         "finetune_without_calls": {"publish", start},
         "publish_without_calls": {"finetune_without_calls"},
         **{suite: {start, "publish", "publish_without_calls", *yes} for suite in suites},
@@ -43,7 +48,10 @@ def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(d
     for stage in ("finetune", "publish"):
         assert tasks[f"{stage}_without_calls"].arguments == [*tasks[stage].arguments, "--without-calls"]
     for suite in suites:  # which wait for no baseline that was not asked for
-        assert (tasks[suite].trigger_rule, tasks[suite].pool) == (TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS, "gpu")
+        assert (tasks[suite].trigger_rule, tasks[suite].pool) == (
+            TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+            "gpu",
+        )
     assert tasks["evaluation.report"].trigger_rule == tasks["finish_run"].trigger_rule == TriggerRule.ALL_DONE
 
 
@@ -58,7 +66,9 @@ def test_what_the_form_does_not_ask_for_is_skipped_with_the_reason(dag: DAG) -> 
         chosen = {"finetune_baseline": baseline, "evaluation_suites": asked, "evaluation_data": "data"}
         reasons = not_asked_for(RunChoices.parse({**chosen, "corpus": "-", "model": "-"}))
         assert set(reasons) == expected | set(APPROVALS.values())
-        assert set(reasons) <= dag.task_dict["start_finetuning"].downstream_task_ids  # the scheduler skips no others
+        assert (
+            set(reasons) <= dag.task_dict["start_finetuning"].downstream_task_ids
+        )  # the scheduler skips no others
 
 
 def report(states: dict[str, str]) -> Any:
@@ -82,12 +92,21 @@ def test_one_suite_is_enough_for_a_report_and_none_is_none() -> None:
 def test_the_form_asks_for_a_release_and_the_first_stage_gets_the_rest_of_it_as_json(dag: DAG) -> None:
     with pytest.raises(ParamValidationError, match="release"):
         validated(dag)
-    for wrong in ("", "0" * 2001, 16, None):  # any other text that is no release's id start-finetuning refuses by name
+    for wrong in (
+        "",
+        "0" * 2001,
+        16,
+        None,
+    ):  # any other text that is no release's id start-finetuning refuses by name
         with pytest.raises(ParamValidationError):
             validated(dag, release=wrong)
-    values = validated(dag, release=RELEASE, finetune_steps=7, finetune_warmup=0.2)  # the last is not in the form
+    values = validated(
+        dag, release=RELEASE, finetune_steps=7, finetune_warmup=0.2
+    )  # the last is not in the form
     named = {"params": values, "dag": SimpleNamespace(dag_id="finetune_release"), "run_id": "r"}
     template = Environment(autoescape=True)
-    rendered = [template.from_string(item).render(**named) for item in dag.task_dict["start_finetuning"].arguments]
+    rendered = [
+        template.from_string(item).render(**named) for item in dag.task_dict["start_finetuning"].arguments
+    ]
     assert rendered[:7] == ["stage", "start-finetuning", "--run", "r", "--release", RELEASE, "--parameters"]
     assert json.loads(rendered[7]) == {name: value for name, value in values.items() if name != "release"}

@@ -44,7 +44,9 @@ def test_the_form_has_at_most_26_fields_each_of_one_line_and_first_what_every_ru
 ) -> None:
     params = local_dags["annotate_corpus"].params
     named = [name for names in FORM.values() for name in names]
-    assert set(params) == set(named) - {"keep_thresholds"} | {f"keep_threshold_{tool}" for tool in PAPER_TOOLS}
+    assert set(params) == set(named) - {"keep_thresholds"} | {
+        f"keep_threshold_{tool}" for tool in PAPER_TOOLS
+    }
     assert len(params) <= 26
     for name in params:
         assert len(params.get_param(name).description) <= 95, name  # what Airflow's dialog shows in a line
@@ -61,7 +63,9 @@ def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: d
     assert as_a_stage_reads(validated(dag, **GIVEN)) == RunChoices(**GIVEN)
 
 
-def test_a_field_that_a_preset_names_starts_empty_and_says_what_that_means(local_dags: dict[str, DAG]) -> None:
+def test_a_field_that_a_preset_names_starts_empty_and_says_what_that_means(
+    local_dags: dict[str, DAG],
+) -> None:
     params = local_dags["annotate_corpus"].params
     named = {name for values in PRESETS.values() for name in values} & set(params)
     for name in named - {"finetune"}:
@@ -79,7 +83,11 @@ def test_the_preset_that_is_chosen_fills_the_empty_fields(local_dags: dict[str, 
 
 
 GOOD: list[dict[str, Any]] = [
-    {"evaluation_suites": ["math", "lama"], "evaluation_data": "s3://data/evaluation", "evaluation_inputs": 100},
+    {
+        "evaluation_suites": ["math", "lama"],
+        "evaluation_data": "s3://data/evaluation",
+        "evaluation_inputs": 100,
+    },
     {"document_limit": None},
     {"tools": ["MT", "QA"]},
     {"keep_threshold_Calculator": 0.5, "keep_threshold_MT": 0, "keep_threshold_QA": None},

@@ -20,7 +20,16 @@ from toolformer_ops.config import REPOSITORY
 DAG_FILES = sorted((REPOSITORY / "dags").glob("*.py"))
 DAG_IDS = [path.stem for path in DAG_FILES]
 OF_TOOLS_THAT_EXECUTE_APART = {"sample", "execute", "score"}
-HEAVY = ("torch", "transformers", "jnius", "pyserini", "great_expectations", "pandas", "pyarrow", "kubernetes")
+HEAVY = (
+    "torch",
+    "transformers",
+    "jnius",
+    "pyserini",
+    "great_expectations",
+    "pandas",
+    "pyarrow",
+    "kubernetes",
+)
 POOLS_FILE = REPOSITORY / "toolformer_ops" / "airflow_tasks" / "pools.json"
 
 
@@ -72,10 +81,17 @@ def test_the_audit_runs_weekly_unless_it_is_switched_off(parse: Callable[..., di
 
 def test_no_dag_file_defines_anything_or_reads_the_environment() -> None:
     nodes = [node for path in DAG_FILES for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-    assert not [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
+    assert not [
+        node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    ]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-    allowed = ("airflow.sdk", "toolformer_ops.airflow_tasks.", "toolformer_ops.tools.registry", "toolformer_ops.config")
+    allowed = (
+        "airflow.sdk",
+        "toolformer_ops.airflow_tasks.",
+        "toolformer_ops.tools.registry",
+        "toolformer_ops.config",
+    )
     assert all(name.startswith(allowed) for name in imported), imported
 
 
@@ -101,7 +117,9 @@ def test_both_runners_start_the_same_commands_in_the_same_order(
 ) -> None:
     def commands(dags: dict[str, DAG]) -> dict[str, Any]:
         tasks = [task for dag in dags.values() for task in dag.tasks]
-        return {f"{task.dag_id}.{task.task_id}": (arguments_of(task), task.downstream_task_ids) for task in tasks}
+        return {
+            f"{task.dag_id}.{task.task_id}": (arguments_of(task), task.downstream_task_ids) for task in tasks
+        }
 
     assert commands(local_dags) == commands(kubernetes_dags)
 
@@ -117,6 +135,8 @@ loaded = [name for name in {HEAVY!r} if name in sys.modules]
 of_lineage = ("openlineage", "airflow.providers.openlineage.")
 print(loaded + [name for name in sys.modules if name.startswith(of_lineage) and not name.endswith("get_provider_info")])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=REPOSITORY
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"

@@ -21,7 +21,10 @@ def told(*arguments: str) -> Sent:
     """What the provider sends when a stage with these arguments has ended: inputs and outputs by name, without the schema's."""
     task = StageProcess(task_id="stage", arguments=["stage", *arguments])
     found = ExtractorManager().extract_metadata(
-        dagrun=SimpleNamespace(dag_id="d", run_id="r"), task=task, task_instance_state=None, task_instance=None
+        dagrun=SimpleNamespace(dag_id="d", run_id="r"),
+        task=task,
+        task_instance_state=None,
+        task_instance=None,
     )
     sent = {"inputs": map(Serde.to_dict, found.inputs), "outputs": map(Serde.to_dict, found.outputs)}
     return {side: {item["name"].rpartition(".")[2]: item for item in items} for side, items in sent.items()}

@@ -26,7 +26,9 @@ Log = list[str]
 def task(program: str, log: Log | None = None, **kwargs: Any) -> StageProcess:
     """A task whose program is this Python source, with its log lines going to `log`."""
     arguments = kwargs.pop("arguments", ["stage", "sample"])
-    made = StageProcess(task_id="sample", arguments=arguments, command=[sys.executable, "-c", program], **kwargs)
+    made = StageProcess(
+        task_id="sample", arguments=arguments, command=[sys.executable, "-c", program], **kwargs
+    )
     if log is not None:
         made._cached_logger = mock.Mock(info=lambda _, line: log.append(line))
     return made
@@ -61,7 +63,11 @@ def test_a_stage_of_placebos_is_started_only_if_it_has_work_or_nobody_knows(
     for answer, starts, said in (
         ("no document of shard 1/2 lacks its placebos", False, "not started: no document of shard 1/2 lacks"),
         (None, True, "works"),
-        (DatabaseUnreachableError("Postgres does not answer."), True, "so it starts: Postgres does not answer."),
+        (
+            DatabaseUnreachableError("Postgres does not answer."),
+            True,
+            "so it starts: Postgres does not answer.",
+        ),
     ):
         asked = mock.Mock(side_effect=[answer])
         monkeypatch.setattr("toolformer_ops.stages.placebo.why_nothing_to_do", asked)
@@ -107,7 +113,12 @@ FAILURES = [
     # A wrong request and a failed gate are not tried again.
     (SAY.format(2), False, False, r"stage sample: .* CorpusError: expected x.jsonl, found none\."),
     (SAY.format(1), False, True, r"CorpusError: expected x.jsonl, found none\."),
-    ("import os; os.kill(os.getpid(), 9)", False, True, r"killed by SIGKILL \(the machine may be out of memory\)"),
+    (
+        "import os; os.kill(os.getpid(), 9)",
+        False,
+        True,
+        r"killed by SIGKILL \(the machine may be out of memory\)",
+    ),
 ]
 """A program, whether it is asked for a result, whether the task may be tried again, and what it says."""
 
@@ -153,9 +164,7 @@ def test_killing_the_task_ends_the_stage_and_its_children() -> None:
 def test_a_stage_that_does_not_heed_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_process, "GRACE_SECONDS", 0.2)
     log: Log = []
-    program = (
-        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(600)"
-    )
+    program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(600)"
     running = RunningProcess([sys.executable, "-c", program], log.append)
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(running.wait)
@@ -172,7 +181,9 @@ def test_a_stage_does_not_outlive_a_task_that_was_killed_by_9() -> None:
         "stage = 'import os, time; print(os.getpid(), flush=True); time.sleep(600)'\n"
         "RunningProcess([sys.executable, '-c', stage], lambda line: print(line, flush=True)).wait()\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", task_source], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", task_source], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY
+    )
     assert parent.stdout is not None
     stage = int(parent.stdout.readline())
     assert is_running(stage)

@@ -41,7 +41,10 @@ def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def bundle(
-    schedules: Path, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    schedules: Path,
+    postgres_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., ScheduleBundle]:
     """Makes a bundle as a process of Airflow does: of the folder, or of a version; `machine` has files of its own."""
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
@@ -50,7 +53,9 @@ def bundle(
 
     def make(version: str | None = None, machine: str = "dag-processor") -> ScheduleBundle:
         folder = folders.setdefault(machine, tmp_path_factory.mktemp(machine))
-        monkeypatch.setattr("airflow.dag_processing.bundles.base.get_bundle_storage_root_path", lambda: folder)
+        monkeypatch.setattr(
+            "airflow.dag_processing.bundles.base.get_bundle_storage_root_path", lambda: folder
+        )
         return ScheduleBundle(name="schedules", version=version)
 
     return make
@@ -88,7 +93,10 @@ def test_each_file_is_a_dag_a_bad_one_fails_alone_with_its_name_and_a_change_cha
     assert set(bag().dags) == {"nightly_good", "nightly_also_good", "nightly_bad"}
     bad.unlink()
     found = bag()
-    assert (set(found.dags), set(found.import_errors)) == ({"nightly_good", "nightly_also_good"}, {"broken.py"})
+    assert (set(found.dags), set(found.import_errors)) == (
+        {"nightly_good", "nightly_also_good"},
+        {"broken.py"},
+    )
 
 
 def test_a_run_keeps_the_file_that_it_started_with_on_every_machine(
@@ -159,10 +167,16 @@ def test_a_night_has_the_tasks_of_annotate_corpus(local_dags: dict[str, DAG]) ->
 def test_a_night_is_what_its_file_says_and_asks_for_nothing() -> None:
     sections = '[run]\ntools = ["MT"]\nevaluation_data = "s3://data"\nkeep_thresholds = {MT = 0.9}\n'
     sections += 'preset = "small_model"\nplacebos = 1\nfinetune_length = 256\n'  # which no form has
-    dag = made(f'{sections}[notify]\nwebhooks = ["chat"]\n', hours="2.5", owner='"data-team"', accept_shrink="true")
+    dag = made(
+        f'{sections}[notify]\nwebhooks = ["chat"]\n', hours="2.5", owner='"data-team"', accept_shrink="true"
+    )
     params = dag.params.validate()
     assert (params["corpus"], params["model"]) == ("s3://corpora/posts", "models/m")
-    assert (params["tools"], params["evaluation_data"], params["keep_threshold_MT"]) == (["MT"], "s3://data", 0.9)
+    assert (params["tools"], params["evaluation_data"], params["keep_threshold_MT"]) == (
+        ["MT"],
+        "s3://data",
+        0.9,
+    )
     choices = RunChoices.parse(params)
     assert (choices.placebos, choices.finetune_length, choices.call_prefix) == (1, 256, "tool_name")
     assert (dag.max_active_runs, dag.catchup, dag.is_paused_upon_creation) == (1, False, False)
@@ -201,7 +215,11 @@ def test_a_scheduled_run_is_skipped_if_the_next_is_due_and_its_note_says_why(
         found = {"run_type": "scheduled", "run_after": date, "start_date": late, "clear_number": 0}
         context: Any = {"dag": made(after=after), "dag_run": SimpleNamespace(**(found | run))}
         context["ti"] = SimpleNamespace(try_number=tries)
-        with pytest.raises(AirflowSkipException, match=re.escape(LATE)) if is_skipped else contextlib.nullcontext():
+        with (
+            pytest.raises(AirflowSkipException, match=re.escape(LATE))
+            if is_skipped
+            else contextlib.nullcontext()
+        ):
             skip_missed_night(context)
         assert notes == ([f"Skipped: {LATE}"] if is_skipped else [])
 
@@ -245,16 +263,24 @@ def test_tools_without_work_are_skipped_before_their_tasks_start() -> None:
     assert returned == shards  # what the filters are mapped over
     assert pushed["to_do"] == ["Calendar"]
     unasked = {
-        f"{tool}.filter": f"not asked for: tools does not name {tool}" for tool in ("Calculator", "WikiSearch", "MT")
+        f"{tool}.filter": f"not asked for: tools does not name {tool}"
+        for tool in ("Calculator", "WikiSearch", "MT")
     }
     assert pushed["skipped"] == {"QA.filter": "everything is done and checked", **unasked}
-    assert sorted(pushed["skipmixin_key"]["skipped"]) == sorted(pushed["skipped"])  # what Airflow's scheduler reads
+    assert sorted(pushed["skipmixin_key"]["skipped"]) == sorted(
+        pushed["skipped"]
+    )  # what Airflow's scheduler reads
     _, pushed = ran(dag, "tools_to_do", {"tools": list(TOOLS), "filter_shards": shards})
     assert (pushed["skipped"], "skipmixin_key" in pushed) == ({}, False)
 
 
 APPROVED = dict.fromkeys(APPROVALS.values(), "not asked for: approve is none")
-MODELS = {"finetune", "finetune_without_calls", "evaluation.report", *(f"evaluation.{suite}" for suite in SUITES)}
+MODELS = {
+    "finetune",
+    "finetune_without_calls",
+    "evaluation.report",
+    *(f"evaluation.{suite}" for suite in SUITES),
+}
 MODELS |= {*APPROVALS.values()}
 CHECK = "check_release"
 TOO_FEW = "{} examples differ from the release that was finetuned on last; the schedule asks for 500"
@@ -272,7 +298,8 @@ AFTER_A_RELEASE: list[tuple[Any, int, str, dict[str, bool], dict[str, str]]] = [
     ("checked", 0, "scheduled", {}, {CHECK: CHECKED} | dict.fromkeys(MODELS, TOO_FEW.format(0))),
     ("checked", 500, "scheduled", {}, {CHECK: CHECKED, **APPROVED}),
 ]  # fmt: skip
-"""The release, how many of its examples are new, who started the run, its choices, and what is skipped for which reason."""
+"""The release, how many of its examples are new, who started the run, its choices, and what is skipped for
+which reason."""
 
 
 @pytest.mark.parametrize(("release_id", "changed", "run_type", "choices", "skipped"), AFTER_A_RELEASE)

@@ -106,11 +106,15 @@ class World:
         content = written(self.folder, sections, **values).read_bytes()
         with database.transaction(self.nights.engine) as connection:
             version = hashlib.sha256(content).hexdigest()
-            database.execute(connection, queries.schedules.store, version=version, name="posts", content=content)
+            database.execute(
+                connection, queries.schedules.store, version=version, name="posts", content=content
+            )
 
     def night(self, run_id: str = RUN, state: str = "success", problem: str = "") -> None:
         """A night that annotates, releases and ends so; `running`: it has no end in Postgres."""
-        self.nights.ingest(Record("We bought {{ 1 / 0 }} pens & <b>"), *(Record(f"text {n}") for n in range(8)))
+        self.nights.ingest(
+            Record("We bought {{ 1 / 0 }} pens & <b>"), *(Record(f"text {n}") for n in range(8))
+        )
         self.nights.start(run_id, TOOL, schedule="posts", corpus="c", model="m")
         self.nights.work(run_id, TOOL)
         self.nights.release(run_id)
@@ -192,7 +196,9 @@ def test_a_night_is_told_though_whoever_saw_its_end_was_killed(world: World, has
     assert "skipped" not in str(world.airflow.notes)
 
 
-def test_without_airflows_api_what_postgres_knows_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_airflows_api_what_postgres_knows_is_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.schedule(NOTIFY)
     world.airflow.is_away = True
     with database.transaction(world.nights.engine) as connection:
@@ -245,7 +251,10 @@ def test_who_could_not_be_told_is_in_the_note_with_the_remedy_and_is_told_later_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow.providers.smtp.hooks.smtp.SmtpHook", Smtp)
-    Smtp.mails, Smtp.errors = [], [smtplib.SMTPNotSupportedError("no STARTTLS"), ssl.SSLError("wrong version number")]
+    Smtp.mails, Smtp.errors = (
+        [],
+        [smtplib.SMTPNotSupportedError("no STARTTLS"), ssl.SSLError("wrong version number")],
+    )
     world.webhook.answers = [404]
     world.schedule(f'{NOTIFY}emails = ["a@example.org", "b@example.org"]\n')
     world.night(state="failed", problem="failed: release. <b>.")
@@ -260,7 +269,10 @@ def test_who_could_not_be_told_is_in_the_note_with_the_remedy_and_is_told_later_
         world.send()
         assert (world.note.startswith(own), "Not told" in world.note) == (True, False)
     [mail] = Smtp.mails
-    assert (mail["to"], mail["subject"]) == (["a@example.org", "b@example.org"], "nightly_posts: FAILED: release")
+    assert (mail["to"], mail["subject"]) == (
+        ["a@example.org", "b@example.org"],
+        "nightly_posts: FAILED: release",
+    )
     assert mail["html_content"].startswith('<pre style="white-space: pre-wrap">failed: release. &lt;b&gt;.')
     assert "http://127.0.0.1:8080/dags/nightly_posts/runs/" in mail["html_content"]
     assert len(world.webhook.posted) == 2
@@ -311,7 +323,9 @@ def test_a_webhook_is_posted_to_with_its_token(world: World) -> None:
         send_to_webhook("chat", MESSAGE)
         found, request = world.webhook.posted[-1]
         assert (found, request["headers"]) == (url, headers)
-    assert world.webhook.texts[0] == "nightly_posts: nothing new\n\n- Nothing new\n\nhttp://airflow.example/run"
+    assert (
+        world.webhook.texts[0] == "nightly_posts: nothing new\n\n- Nothing new\n\nhttp://airflow.example/run"
+    )
 
 
 @pytest.mark.parametrize("answer", [500, httpx.ConnectTimeout(SECRET), httpx.InvalidURL(SECRET)])

@@ -161,7 +161,9 @@ def test_a_wrong_template_is_refused_with_file_line_and_remedy(
 
 
 def test_a_missing_template_and_an_image_that_may_change_are_refused_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"gpu\.yaml, found no such file.*TOOLFORMER_KUBERNETES_TEMPLATES"):
+    with pytest.raises(
+        ConfigurationError, match=r"gpu\.yaml, found no such file.*TOOLFORMER_KUBERNETES_TEMPLATES"
+    ):
         pod_manifest(settings(tmp_path), "gpu")
     for image in ("", "localhost:5000/toolformer", "registry.example/toolformer:latest"):
         with pytest.raises(ConfigurationError, match="TOOLFORMER_KUBERNETES_IMAGE"):

@@ -39,7 +39,12 @@ OF_A_MODEL = (
 def context(task_id: str, map_index: int) -> Any:
     """As much of Airflow's context as a pod's labels are made from."""
     instance = SimpleNamespace(
-        id=uuid.uuid4(), dag_id="annotate_corpus", task_id=task_id, map_index=map_index, try_number=1, max_tries=22
+        id=uuid.uuid4(),
+        dag_id="annotate_corpus",
+        task_id=task_id,
+        map_index=map_index,
+        try_number=1,
+        max_tries=22,
     )
     dag = SimpleNamespace(dag_id="annotate_corpus")
     return {"ti": instance, "run_id": "manual__2026-11-21T10:00:00+00:00", "dag": dag, "params": {}}
@@ -56,7 +61,9 @@ def pods(dags: dict[str, DAG]) -> dict[str, dict[str, Any]]:
         if not issubclass(task.operator_class if task.is_mapped else type(task), StagePod):
             continue
         operator = task.unmap({**task.partial_kwargs, "shard": "1/3"}) if task.is_mapped else task
-        made = operator.build_pod_request_obj(context(task.task_id, 1 if task.is_mapped else -1), dry_run=True)
+        made = operator.build_pod_request_obj(
+            context(task.task_id, 1 if task.is_mapped else -1), dry_run=True
+        )
         manifests[f"{task.dag_id}.{task.task_id}"] = ApiClient().sanitize_for_serialization(made)
     return manifests
 
@@ -102,12 +109,16 @@ def test_stages_with_a_model_get_an_a100_others_get_none_and_a_cluster_without_g
     for dags, has_gpus in ((kubernetes_dags, True), (without, False)):
         for name, manifest in pods(dags).items():
             spec, only = manifest["spec"], container(manifest)
-            device = next(variable["value"] for variable in only["env"] if variable["name"] == "TOOLFORMER_DEVICE")
+            device = next(
+                variable["value"] for variable in only["env"] if variable["name"] == "TOOLFORMER_DEVICE"
+            )
             limits = only["resources"]["limits"]
             assert {"cpu", "memory"} <= set(only["resources"]["requests"])
             if has_gpus and name.endswith(OF_A_MODEL):
                 assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
-                assert spec["tolerations"] == [{"effect": "NoSchedule", "key": "nvidia.com/gpu", "operator": "Exists"}]
+                assert spec["tolerations"] == [
+                    {"effect": "NoSchedule", "key": "nvidia.com/gpu", "operator": "Exists"}
+                ]
                 assert (limits["nvidia.com/gpu"], device) == ("4" if ".finetune" in name else "1", "cuda")
             else:
                 assert [spec.get("nodeSelector") or {}, spec.get("tolerations") or []] == [{}, []]
@@ -130,7 +141,9 @@ def test_airflow_reaches_the_cluster_and_defers_as_the_settings_say(
 
 def test_a_pod_names_the_secret_of_the_factory_and_no_other(kubernetes_dags: dict[str, DAG]) -> None:
     def secrets(value: Any) -> Iterator[str]:
-        inner = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+        inner = (
+            value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+        )
         for key, part in inner:
             if key in ("secretKeyRef", "secretRef", "secret"):  # the last of a volume
                 yield part.get("secretName") or part["name"]
@@ -140,7 +153,11 @@ def test_a_pod_names_the_secret_of_the_factory_and_no_other(kubernetes_dags: dic
     manifests = pods(kubernetes_dags)
     assert {name for manifest in manifests.values() for name in secrets(manifest)} == {"toolformer"}
     environment = {one["name"]: one for one in container(manifests["annotate_corpus.QA.annotate"])["env"]}
-    for key, is_optional in (("DATABASE_DSN", False), ("S3_ACCESS_KEY_ID", True), ("S3_SECRET_ACCESS_KEY", True)):
+    for key, is_optional in (
+        ("DATABASE_DSN", False),
+        ("S3_ACCESS_KEY_ID", True),
+        ("S3_SECRET_ACCESS_KEY", True),
+    ):
         reference = environment[f"TOOLFORMER_{key}"]["valueFrom"]["secretKeyRef"]
         assert reference == {"key": f"TOOLFORMER_{key}", "name": "toolformer", "optional": is_optional}
     assert environment["TOOLFORMER_S3_ENDPOINT_URL"]["value"] == "http://minio:9000"

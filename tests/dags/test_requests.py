@@ -39,17 +39,24 @@ def corpus(tmp_path: Path) -> str:
     return str(tmp_path / "posts.jsonl")
 
 
-def test_the_first_task_of_each_dag_checks_its_form_and_notes_why_it_failed(local_dags: dict[str, DAG]) -> None:
+def test_the_first_task_of_each_dag_checks_its_form_and_notes_why_it_failed(
+    local_dags: dict[str, DAG],
+) -> None:
     for dag_id, first in FIRST_TASKS.items():
         dag = local_dags[dag_id]
         assert [task.task_id for task in dag.roots] == [first]
         assert dag.task_dict[first]._pre_execute_hook is checks.check_before_first_task, dag_id
         assert list(dag.task_dict[first].on_failure_callback) == [note_why_not_started], dag_id
-    assert list(local_dags["annotate_corpus"].task_dict["start_run"].on_failure_callback) == [note_why_not_started]
+    assert list(local_dags["annotate_corpus"].task_dict["start_run"].on_failure_callback) == [
+        note_why_not_started
+    ]
 
 
 ANNOTATE, INDEX, FINETUNE, INGEST = FIRST_TASKS.keys()
-NOWHERE, OF_THE_SYSTEM = "expected files at /nowhere, found nothing. Correct it", "which is in a folder of the system"
+NOWHERE, OF_THE_SYSTEM = (
+    "expected files at /nowhere, found nothing. Correct it",
+    "which is in a folder of the system",
+)
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"corpus": "/nowhere"}, f"corpus: {NOWHERE}"),
     (ANNOTATE, {"corpus": "/etc/passwd"}, OF_THE_SYSTEM),
@@ -58,8 +65,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"max_position": 3}, r"found max_position \(did you mean max_positions\?\)"),
     (ANNOTATE, {"keep_threshold_Abacus": 1.0}, "found keep_threshold_Abacus"),
     (ANNOTATE, {"keep_threshold_MT": 0.25}, "found 0.25 for MT .* Set prune_below to 0.25 or lower"),
-    (ANNOTATE, {"placebos": -1}, "placebos: Input should be greater than or equal to 0 .found -1."),  # in no form
-    (ANNOTATE, {"evaluation_suites": ["math"]}, "evaluation_data must name the folder of the data sets that math read"),
+    (
+        ANNOTATE,
+        {"placebos": -1},
+        "placebos: Input should be greater than or equal to 0 .found -1.",
+    ),  # in no form
+    (
+        ANNOTATE,
+        {"evaluation_suites": ["math"]},
+        "evaluation_data must name the folder of the data sets that math read",
+    ),
     (ANNOTATE, {"evaluation_suites": ["math"], "evaluation_data": "/nowhere"}, f"evaluation_data: {NOWHERE}"),
     (ANNOTATE, {"decontaminate": "report"}, "found none. Set TOOLFORMER_EVALUATION_DATA"),
     (ANNOTATE, {"decontaminate": "report", "evaluation_data": "/nowhere"}, f"decontaminate: {NOWHERE}"),
@@ -105,5 +120,7 @@ def test_what_s3_does_not_answer_or_not_in_time_is_left_to_the_stage(
     answered.set()
 
 
-def test_a_path_is_looked_for_only_where_the_stages_run_on_this_machine(kubernetes_dags: dict[str, DAG]) -> None:
+def test_a_path_is_looked_for_only_where_the_stages_run_on_this_machine(
+    kubernetes_dags: dict[str, DAG],
+) -> None:
     check(kubernetes_dags["annotate_corpus"], {"corpus": "/on/a/volume", "model": "/on/another"})

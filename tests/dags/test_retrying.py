@@ -9,7 +9,12 @@ from airflow.sdk.exceptions import AirflowException
 from kubernetes.client.exceptions import ApiException
 
 from toolformer_ops.airflow_tasks.endings import PodEnding, describe_exit, describe_gone_pod
-from toolformer_ops.airflow_tasks.retrying import INFRASTRUCTURE_RETRIES, OWN_RETRIES, StageRetries, stage_failure
+from toolformer_ops.airflow_tasks.retrying import (
+    INFRASTRUCTURE_RETRIES,
+    OWN_RETRIES,
+    StageRetries,
+    stage_failure,
+)
 
 MAX_TRIES = OWN_RETRIES + INFRASTRUCTURE_RETRIES
 

@@ -95,11 +95,16 @@ def test_calls_are_shown_without_losses_mixed_with_placebos_and_equal_for_equal_
     assert not re.search(r"placebo|nats|2\.38|1\.25", page.lower())
 
 
-def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(browser_of: Browsers, engine: Engine) -> None:
+def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(
+    browser_of: Browsers, engine: Engine
+) -> None:
     client = browser_of("ann")
     fields = hidden(client.get("/judge", params=SAMPLE).text)
     for _ in range(2):
-        assert client.post("/judge", data=fields | {"verdict": "useful"}, follow_redirects=False).status_code == 303
+        assert (
+            client.post("/judge", data=fields | {"verdict": "useful"}, follow_redirects=False).status_code
+            == 303
+        )
     assert [row.verdict for row in stored(engine)] == ["useful"]
     again = client.get("/judge", params={**SAMPLE, "number": "1"}).text
     assert "you said useful" in again
@@ -202,9 +207,15 @@ def refused(dsn: str, statement: str) -> bool:
     return False
 
 
-def test_hostile_texts_calls_and_names_are_shown_as_text(browser_of: Browsers, rows: Callable[..., None]) -> None:
+def test_hostile_texts_calls_and_names_are_shown_as_text(
+    browser_of: Browsers, rows: Callable[..., None]
+) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e"
-    rows("update documents set text = :t || text || :t, title = :t, url = :u", t=hostile, u=f"javascript:{hostile}")
+    rows(
+        "update documents set text = :t || text || :t, title = :t, url = :u",
+        t=hostile,
+        u=f"javascript:{hostile}",
+    )
     moved = "update candidate_calls set call_text = 'Calculator(' || :t || ')', position_char = position_char + :n"
     rows(moved, t=hostile, n=len(hostile))
     rows("update call_losses set result = coalesce(result, '') || :t where reason is null", t=hostile)
@@ -218,7 +229,9 @@ def test_hostile_texts_calls_and_names_are_shown_as_text(browser_of: Browsers, r
     assert "&lt;script&gt;alert(1)" in pages[0]
 
 
-def test_the_numbers_of_a_release_are_those_of_a_plain_computation(browser_of: Browsers, engine: Engine) -> None:
+def test_the_numbers_of_a_release_are_those_of_a_plain_computation(
+    browser_of: Browsers, engine: Engine
+) -> None:
     judge_all(browser_of("ann"), "useful", "wrong", "skip")
     judge_all(browser_of("bob"), "useful", "useless", "useless")
     plain = stored(engine)
@@ -228,7 +241,12 @@ def test_the_numbers_of_a_release_are_those_of_a_plain_computation(browser_of: B
     for name in ("ann", "bob"):
         for rate, placebo in ((by_reviewer[name].calls, False), (by_reviewer[name].placebos, True)):
             said = Counter(row.verdict for row in plain if row.reviewer == name and row.is_placebo == placebo)
-            counts = {"useful": rate.useful, "useless": rate.useless, "wrong": rate.wrong, "skip": rate.skipped}
+            counts = {
+                "useful": rate.useful,
+                "useless": rate.useless,
+                "wrong": rate.wrong,
+                "skip": rate.skipped,
+            }
             assert +Counter(counts) == said
     [agreement] = agreements(judged)
     assert (agreement.first, agreement.second, agreement.both, agreement.same) == ("ann", "bob", 2, 1)

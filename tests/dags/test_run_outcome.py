@@ -88,7 +88,12 @@ def finish(context: Any, arguments_file: Path, summary: str = "", **changed: Any
     """Run the last task, whose program writes down its arguments and prints a summary."""
     program = f"import json, pathlib, sys; pathlib.Path({str(arguments_file)!r}).write_text(json.dumps(sys.argv[1:]))"
     program += f"; print(json.dumps({{'summary': {summary!r}}}))" if summary else ""
-    tasks = {"opened_by": "start_run", "gathered_by": "gather_tools", "made_by": "release", "product": "release"}
+    tasks = {
+        "opened_by": "start_run",
+        "gathered_by": "gather_tools",
+        "made_by": "release",
+        "product": "release",
+    }
     task = FinishRun(command=[sys.executable, "-c", program], **tasks | changed)
     task.arguments = ["stage", "finish-run", "--run", "night-1"]
     task.execute(context)
@@ -96,9 +101,16 @@ def finish(context: Any, arguments_file: Path, summary: str = "", **changed: Any
 
 NO_CORPUS = "corpus: expected files at /nowhere, found nothing. Correct it, or put the files there."
 BOTH = ["QA", "MT"]
-NOTHING_MADE = "expected at least one tool to come through, found none: nothing to release. Tasks that failed: "
+NOTHING_MADE = (
+    "expected at least one tool to come through, found none: nothing to release. Tasks that failed: "
+)
 NO_CHECKS = {"QA.check": "skipped", "MT.check": "skipped"}
-NOT_STARTED = {"ingest": "failed", "start_run": "upstream_failed", "gather_tools": "skipped", "release": "skipped"}
+NOT_STARTED = {
+    "ingest": "failed",
+    "start_run": "upstream_failed",
+    "gather_tools": "skipped",
+    "release": "skipped",
+}
 ALL_FAILED = {"QA.check": "failed", "MT.check": "failed", "release": "upstream_failed"}
 OUT = "The release is out, without what these would have given."
 RUNS: list[tuple[dict[str, str], dict[str, Any], list[str] | str, str | None]] = [
@@ -110,18 +122,30 @@ RUNS: list[tuple[dict[str, str], dict[str, Any], list[str] | str, str | None]] =
     (NO_CHECKS, {"tools_to_do": ["MT"]}, ["QA"], ""),
     (dict.fromkeys(BEFORE, "skipped"), {}, "the run did not start.", None),  # the night was missed
     ({"MT.annotate": "failed", "MT.check": "upstream_failed"}, {}, ["QA"], f"failed: MT.annotate. {OUT}"),
-    (ALL_FAILED, {}, f"{NOTHING_MADE}QA.check, MT.check.", "failed: QA.check, MT.check. There is no release."),
-    (NOT_STARTED, {"ingest": NO_CORPUS}, "the run did not start.", f"failed: ingest: {NO_CORPUS} There is no release."),
+    (
+        ALL_FAILED,
+        {},
+        f"{NOTHING_MADE}QA.check, MT.check.",
+        "failed: QA.check, MT.check. There is no release.",
+    ),
+    (
+        NOT_STARTED,
+        {"ingest": NO_CORPUS},
+        "the run did not start.",
+        f"failed: ingest: {NO_CORPUS} There is no release.",
+    ),
 ]
-"""By what happened: states other than success, what tasks pushed, the tools that are gathered or why none is, and the problem that
-finish-run writes: "" of a success, None if it is not started."""
+"""By what happened: states other than success, what tasks pushed, the tools that are gathered or why none is,
+and the problem that finish-run writes: "" of a success, None if it is not started."""
 
 
 def test_which_tools_are_gathered_and_how_the_run_is_closed(tmp_path: Path, notes: list[str]) -> None:
     for number, (changed, pushed, gathered, problem) in enumerate(RUNS):
         arguments, is_closed = tmp_path / str(number), problem is not None
         notes.clear()
-        with ending(gathered if isinstance(gathered, str) else "", is_failure=str(gathered).startswith("expected")):
+        with ending(
+            gathered if isinstance(gathered, str) else "", is_failure=str(gathered).startswith("expected")
+        ):
             assert gather(context(changed, **pushed)) == gathered
         with ending(problem or ("" if is_closed else "the run was skipped."), is_failure=is_closed):
             finish(context(changed, **pushed), arguments)
@@ -136,9 +160,18 @@ def test_the_summary_that_the_stage_prints_is_the_note_and_a_suite_that_failed_m
     tmp_path: Path, notes: list[str]
 ) -> None:
     finish(context(), tmp_path / "argv", "3 documents are new.")
-    for failed, said in (("QA.check", "failed: QA.check. The model is out"), ("release", "There is no model")):
+    for failed, said in (
+        ("QA.check", "failed: QA.check. The model is out"),
+        ("release", "There is no model"),
+    ):
         with pytest.raises(AirflowFailException, match=said):
-            finish(context({failed: "failed"}), tmp_path / "argv", "It failed.", gathered_by=None, product="model")
+            finish(
+                context({failed: "failed"}),
+                tmp_path / "argv",
+                "It failed.",
+                gathered_by=None,
+                product="model",
+            )
     assert notes == ["3 documents are new.", "It failed.", "It failed."]
 
 
@@ -164,13 +197,17 @@ def test_a_gate_reads_what_the_run_was_started_with_whatever_its_form_holds_by_n
     load_settings.cache_clear()
     nights = Nights(engine)
     nights.ingest(Record("a text"))
-    nights.start("nightly_posts.night-1", Tool("Calendar"), corpus="c", model="m", tools=["Calendar"], finetune=False)
+    nights.start(
+        "nightly_posts.night-1", Tool("Calendar"), corpus="c", model="m", tools=["Calendar"], finetune=False
+    )
     run: Any = {"ti": SimpleNamespace(dag_id="nightly_posts", run_id="night-1"), "params": {"finetune": True}}
     choices = choices_of(run)
     assert (choices.tools, choices.finetune) == (("Calendar",), False)
 
 
-def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     ended: list[tuple[str, str]] = []
     monkeypatch.setattr(pods, "end_pods_of_run", lambda _, *, dag_id, run_id: ended.append((dag_id, run_id)))
     for runner, expected in (("local", []), ("kubernetes", [("annotate_corpus", "night-1")])):

@@ -53,7 +53,9 @@ def test_nobody_sees_anything_without_signing_in(allowed: Rights, rows: object, 
         assert "r1" not in answer.text
 
 
-def test_who_may_not_see_the_runs_of_the_dag_sees_no_page_of_them(client: TestClient, allowed: Rights) -> None:
+def test_who_may_not_see_the_runs_of_the_dag_sees_no_page_of_them(
+    client: TestClient, allowed: Rights
+) -> None:
     about_runs = [path for path in paths(client.app) if not path.startswith(("/assets", "/r1"))]
     assert about_runs
     # Another DAG; the DAG without its runs.
@@ -77,17 +79,32 @@ ANSWERS = [
     (ALL, "/run?dag_id=nightly_posts&run_id=n1", 200, "Calculator"),
     (ALL, "/run?dag_id=somebody_elses&run_id=r1", 404, "<h1>No such run</h1>"),
     (ALL, "/run?dag_id=nightly_posts&run_id=r1", 404, "nightly_posts has no run r1 in the database"),
-    (ALL, "/run?dag_id=annotate_corpus&run_id=nightly_posts.n1", 404, "annotate_corpus has no run nightly_posts.n1"),
+    (
+        ALL,
+        "/run?dag_id=annotate_corpus&run_id=nightly_posts.n1",
+        404,
+        "annotate_corpus has no run nightly_posts.n1",
+    ),
     (ALL, "/run?dag_id=annotate_corpus&run_id=waits", 404, "<h1>This run has not started</h1>"),
     (ALL, "/run?dag_id=annotate_corpus&run_id=r1%00", 404, NO_PAGE),
     (OURS, "/run?dag_id=annotate_corpus&run_id=r9", 404, "The run r9 never started; failed: ingest."),
     # Two values of a parameter: the one that is asked about is the one that is shown.
-    (FOREIGN, "/run?dag_id=annotate_corpus&dag_id=somebody_elses&run_id=r1", 404, "The DAG somebody_elses annotates"),
+    (
+        FOREIGN,
+        "/run?dag_id=annotate_corpus&dag_id=somebody_elses&run_id=r1",
+        404,
+        "The DAG somebody_elses annotates",
+    ),
     (FOREIGN, "/run?dag_id=somebody_elses&dag_id=annotate_corpus&run_id=r1", 403, "No right to see this"),
     # What is no question.
     (OURS, "/run?dag_id=&run_id=r1", 403, "No right to see this"),
     (OURS, "/run", 422, "dag_id: Field required; run_id: Field required"),
-    (OURS, f"/run?dag_id=annotate_corpus&run_id={'x' * 1001}", 422, "run_id: String should have at most 1000"),
+    (
+        OURS,
+        f"/run?dag_id=annotate_corpus&run_id={'x' * 1001}",
+        422,
+        "run_id: String should have at most 1000",
+    ),
     (OURS, f"/run?dag_id=annotate_corpus&run_id={'x' * 1000}", 404, "annotate_corpus has no run xxx"),
     (OURS, "/no/such/page", 404, NO_PAGE),
     # Calls: of a run, of the newest run, of one by its id.
@@ -108,7 +125,12 @@ ANSWERS = [
     (OURS, f"{OF_C1}&tool=Abacus&document_id={D1}", 404, NO_PAGE),
     (OURS, f"{OF_C1}&tool=Calculator&document_id={C1}", 404, NO_PAGE),
     # Thresholds, changes, corpora and releases.
-    (OURS, f"/thresholds?{OF_R1}&threshold.Calculator=much", 422, "threshold.Calculator: expected a number of nats"),
+    (
+        OURS,
+        f"/thresholds?{OF_R1}&threshold.Calculator=much",
+        422,
+        "threshold.Calculator: expected a number of nats",
+    ),
     (OURS, f"/changes?{OF_R1}&before=r2", 200, "r2"),
     (OURS, f"/changes?{OF_R1}&after=x", 422, "expected the address of a next page"),
     ({"finetune_release"}, "/corpora?corpus=c000000000000000", 404, NO_PAGE),
@@ -132,16 +154,31 @@ def test_an_address_has_its_answer(client: TestClient, allowed: Rights) -> None:
 def test_no_view_takes_what_postgres_cannot_store(client: TestClient) -> None:
     routes = [route for route in client.app.routes if isinstance(route, APIRoute) and "GET" in route.methods]  # type: ignore[attr-defined]
     asked = [
-        (route.path, field.alias) for route in routes for field in get_flat_dependant(route.dependant).query_params
+        (route.path, field.alias)
+        for route in routes
+        for field in get_flat_dependant(route.dependant).query_params
     ]
-    assert {path for path, _ in asked} >= {"/run", "/calls", "/call", "/changes", "/corpora", "/review", "/judge"}
+    assert {path for path, _ in asked} >= {
+        "/run",
+        "/calls",
+        "/call",
+        "/changes",
+        "/corpora",
+        "/review",
+        "/judge",
+    }
     for path, name in asked:
         values = {"dag_id": "annotate_corpus", "run_id": "r1", "release": "release-2", name: "a\0b"}
         assert client.get(path, params=values).status_code in (403, 404, 422), (path, name)
 
 
 def test_a_run_id_that_is_no_run_is_said_as_text(client: TestClient) -> None:
-    for run_id in ("..%2F..%2Fr1", "%3Cscript%3Ealert(1)%3C%2Fscript%3E", "r1'%20or%20'1'='1", "%F0%9F%98%80"):
+    for run_id in (
+        "..%2F..%2Fr1",
+        "%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+        "r1'%20or%20'1'='1",
+        "%F0%9F%98%80",
+    ):
         answer = client.get(f"/run?dag_id=annotate_corpus&run_id={run_id}")
         assert answer.status_code == 404
         assert "<script>alert" not in answer.text
@@ -170,7 +207,9 @@ def test_a_run_shows_each_stage_under_its_heading_and_what_became_no_call_as_tex
     assert page.count('data-lost="Calculator.sample_without_end"') == 5
     assert 'Out of<mark class="dropped">[Calculator(&lt;b&gt;' in page
     assert 'href="evaluation?' in page
-    assert 'href="evaluation?' not in client.get(f"/run?{OF_R1.replace('r1', 'r2')}").text, "it asked for no evaluation"
+    assert 'href="evaluation?' not in client.get(f"/run?{OF_R1.replace('r1', 'r2')}").text, (
+        "it asked for no evaluation"
+    )
 
 
 def test_pages_allow_no_script_but_ours_and_nothing_inline(client: TestClient) -> None:
@@ -213,7 +252,9 @@ def test_a_database_that_is_away_is_said_without_its_address(client: TestClient)
 
 
 def test_a_question_that_takes_too_long_is_said_and_so_is_one_too_many(client: TestClient) -> None:
-    with reader_of(client).engine().connect() as connection:  # the pool's own connection, which the page takes next
+    with (
+        reader_of(client).engine().connect() as connection
+    ):  # the pool's own connection, which the page takes next
         connection.exec_driver_sql("set session statement_timeout = '1ms'")
         connection.commit()
         connection.exec_driver_sql("set session lock_timeout = 0")
@@ -245,7 +286,9 @@ def test_of_kept_answers_and_counts_the_oldest_go_first(client: TestClient) -> N
     # A kept answer is packed anew for each request.
     packing = TestClient(GZipMiddleware(client.app, minimum_size=1))
     answers = [packing.get(f"/changes?{OF_R1}") for _ in range(3)]
-    assert {(answer.headers["content-encoding"], answer.text) for answer in answers} == {("gzip", answers[0].text)}
+    assert {(answer.headers["content-encoding"], answer.text) for answer in answers} == {
+        ("gzip", answers[0].text)
+    }
 
 
 # The report of evaluations, and the pages of checks
@@ -283,7 +326,12 @@ FROM_S3 = [
     (REPORT, None, 200, "<!doctype html><p>page</p>"),
     (f"/checks/{OF_TIMED}/Calculator", None, 200, "<!doctype html><p>checks</p>"),
     ("/reports/annotate_corpus/%3Cscript%3E", None, 404, UNREPORTED.format("&lt;script&gt;")),
-    ("/checks/annotate_corpus/%3Cscript%3E/release", None, 404, "The checks of release in the run &lt;script&gt; of"),
+    (
+        "/checks/annotate_corpus/%3Cscript%3E/release",
+        None,
+        404,
+        "The checks of release in the run &lt;script&gt; of",
+    ),
     (f"/checks/{OF_TIMED}/release-2", None, 404, "The checks of release-2 in the run"),
     ("/reports/annotate_corpus/..%2F..%2Fmodels", None, 404, "There is no such page."),
     (REPORT, REFUSED, 502, "TOOLFORMER_S3_"),
@@ -298,7 +346,9 @@ def test_a_page_from_s3_is_served_and_may_run_nothing_or_a_sentence_says_why_not
 ) -> None:
     for number, (address, error, status, words) in enumerate(FROM_S3):
         monkeypatch.setattr(evaluation, "ObjectStore", lambda settings, error=error: FakeStore(error))
-        answer = client.get(f"{address}{'&' if '?' in address else '?'}again={number}")  # no answer that was kept
+        answer = client.get(
+            f"{address}{'&' if '?' in address else '?'}again={number}"
+        )  # no answer that was kept
         policy = answer.headers["content-security-policy"]
         assert (answer.status_code, words in answer.text) == (status, True), answer.text
         assert "default-src 'none'" in policy

@@ -46,14 +46,23 @@ def run(postgres_dsn: str) -> AnnotatedRun:
     made = AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
     for number in range(12):
         text = f"Text {number} has 12 eggs in 7 boxes. {HOSTILE if number == 3 else 'It ends here.'}"
-        document = made.add_text(text, f"https://x.example/2020/01/{number + 1:02}/{'a' if number % 2 else HOSTILE}")
+        document = made.add_text(
+            text, f"https://x.example/2020/01/{number + 1:02}/{'a' if number % 2 else HOSTILE}"
+        )
         made.add_call("Calculator", document, "7 boxes", "12 * 7", "84", saves=number / 8)
         made.add_call("Calculator", document, "12 eggs", "1 / 0", None, reason="divides_by_zero")
         made.add_call(
-            "Calendar", document, "It ends" if number != 3 else "eggs", "", "Today is Monday.", saves=1 - number / 16
+            "Calendar",
+            document,
+            "It ends" if number != 3 else "eggs",
+            "",
+            "Today is Monday.",
+            saves=1 - number / 16,
         )
         if number % 3 == 0:
-            made.add_call("QA", document, "eggs", HOSTILE, HOSTILE, saves=number / 4, input_only_after=number == 6)
+            made.add_call(
+                "QA", document, "eggs", HOSTILE, HOSTILE, saves=number / 4, input_only_after=number == 6
+            )
     made.complete("Calculator", "Calendar", "QA")
     return made
 
@@ -75,14 +84,16 @@ def client(allowed: Rights, run: AnnotatedRun, reader_dsn: str) -> Iterator[Test
 
 @pytest.fixture
 def judged(postgres_dsn: str, reader_dsn: str) -> Iterator[Connection]:
-    """A run that asks for information of at least 0: calls in every outcome, some without placebos, two released, in texts whose
-    ids are in another order than the texts."""
+    """A run that asks for information of at least 0: calls in every outcome, some without placebos, two
+    released, in texts whose ids are in another order than the texts."""
     made = AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5, "QA": 1.0}, tau_information=0.0)
     released = []
     for number in range(9):
         document = made.add_text(f"Text {number} has 12 eggs in 7 boxes.")
         saves, after = 2.5 - 0.3 * number, number == 4
-        call_id = made.add_call("Calculator", document, "7 boxes", "12 * 7", "84", saves=saves, input_only_after=after)
+        call_id = made.add_call(
+            "Calculator", document, "7 boxes", "12 * 7", "84", saves=saves, input_only_after=after
+        )
         if number not in (1, 7):
             made.add_placebo("Calculator", document, call_id, (number % 3 - 1) / 2)
         rival = made.add_call("QA", document, "7 boxes", "how many", "7", saves=2.0)
@@ -140,7 +151,9 @@ def test_all_pages_together_are_what_sql_finds_in_its_order(judged: Connection) 
         whole = find_calls(connection, run, asked, at_most=1000)
         assert (whole.is_whole, whole.next) == (True, None)
         ids = [row["call_id"] for row in whole.rows]
-        expected = connection.execute(sql(f"select call_id from candidates where {condition}")).scalars().all()
+        expected = (
+            connection.execute(sql(f"select call_id from candidates where {condition}")).scalars().all()
+        )
         assert ids
         assert sorted(ids) == sorted(expected), status
         statement = as_sql(connection, run, asked).removesuffix(";").replace("%", "%%")
@@ -160,9 +173,17 @@ def test_all_pages_together_are_what_sql_finds_in_its_order(judged: Connection) 
 
 def test_hostile_rows_are_text_on_every_page(client: TestClient, reader_dsn: str) -> None:
     with reading(reader_dsn) as connection:
-        [row, *_] = find_calls(connection, load_run(connection, ASKED), dataclasses.replace(QUESTION, tool="QA")).rows
+        [row, *_] = find_calls(
+            connection, load_run(connection, ASKED), dataclasses.replace(QUESTION, tool="QA")
+        ).rows
     one_call = f"tool=QA&document_id={row['variant_id']}&call_id={row['call_id']}"
-    for address in ("calls?status=every", "run?", "thresholds?threshold.QA=0.5", "changes?", f"call?{one_call}"):
+    for address in (
+        "calls?status=every",
+        "run?",
+        "thresholds?threshold.QA=0.5",
+        "changes?",
+        f"call?{one_call}",
+    ):
         answer = client.get(f"/{address}&{OF_RUN}")
         assert answer.status_code == 200, address
         assert not re.search("<script>document|<img|\u202e", answer.text)
@@ -187,7 +208,9 @@ def test_every_place_of_a_slider_counts_what_sql_counts(
         for tool in ("Calculator", "Calendar", "QA"):
             for place in range(round(0.5 * PLACES_A_NAT), round(2.5 * PLACES_A_NAT)):  # from prune_below on
                 at = counts.at(tool, place)
-                expected = connection.execute(kept, {"tool": tool, "at": float(f"{place / PLACES_A_NAT:.2f}")}).one()
+                expected = connection.execute(
+                    kept, {"tool": tool, "at": float(f"{place / PLACES_A_NAT:.2f}")}
+                ).one()
                 assert (at.calls, at.texts, at.releasable_calls) == tuple(expected), (tool, place)
                 some += at.calls
         assert some
@@ -199,7 +222,9 @@ def test_every_place_of_a_slider_counts_what_sql_counts(
     assert '<td class="number">0.75<' in row
 
 
-def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(client: TestClient, run: AnnotatedRun) -> None:
+def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(
+    client: TestClient, run: AnnotatedRun
+) -> None:
     document = run.add_text("So 7 boxes of 12 eggs.")
     call_id = run.add_call("Calculator", document, "12 eggs", "12 * 7", "84", saves=2.5)
     run.add_placebo("Calculator", document, call_id, 0.5)
@@ -213,7 +238,9 @@ def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(client: TestC
         assert f'<td class="number">{words}</td>' in client.get(f"/{address}{OF_RUN}").text
 
 
-def test_what_takes_long_to_count_is_said_and_shown_later(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_to_count_is_said_and_shown_later(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader: Reader = client.app.state.reader  # type: ignore[attr-defined]
     may_count = threading.Event()
 
@@ -240,13 +267,16 @@ def test_what_takes_long_to_count_is_said_and_shown_later(client: TestClient, mo
     assert "being counted" not in "".join(then)
 
 
-def test_a_finished_run_opens_with_what_it_found(client: TestClient, run: AnnotatedRun, postgres_dsn: str) -> None:
+def test_a_finished_run_opens_with_what_it_found(
+    client: TestClient, run: AnnotatedRun, postgres_dsn: str
+) -> None:
     def numbers(after: str, page: str) -> list[str]:
         return re.findall(r'<td class="number">([^<]*)<', page[page.index(after) :])[:3]
 
     finish_run(settings_of(postgres_dsn), "run-1", "success")
     page = client.get(f"/run?{OF_RUN}").text
-    # The best of them: QA saves 2.25, 1.5 and 0.75 nats in texts 9, 6 and 3, and the Calculator 11 / 8 in text 11.
+    # The best of them: QA saves 2.25, 1.5 and 0.75 nats in texts 9, 6 and 3, and the Calculator 11 / 8 in
+    # text 11.
     assert numbers("<h3>Best calls</h3>", page) == ["2.25", "1.50", "1.38"]
     assert numbers('<tr data-tool="QA">', page) == ["4", "4", "2"]
     run.change("update run_tools set keep_threshold = 9")
@@ -254,7 +284,9 @@ def test_a_finished_run_opens_with_what_it_found(client: TestClient, run: Annota
     page = client.get(f"/run?{OF_RUN}&again=1").text
     assert numbers("<h3>No call was kept: those that save most</h3>", page) == ["2.25", "1.50", "1.38"]
     assert numbers('<tr data-tool="QA">', page) == ["4", "4", "0"]
-    AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5}, run_id="empty")  # nothing was ingested for it
+    AnnotatedRun(
+        settings_of(postgres_dsn), {"Calculator": 0.5}, run_id="empty"
+    )  # nothing was ingested for it
     finish_run(settings_of(postgres_dsn), "empty", "failed")
     empty = client.get("/run?dag_id=annotate_corpus&run_id=empty")
     assert (empty.status_code, re.search(r"<tbody>\s*</tbody>", empty.text)) == (200, None)
@@ -294,7 +326,8 @@ def test_the_browser_triggers_a_run_with_other_thresholds_and_says_what_airflow_
             page.get_by_role("button", name="Trigger a run with these").click()
             expect(output).to_contain_text(answer)
         assert output.locator("a").get_attribute("href") == "../dags/annotate_corpus/runs/manual__1"
-    # What was sent are values that Airflow's form takes if it has the field, and all the run's choices but the thresholds.
+    # What was sent are values that Airflow's form takes if it has the field, and all the run's choices but
+    # the thresholds.
     conf = confs[-1]
     form = annotation_form(load_settings())
     for name in form.keys() & conf.keys():

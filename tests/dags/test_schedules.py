@@ -34,16 +34,35 @@ def refusal(path: Path) -> str:
 
 def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_path: Path) -> None:
     schedule = load_schedule(written(tmp_path, '[run]\ntools = ["calculator"]\nseed = 7\n'))
-    assert schedule.run == RunChoices(corpus="s3://corpora/posts", model="models/m", tools=("Calculator",), seed=7)
-    assert (schedule.name, schedule.time_zone, schedule.hours, schedule.accept_shrink) == ("posts", "UTC", 24.0, False)
+    assert schedule.run == RunChoices(
+        corpus="s3://corpora/posts", model="models/m", tools=("Calculator",), seed=7
+    )
+    assert (schedule.name, schedule.time_zone, schedule.hours, schedule.accept_shrink) == (
+        "posts",
+        "UTC",
+        24.0,
+        False,
+    )
     assert schedule.finetune.min_changed_examples == 1
 
 
 MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
-    ("[run]\nsampling_treshold = 0.1\n", {}, "run.sampling_treshold: unknown key; did you mean sampling_threshold?"),
-    ("[run]\nmax_positions = 0\n", {}, "run.max_positions: Input should be greater than or equal to 1 (found 0)"),
+    (
+        "[run]\nsampling_treshold = 0.1\n",
+        {},
+        "run.sampling_treshold: unknown key; did you mean sampling_threshold?",
+    ),
+    (
+        "[run]\nmax_positions = 0\n",
+        {},
+        "run.max_positions: Input should be greater than or equal to 1 (found 0)",
+    ),
     ('[run]\nmodel = "x"\n', {}, "run.model: belongs at the top of the file"),
-    ("[run]\nkeep_thresholds = {Calculator = 0.1}\n", {}, "at least prune_below, 0.5 nats, found 0.1 for Calculator"),
+    (
+        "[run]\nkeep_thresholds = {Calculator = 0.1}\n",
+        {},
+        "at least prune_below, 0.5 nats, found 0.1 for Calculator",
+    ),
     ('[run]\ntools = ["MT"]\nkeep_thresholds = {QA = 1.0}\n', {}, "expected chosen tools, found QA"),
     ('[notify]\nemails = ["a b"]\n', {}, "notify.emails.0: "),
     ('[notify]\nwebhooks = ["https://hooks.example/secret"]\n', {}, "notify.webhooks.0: "),
@@ -73,7 +92,10 @@ def test_all_mistakes_are_told_at_once_also_those_in_the_list_of_tools(tmp_path:
     assert all(key in text for key in ("run.sed", "hours", "owner"))
     for tools in ('["Nope"]', '["Calculator", "Nope", 3]'):
         text = refusal(written(tmp_path, f"[run]\ntools = {tools}\nsed = 1\n"))
-        assert "run.tools: expected one of the tools Calculator, Calendar, WikiSearch, QA, MT, found 'Nope'" in text
+        assert (
+            "run.tools: expected one of the tools Calculator, Calendar, WikiSearch, QA, MT, found 'Nope'"
+            in text
+        )
         assert "run.sed" in text
 
 

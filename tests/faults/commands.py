@@ -1,8 +1,9 @@
 """The command line with a scripted model, imported whole: a process forked from here takes a tenth of a second and not five.
 
-All but the language model and the training is what a deployment runs. The model answers by rule (`tests/fake_language_model.py`),
-and writes into the file FAULTS_SEEN which process saw which text in which stage. To import this module puts both in their places:
-only the server from which `tests/faults/world.py` forks its commands does.
+All but the language model and the training is what a deployment runs. The model answers by rule
+(`tests/fake_language_model.py`), and writes into the file FAULTS_SEEN which process saw which text in which
+stage. To import this module puts both in their places: only the server from which `tests/faults/world.py`
+forks its commands does.
 """
 
 import json

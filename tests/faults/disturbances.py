@@ -34,7 +34,12 @@ class AtRequests(Disturbance):
     """Requests of S3 have one of the fates, each by chance; with a 409 only those to write what is absent."""
 
     def __init__(
-        self, world: World, draw: random.Random, fates: Sequence[RequestFate], share: float = 0.25, method: str = ""
+        self,
+        world: World,
+        draw: random.Random,
+        fates: Sequence[RequestFate],
+        share: float = 0.25,
+        method: str = "",
     ) -> None:
         super().__init__(world, draw)
         self.fates, self.share, self.method = fates, share, method
@@ -159,7 +164,11 @@ class Fault(NamedTuple):
 
     def why_not(self, world: World) -> str:
         """Why it cannot be tried on this machine; empty where it can."""
-        return "a full disk needs root, unshare and nsenter" if self.disk and getattr(world, self.disk) is None else ""
+        return (
+            "a full disk needs root, unshare and nsenter"
+            if self.disk and getattr(world, self.disk) is None
+            else ""
+        )
 
 
 POSTGRES_SAYS = r"Postgres (cannot serve now|broke)|expected Postgres at"

@@ -1,7 +1,7 @@
 """Stand between the stages and Postgres or S3, and disturb what passes: cut off, answers lost, refused, half.
 
-Both proxies listen on one port for their whole life, in threads of this process. `rule` is asked for every statement, or every
-request, with its number since `reset`, and says what happens to it.
+Both proxies listen on one port for their whole life, in threads of this process. `rule` is asked for every
+statement, or every request, with its number since `reset`, and says what happens to it.
 """
 
 import asyncio
@@ -109,8 +109,8 @@ class _Passing:
 
 
 RequestFate = Literal["pass", "cut", "lose_reply", "truncate", "damage", "409", "409_written", "500", "503"]
-"""`cut`: before it is passed on; `lose_reply`: after; `409_written`: the answer 409 to a write that was carried out; `damage`: the
-last byte of the content is another one.
+"""`cut`: before it is passed on; `lose_reply`: after; `409_written`: the answer 409 to a write that was
+carried out; `damage`: the last byte of the content is another one.
 """
 CODES = {"409": "ConditionalRequestConflict", "500": "InternalError", "503": "SlowDown"}
 
@@ -169,8 +169,12 @@ class ObjectStoreProxy:
             return
         connection = http.client.HTTPConnection(LOOPBACK, self.target_port, timeout=30)
         try:
-            asked = _without(request.headers.items(), "expect", "transfer-encoding", "connection", "content-length")
-            connection.request(request.command, request.path, body, {**asked, "Content-Length": str(len(body))})
+            asked = _without(
+                request.headers.items(), "expect", "transfer-encoding", "connection", "content-length"
+            )
+            connection.request(
+                request.command, request.path, body, {**asked, "Content-Length": str(len(body))}
+            )
             answer = connection.getresponse()
             content = answer.read()
         except OSError:  # it does not run
@@ -192,7 +196,9 @@ class ObjectStoreProxy:
             content = content[: int(len(content) * self.kept)]
             length = {"all": length, "less": str(len(content)), "nothing": ""}[self.announces]
             request.close_connection = True
-        self._answer(request, answer.status, headers | ({"Content-Length": length} if length else {}), content)
+        self._answer(
+            request, answer.status, headers | ({"Content-Length": length} if length else {}), content
+        )
 
     def _refuse(self, request: BaseHTTPRequestHandler, status: str) -> None:
         content = f"<Error><Code>{CODES[status]}</Code><Message>by the test</Message></Error>".encode()
@@ -200,7 +206,9 @@ class ObjectStoreProxy:
         self._answer(request, int(status), headers, content)
 
     @staticmethod
-    def _answer(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], content: bytes) -> None:
+    def _answer(
+        request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], content: bytes
+    ) -> None:
         request.send_response_only(status)
         for name, value in headers.items():
             request.send_header(name, value)

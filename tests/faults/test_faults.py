@@ -1,7 +1,8 @@
 """Each fault: what a run leaves is what an undisturbed run leaves, and every message names its cause.
 
-A seed decides where a fault is sent and when; how far a process has come by then differs a little from time to time. `make faults`
-sets FAULTS (names; all by default), SEED, and TIMES, so that each fault comes at other places and moments each time.
+A seed decides where a fault is sent and when; how far a process has come by then differs a little from time
+to time. `make faults` sets FAULTS (names; all by default), SEED, and TIMES, so that each fault comes at other
+places and moments each time.
 """
 
 import os
@@ -45,5 +46,7 @@ def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world: World, name:
         if status > 0 and status != EXIT_TERMINATED and not re.search(fault.says, last)
     ]
     if fault.processes == 1 and outcome.redone > MOST_REDONE * len(outcome.failures):
-        problems.append(f"{outcome.redone:g} micro-batches were computed again, {len(outcome.failures)} ended early")
+        problems.append(
+            f"{outcome.redone:g} micro-batches were computed again, {len(outcome.failures)} ended early"
+        )
     assert not problems, "\n".join([f"again: make faults FAULTS={name} SEED={seed} TIMES=1", *problems])

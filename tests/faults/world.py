@@ -1,8 +1,8 @@
 """A Postgres and an S3 behind proxies, small disks, and the whole chain of stages, from `ingest` to `finish-run`, as processes.
 
-A deployment in small: `World.run_chain` plays Airflow, which starts a command, looks at its exit status and tries it again. A run
-is compared with an undisturbed one of the same world, row by row and object by object: after each command that says it was a
-success, and at the end, where `toolformer-ops audit` has its say, too.
+A deployment in small: `World.run_chain` plays Airflow, which starts a command, looks at its exit status and
+tries it again. A run is compared with an undisturbed one of the same world, row by row and object by object:
+after each command that says it was a success, and at the end, where `toolformer-ops audit` has its say, too.
 """
 
 import contextlib
@@ -63,7 +63,8 @@ _NOT_COMPARED = {
     "finished_run_work": ("micro_batches",), "corpus_files": ("stamp",),
     "schema_files": None, "corpus_version_files": None, "lost_samples": None,
 }  # fmt: skip
-"""Tables, or columns, that tell of the course of a run and not of its content; times and seconds are never compared."""
+"""Tables, or columns, that tell of the course of a run and not of its content; times and seconds are never
+compared."""
 
 Rows = Mapping[str, Counter[tuple[str, ...]]]
 
@@ -110,7 +111,8 @@ class Disturbance:
 class SmallDisk:
     """A file system in memory, seen by the processes that are started `inside`; it is gone with this process.
 
-    Needs root. Its holder is a process in a mount namespace of its own, so that a killed test leaves no mount behind.
+    Needs root. Its holder is a process in a mount namespace of its own, so that a killed test leaves no mount
+    behind.
     """
 
     def __init__(self, folder: Path, log: Path, size: int) -> None:
@@ -175,7 +177,9 @@ class World:
         small = SmallDisk.is_possible()
 
         def disk(place: Path, size: int) -> SmallDisk | None:
-            return stack.enter_context(closing(SmallDisk(place, folder / "disk.log", size))) if small else None
+            return (
+                stack.enter_context(closing(SmallDisk(place, folder / "disk.log", size))) if small else None
+            )
 
         self.disk = disk(cluster.data.with_name("small"), DISK_BYTES)
         self.stage_disk = disk(folder / "stage-disk", STAGE_DISK_BYTES)
@@ -187,9 +191,16 @@ class World:
             cluster = Cluster(data, cluster.programs, cluster.account)
             inside = self.disk.inside
         self.postgres_address = address = PostgresAddress(free_port(), password)
-        quick = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "64MB"}  # commits reach the system's cache
+        quick = {
+            "fsync": "off",
+            "full_page_writes": "off",
+            "max_wal_size": "64MB",
+        }  # commits reach the system's cache
         quick |= {"min_wal_size": "32MB", "shared_buffers": "32MB"}
-        words = [*cluster.command(address.port), *(word for one in quick.items() for word in ("-c", "=".join(one)))]
+        words = [
+            *cluster.command(address.port),
+            *(word for one in quick.items() for word in ("-c", "=".join(one))),
+        ]
         command, log = [*inside, *tied_command(words, "INT", cluster.account)], folder / "postgres.log"
         self.postgres = Server(command, log, lambda: is_ready(address), directory=folder, keeper=keeper)
         stack.callback(lambda: self.postgres.stop(signal.SIGINT))
@@ -245,7 +256,9 @@ class World:
     def environment(self, *, small_disk: bool = False) -> dict[str, str]:
         """Settings of a chain's commands."""
         state = (self.stage_disk.seen if self.stage_disk and small_disk else self.folder) / "state"
-        dsn = PostgresAddress(self.postgres_proxy.port, "").dsn("chain", postgres.OWNER, PASSWORDS[postgres.OWNER])
+        dsn = PostgresAddress(self.postgres_proxy.port, "").dsn(
+            "chain", postgres.OWNER, PASSWORDS[postgres.OWNER]
+        )
         values = {
             "STATE_DIR": str(state),
             "DATABASE_DSN": dsn,
@@ -267,7 +280,10 @@ class World:
         return process
 
     def run_chain(self, disturbance: Disturbance) -> Outcome:
-        """Run all steps, disturbed, with retries as Airflow's; then judge. The first chain sets what is expected."""
+        """Run all steps, disturbed, with retries as Airflow's; then judge.
+
+        The first chain sets what is expected.
+        """
         self._fresh()
         disturbance.begin()
         try:
@@ -338,7 +354,9 @@ class World:
     def _look_at_success(self, step: str, outcome: Outcome) -> None:
         """A command that was a success has left all that it leaves in the first chain."""
         found = self.rows()
-        if lacking := [name for name, rows in self.expected.setdefault(step, found).items() if rows - found[name]]:
+        if lacking := [
+            name for name, rows in self.expected.setdefault(step, found).items() if rows - found[name]
+        ]:
             outcome.problems.append(f"{step} ended with 0 without all of {', '.join(lacking)}")
 
     def _judge(self, outcome: Outcome) -> None:
@@ -349,7 +367,9 @@ class World:
             if lost or more:
                 pair = [next(iter(rows.elements()), ()) for rows in (lost, more)]
                 differing = [cells for cells in zip(*pair, strict=False) if cells[0] != cells[1]] or pair
-                outcome.problems.append(f"{name}: {lost.total()} lost, {more.total()} more: {str(differing)[:300]}")
+                outcome.problems.append(
+                    f"{name}: {lost.total()} lost, {more.total()} more: {str(differing)[:300]}"
+                )
         # 2. The audit.
         audit = self._start(["audit"], self.environment())
         audit.join()
@@ -372,7 +392,10 @@ class World:
     def rows(self) -> Rows:
         """The content of all tables and of S3: each row as texts."""
         found: dict[str, Counter[tuple[str, ...]]] = {}
-        with closing(psycopg2.connect(self.postgres_address.dsn("chain"))) as connection, connection.cursor() as cursor:
+        with (
+            closing(psycopg2.connect(self.postgres_address.dsn("chain"))) as connection,
+            connection.cursor() as cursor,
+        ):
             if not self._columns:
                 cursor.execute(_COLUMNS)
                 for table, column in cursor.fetchall():
@@ -381,7 +404,9 @@ class World:
                         self._columns.setdefault(table, []).append(column)
             for table, names in self._columns.items():
                 columns = [sql.SQL("{}::text").format(sql.Identifier(name)) for name in names]
-                statement = sql.SQL("select {} from {}").format(sql.SQL(", ").join(columns), sql.Identifier(table))
+                statement = sql.SQL("select {} from {}").format(
+                    sql.SQL(", ").join(columns), sql.Identifier(table)
+                )
                 cursor.execute(statement)
                 found[table] = Counter(cursor.fetchall())
         for prefix in ("releases", "models"):

@@ -1,7 +1,8 @@
 """From text to scored calls through the stages, with a scripted language model and the real calculator and Postgres.
 
-What is proved: every sample is counted, a stage that stops in the middle and runs again gives the rows of an undisturbed run,
-shards and their order change nothing, and a second run under the same recipes finds nothing to do.
+What is proved: every sample is counted, a stage that stops in the middle and runs again gives the rows of an
+undisturbed run, shards and their order change nothing, and a second run under the same recipes finds nothing
+to do.
 """
 
 import dataclasses
@@ -15,7 +16,14 @@ from typing import Any
 import pytest
 
 from tests.annotated_runs import unregistered
-from tests.fake_language_model import TOKENS, UNFINISHED, FakeLanguageModel, StoppedError, UseModel, loaded_by_stages
+from tests.fake_language_model import (
+    TOKENS,
+    UNFINISHED,
+    FakeLanguageModel,
+    StoppedError,
+    UseModel,
+    loaded_by_stages,
+)
 from tests.run_sql import run_sql
 from tests.servers import RunningPostgres, copied_database, settings_of
 from toolformer_ops.annotation.candidates import Candidate
@@ -69,7 +77,11 @@ def annotate(settings: Settings, run_id: str, shards: tuple[str, ...] = ("0/1",)
 
 
 def start(
-    settings: Settings, corpus: Path, use_model: UseModel, model: FakeLanguageModel | None = None, **choices: Any
+    settings: Settings,
+    corpus: Path,
+    use_model: UseModel,
+    model: FakeLanguageModel | None = None,
+    **choices: Any,
 ) -> FakeLanguageModel:
     """The run r over the corpus, with a model that says `SCRIPT`."""
     used = use_model(model or FakeLanguageModel(SCRIPT))
@@ -79,7 +91,9 @@ def start(
 
 
 @pytest.fixture(scope="module")
-def annotated_template(postgres_server: RunningPostgres, migrated_template: str, corpus: Path) -> Iterator[str]:
+def annotated_template(
+    postgres_server: RunningPostgres, migrated_template: str, corpus: Path
+) -> Iterator[str]:
     """A database with the run r annotated, made once, to be copied."""
     with copied_database(postgres_server, migrated_template) as name, pytest.MonkeyPatch.context() as patch:
         start(settings_of(postgres_server.address.dsn(name)), corpus, loaded_by_stages(patch))
@@ -88,7 +102,9 @@ def annotated_template(postgres_server: RunningPostgres, migrated_template: str,
 
 
 @pytest.fixture
-def annotated(annotated_template: str, postgres_server: RunningPostgres, use_model: UseModel) -> Iterator[Settings]:
+def annotated(
+    annotated_template: str, postgres_server: RunningPostgres, use_model: UseModel
+) -> Iterator[Settings]:
     """The settings of a copy of the annotated run, and the same model."""
     use_model(FakeLanguageModel(SCRIPT))
     with copied_database(postgres_server, annotated_template) as name:
@@ -99,7 +115,12 @@ CALLS = "sampling_recipe_id, document_id, position_token, call_text, call_id, po
 LOSSES = "scoring_recipe_id, document_id, call_id, result, reason, loss_without_call, loss_with_result, loss_reduction"
 LEDGER = "stage, recipe_id, document_id, rows_written, counts::text"
 DECISIONS = "filter_recipe_id, document_id, paragraph, kept, reason, start_char, end_char"
-TABLES = {"candidate_calls": CALLS, "call_losses": LOSSES, "stage_ledger": LEDGER, "filter_decisions": DECISIONS}
+TABLES = {
+    "candidate_calls": CALLS,
+    "call_losses": LOSSES,
+    "stage_ledger": LEDGER,
+    "filter_decisions": DECISIONS,
+}
 
 
 def rows_of(settings: Settings, table: str, columns: str) -> list[tuple[Any, ...]]:
@@ -143,7 +164,11 @@ def test_every_sample_and_call_is_counted_under_what_became_of_it_and_lost_sampl
     assert counts_of(annotated, "sample", SUM) == sampled | lost_samples
     lost = """select sample_text, sum(sample_count)::integer from run_lost_samples
               join documents using (document_id) where run_id = 'r' and text = :text group by reason, 1 order by reason"""
-    assert run_sql(annotated, lost, text=SUM) == [("Calculator 2 +", 3), ("QA(how many?)", 3), (UNFINISHED, 3)]
+    assert run_sql(annotated, lost, text=SUM) == [
+        ("Calculator 2 +", 3),
+        ("QA(how many?)", 3),
+        (UNFINISHED, 3),
+    ]
     executed = {"calls": 6, "inputs": 2, "with_result": 3}
     assert counts_of(annotated, "execute", SUM).items() >= executed.items()
     assert counts_of(annotated, "score", SUM).items() >= {"calls": 6, "scored": 3}.items()
@@ -162,7 +187,10 @@ def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few
         assert len(taken) <= at_most  # 10 (1 + ln(300 / 10)) is 44
         assert all(smallest.takes("sample_without_end", key) for key in sorted(keys)[:10])  # computed again
         assert smallest.takes("sample_does_not_parse", max(keys))
-    assert f"place <= {SmallestKeys().at_most}" in (database.SQL_DIR / "views" / "21_run_lost_samples.sql").read_text()
+    assert (
+        f"place <= {SmallestKeys().at_most}"
+        in (database.SQL_DIR / "views" / "21_run_lost_samples.sql").read_text()
+    )
 
 
 def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_want_them(
@@ -193,9 +221,14 @@ def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None
         for wrong in ({}, {"call_id": "c1"}, {"document_id": document_id, "at": 1}):
             with pytest.raises(UsageError):
                 explain_stored(connection, "r", **wrong)
-    assert helps.items() >= {"call": "Calculator(2 + 3)", "result": "5", "loss_reduction": 1.0, "kept": True}.items()
+    assert (
+        helps.items()
+        >= {"call": "Calculator(2 + 3)", "result": "5", "loss_reduction": 1.0, "kept": True}.items()
+    )
     assert [token["log_p_with_result"] for token in helps["tokens"]] == [-1.0] * 5
-    assert sum(token["weight"] * -token["log_p_without_result"] for token in helps["tokens"]) == pytest.approx(2.5)
+    assert sum(
+        token["weight"] * -token["log_p_without_result"] for token in helps["tokens"]
+    ) == pytest.approx(2.5)
     assert helps["text_before"] + helps["text_after"] == SUM
 
 
@@ -203,7 +236,13 @@ def test_shards_follow_the_work_and_what_the_newest_processes_that_load_the_mode
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
     # Less than two parts of 60 s; at most 64; long texts, of which none is divided.
-    for work, shards in (((0, 0.0), 1), ((59, 118.0), 1), ((60, 120.0), 2), ((10**6, 2e6), 64), ((3, 1200.0), 3)):
+    for work, shards in (
+        ((0, 0.0), 1),
+        ((59, 118.0), 1),
+        ((60, 120.0), 2),
+        ((10**6, 2e6), 64),
+        ((3, 1200.0), 3),
+    ):
         assert shard_count(*work, 60.0) == shards
     start(settings, corpus, use_model)
     filter_stage(settings, "r", "Calculator")
@@ -243,7 +282,9 @@ def test_the_id_of_a_call_is_made_of_recipe_document_paragraph_position_and_word
 
     def row(recipe: str = "a", of: Paragraph = first, token: int = 3, call_input: str = "1 + 1") -> Any:
         position = CallPosition(token, 10, 0.25)
-        candidate = Candidate(position, Call("Calculator", call_input), "2", sample_count=4, input_only_after=True)
+        candidate = Candidate(
+            position, Call("Calculator", call_input), "2", sample_count=4, input_only_after=True
+        )
         [found] = written([candidate_row(recipe, of, candidate)], "candidate_calls")
         return found
 
@@ -254,7 +295,9 @@ def test_the_id_of_a_call_is_made_of_recipe_document_paragraph_position_and_word
     # Equal questions to the tool have one key, whatever the call says; places are those of the document.
     assert {one.input_key for one in rows} == {content_uuid("2")}
     assert [one.position_char for one in (rows[0], rows[2])] == [10, 34]
-    [pruned] = written([pruned_row("a", second, CallPosition(3, 10, 0.25, pruned_by_loss=0.125))], "pruned_positions")
+    [pruned] = written(
+        [pruned_row("a", second, CallPosition(3, 10, 0.25, pruned_by_loss=0.125))], "pruned_positions"
+    )
     assert (pruned.position_char, pruned.paragraph, pruned.loss_without_call) == (34, 1, 0.125)
 
 
@@ -266,7 +309,10 @@ def test_a_document_of_two_paragraphs_counts_and_writes_the_rows_of_both() -> No
     nothing = Document.of("Nothing was kept of it.")
     done = work.compute({document.document_id: paragraphs, nothing.document_id: []})
     # Five places in each paragraph, and " sold" is pruned.
-    for table, expected in (("candidate_calls", "1990 it 2 pens. 1991 it 4 pens."), ("pruned_positions", "sold sold")):
+    for table, expected in (
+        ("candidate_calls", "1990 it 2 pens. 1991 it 4 pens."),
+        ("pruned_positions", "sold sold"),
+    ):
         rows = written(done.rows, table)
         assert [TWICE[row.position_char :].split(maxsplit=1)[0] for row in rows] == expected.split()
         assert [row.paragraph for row in rows] == [int(row.position_char >= 24) for row in rows]
@@ -276,11 +322,15 @@ def test_a_document_of_two_paragraphs_counts_and_writes_the_rows_of_both() -> No
     assert of_document.counts.items() >= counts.items()
 
 
-def executed_call(at: int, bounds: tuple[int, int], token: int, results: list[str] | None, **others: Any) -> Any:
+def executed_call(
+    at: int, bounds: tuple[int, int], token: int, results: list[str] | None, **others: Any
+) -> Any:
     """A row of undone.executed_calls."""
     values = {"call_input": "2 + 2", "reason": None, "input_only_after": False, "results": results} | others
     start, end = bounds
-    return SimpleNamespace(call_id=uuid.UUID(int=at), start_char=start, end_char=end, position_token=token, **values)
+    return SimpleNamespace(
+        call_id=uuid.UUID(int=at), start_char=start, end_char=end, position_token=token, **values
+    )
 
 
 def score_work(load_model: Callable[[], Any], tool: str = "Calculator", **choices: Any) -> ScoreWork:
@@ -301,7 +351,9 @@ def test_calls_are_scored_in_their_own_paragraphs_and_counted_in_their_own_docum
     model = FakeLanguageModel()
     work = score_work(lambda: model, prune_below=0.0, score_unreleasable=False)
     done = work.compute([(document, calls), (short, [executed_call(5, (0, 10), 2, ["4"])])])
-    losses = {row.call_id.int: row.reason or row.loss_with_result for row in written(done.rows, "call_losses")}
+    losses = {
+        row.call_id.int: row.reason or row.loss_with_result for row in written(done.rows, "call_losses")
+    }
     assert losses == {0: 1.0, 1: 1.0, 2: 2.25, 3: "divides_by_zero", 4: "input_only_after", 5: 1.0}
     assert sorted(model.seen) == sorted(["It sold 4.", *(TWICE[slice(*bounds)] for bounds in HALVES)])
     assert [(of.document_id, of.rows_written, dict(of.counts)) for of in done.outcomes] == [
@@ -329,7 +381,10 @@ def test_scoring_loads_a_model_where_a_call_has_losses_to_get(score_unreleasable
 
 
 def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_the_runs_threshold() -> None:
-    own, other = Document.of("A ball is a round object. It flies 2 m."), Document.of("Something else flies 2 m.")
+    own, other = (
+        Document.of("A ball is a round object. It flies 2 m."),
+        Document.of("Something else flies 2 m."),
+    )
     results = ["A ball is a round object.", "2"]
     model = Watched()
     work = score_work(lambda: model, "WikiSearch", prune_below=0.25)
@@ -361,7 +416,12 @@ def test_calls_that_rounding_may_decide_are_counted_verified_or_not_and_are_no_l
 
 @pytest.mark.parametrize(("choice", "batches"), [("auto", 7), ("on", 1), ("all", 1)])
 def test_where_weights_may_take_turns_a_shard_is_scored_in_one_micro_batch_and_one_round(
-    settings: Settings, use_model: UseModel, corpus: Path, monkeypatch: pytest.MonkeyPatch, choice: str, batches: int
+    settings: Settings,
+    use_model: UseModel,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    choice: str,
+    batches: int,
 ) -> None:
     monkeypatch.setattr("toolformer_ops.runs.micro_batches.ROUND_SECONDS", 0.0)  # a round is a micro-batch
     small = settings.model_copy(update={"dtype": "bfloat16", "micro_batch_documents": 2})
@@ -457,7 +517,8 @@ def test_a_second_run_loads_no_model_and_finds_nothing_to_do_and_nats_for_each_s
     annotate_stage(annotated, "second", "Calculator", "0/1")
     assert (snapshot(annotated), model.loads) == (before, 0)
     assert plan_shards(annotated, "second", "Calculator") == ["0/1"]
-    # 2. Nats for each second raise the threshold. Without a result it takes long; what is measured is rounded to 0.4.
+    # 2. Nats for each second raise the threshold. Without a result it takes long; what is measured is rounded
+    #    to 0.4.
     took = "update call_results set seconds = case when reason is null then {0} else 60 end"
     for run_id, seconds, chosen in (
         ("dear", 0.40123, {"nats_per_second": 2.0}),
@@ -473,7 +534,9 @@ def test_a_second_run_loads_no_model_and_finds_nothing_to_do_and_nats_for_each_s
         "select keep_threshold, seconds, cost_threshold, (select count(*) from kept_calls k where k.run_id = t.run_id) "
         "from run_tools t join call_costs using (run_id, tool) order by run_id",
     )
-    [(kept,)] = run_sql(annotated, "select count(*) from kept_calls where run_id = 'r' and loss_reduction = 1.0")
+    [(kept,)] = run_sql(
+        annotated, "select count(*) from kept_calls where run_id = 'r' and loss_reduction = 1.0"
+    )
     expected = [(0.8, 0.4, 0.8, kept), (1.2, 0.4, 1.2, 0), (0.5, 0.1, 0.3, kept)]
     assert [tuple(row) for row in found] == [pytest.approx(row) for row in expected]
     assert (snapshot(annotated), model.loads) == (before, 0)
@@ -533,7 +596,9 @@ def test_a_run_cannot_go_on_with_other_parameters_another_model_or_another_versi
     use_model(FakeLanguageModel(SCRIPT))
     run_sql(settings, "truncate call_results")
     monkeypatch.setattr(get_tool("Calculator"), "version", lambda *_: "of tomorrow")
-    with pytest.raises(ConfigurationError, match=r"was started with Calculator version .*, found of tomorrow"):
+    with pytest.raises(
+        ConfigurationError, match=r"was started with Calculator version .*, found of tomorrow"
+    ):
         execute_stage(settings, "r", "Calculator", "0/1")
     assert run_sql(settings, "select 1 from call_results") == []
     with pytest.raises(ConfigurationError, match="execution_recipe_id, scoring_recipe_id are not those"):
@@ -569,7 +634,11 @@ def test_a_run_that_was_ended_before_its_last_task_or_its_start_is_closed_by_the
     def known(of: str) -> dict[str, str]:
         return dict(map(tuple, run_sql(settings, f"select run_id, {of}")))
 
-    failed, not_started, states = "failed: ingest.", "problem from runs_not_started", "state from annotation_runs"
+    failed, not_started, states = (
+        "failed: ingest.",
+        "problem from runs_not_started",
+        "state from annotation_runs",
+    )
     assert finish_run(settings, "r", "failed", failed) == ""
     for run_id in ("r", "r2"):
         close_run(settings, run_id)
@@ -580,7 +649,11 @@ def test_a_run_that_was_ended_before_its_last_task_or_its_start_is_closed_by_the
         start_run(settings, run_id, parameters(corpus), schedule)
     finish_run(settings, "of-another", "success")
     start_run(settings, "night-2", parameters(corpus), "posts")
-    expected = {"night-1": "failed", "of-another": "success", **dict.fromkeys(("by-hand", "night-2", "r"), "running")}
+    expected = {
+        "night-1": "failed",
+        "of-another": "success",
+        **dict.fromkeys(("by-hand", "night-2", "r"), "running"),
+    }
     assert known(states) == expected
     for run_id in ("night-2", "of-another", "r"):
         close_run(settings, run_id)

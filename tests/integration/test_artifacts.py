@@ -22,7 +22,12 @@ from toolformer_ops.errors import (
 from toolformer_ops.storage import artifacts, file_hashes, publication
 from toolformer_ops.storage.publication import ObjectStore
 
-FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "sub/tokenizer.json": b"[]", "empty": b""}
+FILES = {
+    "config.json": b"{}",
+    "model.safetensors": bytes(range(256)) * 40,
+    "sub/tokenizer.json": b"[]",
+    "empty": b"",
+}
 PART = 1000
 """Bytes of a part in these tests: `model.safetensors` has 11 of them."""
 FORK = multiprocessing.get_context("fork")
@@ -86,7 +91,9 @@ def done(process: Any, exit_code: int = 0) -> None:
 
 def fetch_whole(settings: Settings, artifact: artifacts.Artifact) -> None:
     folder = artifacts.fetch(settings, artifact)
-    assert {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()} == FILES
+    assert {
+        str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()
+    } == FILES
 
 
 def broken(*_: object) -> None:
@@ -116,7 +123,9 @@ def test_manifest_that_is_not_the_registered_one_is_refused(settings: Settings, 
     published, other = publish(settings, tmp_path), publish(settings, tmp_path, "other")
     store = ObjectStore(settings)
     store.put(published.manifest.key, store.get(other.manifest.key), "application/json")
-    with pytest.raises(CorruptObjectError, match=f"manifest that Postgres registered .{published.manifest.sha256}"):
+    with pytest.raises(
+        CorruptObjectError, match=f"manifest that Postgres registered .{published.manifest.sha256}"
+    ):
         artifacts.find(settings, f"{published.address}/", "model")
 
 

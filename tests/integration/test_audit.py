@@ -1,6 +1,7 @@
 """An audit finds what was damaged, and nothing else; what can be derived again is brought back to the same hashes.
 
-One state is made by the stages, with a scripted model, in a database that each test copies, and a bucket that is put back.
+One state is made by the stages, with a scripted model, in a database that each test copies, and a bucket that
+is put back.
 """
 
 import dataclasses
@@ -30,7 +31,13 @@ from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.cli import housekeeping, stages
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import EXIT_NO_RESULT, DatabaseUnreachableError, NoResultError, UsageError, exit_code
+from toolformer_ops.errors import (
+    EXIT_NO_RESULT,
+    DatabaseUnreachableError,
+    NoResultError,
+    UsageError,
+    exit_code,
+)
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.release.format import read_release, write_texts
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
@@ -93,7 +100,9 @@ class State:
         return sorted(f"{row.kind} {row.relation}" for row in self.findings(outcome or self.audit()))
 
     def put(self, key: str, content: bytes, metadata: dict[str, str] | None = None) -> None:
-        self.store._client.put_object(Bucket=self.settings.s3_bucket, Key=key, Body=content, Metadata=metadata or {})
+        self.store._client.put_object(
+            Bucket=self.settings.s3_bucket, Key=key, Body=content, Metadata=metadata or {}
+        )
 
     def key(self, *parts: str) -> str:
         [found] = [key for key in self.bucket if all(part in key for part in parts)]
@@ -118,7 +127,13 @@ def annotate(settings: Settings, run_id: str = RUN) -> None:
 
 
 def choices(state: State) -> RunChoices:
-    chosen = {"corpus": state.corpus, "model": "fake", "tools": TOOLS, "max_positions": 4, "samples_per_position": 5}
+    chosen = {
+        "corpus": state.corpus,
+        "model": "fake",
+        "tools": TOOLS,
+        "max_positions": 4,
+        "samples_per_position": 5,
+    }
     return RunChoices.parse(chosen)
 
 
@@ -126,13 +141,19 @@ def make(state: State, folder: Path) -> None:
     """Two versions of a corpus, a run over the second, its release, a model and an index."""
     texts = [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(12)]
     texts += ["No number at all.", "nan There were 2 cats and 3 dogs, a total of 5 animals."]
-    records = [{"text": text, "url": f"https://example.org/2020/01/{n + 1:02}/a"} for n, text in enumerate(texts)]
+    records = [
+        {"text": text, "url": f"https://example.org/2020/01/{n + 1:02}/a"} for n, text in enumerate(texts)
+    ]
     corpus, weights = folder / "corpus", folder / "weights"
     corpus.mkdir()
     state.corpus = str(corpus)
-    (corpus / "b.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*records[8:], records[0]]))
+    (corpus / "b.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in [*records[8:], records[0]])
+    )
     for last in (8, 7):
-        (corpus / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records[:last]) + "no json\n")
+        (corpus / "a.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in records[:last]) + "no json\n"
+        )
         ingest_corpus(state.settings, state.corpus)
         records[1]["url"] = "https://example.org/2021/05/05/b"  # a variant
     start_run(state.settings, RUN, choices(state))
@@ -148,7 +169,9 @@ def make(state: State, folder: Path) -> None:
             uri=state.store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition=recipe.definition, training_loss=1.0,
             without_calls=False, best_step=None, development_perplexity=None,
         )  # fmt: skip
-    artifacts.publish(state.settings, "index", "fingerprint", "indices/wiki", {"terms": weights}, source="a Wikipedia")
+    artifacts.publish(
+        state.settings, "index", "fingerprint", "indices/wiki", {"terms": weights}, source="a Wikipedia"
+    )
     finish_run(state.settings, RUN, "success")
 
 
@@ -196,7 +219,10 @@ def state(
     files = {path: path.read_bytes() for path in Path(original.corpus).iterdir()}
     (tmp_path / "state").mkdir(exist_ok=True)
     with copied_database(postgres_server, template) as name:
-        places = {"database_dsn": SecretStr(postgres_server.address.dsn(name)), "state_dir": tmp_path / "state"}
+        places = {
+            "database_dsn": SecretStr(postgres_server.address.dsn(name)),
+            "state_dir": tmp_path / "state",
+        }
         yield dataclasses.replace(original, settings=original.settings.model_copy(update=places))
     original.store.remove(original.store.list(""))
     for key, (content, metadata) in original.bucket.items():
@@ -210,7 +236,12 @@ def test_an_undamaged_state_gives_no_finding_and_every_check_looked_at_something
     outcome = state.audit(sample=20, page_documents=3, say=lines.append)
     assert state.found(outcome) == []
     require_sound(outcome)
-    assert {check.name for check in outcome.checks} >= {"documents", "score rows", "releases", "calls computed again"}
+    assert {check.name for check in outcome.checks} >= {
+        "documents",
+        "score rows",
+        "releases",
+        "calls computed again",
+    }
     assert all(check.items > 0 for check in outcome.checks if check.name != "left folders"), outcome.checks
     assert sum(check.unprovable for check in outcome.checks) == 0
     assert lines[-1] == f"audit {outcome.audit_id}: nothing is wrong"
@@ -231,7 +262,9 @@ RECIPES = {
     stage: f"(select {stage}_recipe_id from run_tools where {CALCULATOR})"
     for stage in ("filter", "sampling", "execution", "scoring", "placebo")
 }
-FILTERED_BY, SAMPLED_BY, _, SCORED_BY, PLACEBOS_BY = (f"{stage}_recipe_id = {one}" for stage, one in RECIPES.items())
+FILTERED_BY, SAMPLED_BY, _, SCORED_BY, PLACEBOS_BY = (
+    f"{stage}_recipe_id = {one}" for stage, one in RECIPES.items()
+)
 SAMPLED, EXECUTED, SCORED = (
     f"{A_DOCUMENT} and stage = '{stage}' and recipe_id = {RECIPES[recipe]}"
     for stage, recipe in (("sample", "sampling"), ("execute", "execution"), ("score", "scoring"))
@@ -452,7 +485,8 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
     },
 )
 # fmt: on
-"""Damages that are done to one state together: none hides or repairs another. How, and kind and table of each finding (+: many)."""
+"""Damages that are done to one state together: none hides or repairs another. How, and kind and table of each
+finding (+: many)."""
 DAMAGES = {name: damage for together in ROUNDS for name, (damage, _) in together.items()}
 
 
@@ -484,11 +518,14 @@ def test_damages_are_found_and_nothing_else_and_repair_leaves_what_is_sound(
     assert set(found) >= several
     with pytest.raises(NoResultError, match=f"found {len(found)} places"):
         require_sound(outcome)
-    # What --repair takes away belongs to what was found; the marks of finished work are made again by the next run.
+    # What --repair takes away belongs to what was found; the marks of finished work are made again by the
+    # next run.
     repaired = state.audit(sample=100, repairs=True)
     assert set(state.found(repaired)) >= {finding.removesuffix("+") for finding in expected}
     places = [row.place for row in state.findings(repaired) if row.is_repaired]
-    damaged = [word.removeprefix("s3://").partition("/")[2] or word for place in places for word in place.split(" ")]
+    damaged = [
+        word.removeprefix("s3://").partition("/")[2] or word for place in places for word in place.split(" ")
+    ]
     after = tables(state)
     for table, left in after.items():
         gone = before[table] - left
@@ -530,7 +567,8 @@ def test_what_can_be_derived_is_brought_back_to_the_same_hashes(state: State) ->
     assert planned.wrong == planned.found > len(names)
     assert sum(line.startswith("--repair --yes would ") for line in lines) == planned.found
     assert contents(state) == damaged
-    # 2. What is derived from sound data comes back at once; the release waits for its rows, which the next run computes again.
+    # 2. What is derived from sound data comes back at once; the release waits for its rows, which the next
+    #    run computes again.
     repaired = state.audit(repairs=True)
     assert [row.relation for row in state.findings(repaired) if not row.is_repaired] == ["object"]
     ingest_corpus(state.settings, state.corpus)
@@ -553,7 +591,9 @@ def test_a_run_that_is_stuck_is_ended_unless_its_numbers_say_that_it_has_ended(s
     assert proof(state) == before
 
 
-def test_numbers_that_the_rows_do_not_give_are_counted_again_only_where_a_person_accepts_it(state: State) -> None:
+def test_numbers_that_the_rows_do_not_give_are_counted_again_only_where_a_person_accepts_it(
+    state: State,
+) -> None:
     for name in ("stored number changed", "counts of a rate changed", "checked yield changed"):
         state.damage(name)
     damaged = tables(state)
@@ -584,7 +624,9 @@ def test_numbers_of_each_run_are_counted_from_those_of_the_runs_before(state: St
         assert tables(state) == sound
 
 
-def test_an_interrupted_audit_continues_behind_its_last_page(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_audit_continues_behind_its_last_page(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state.damage("loss deleted")
     pages = []
     of_statement = rows.statement_page
@@ -616,7 +658,8 @@ def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> Non
 
     # The loss is that of its terms, whose weights are 5/15 and 4/15, and there is no hash.
     changed = (
-        "update call_losses set loss_with_result = loss_with_result {}, token_log_probabilities[3]{} where " + ONE_LOSS
+        "update call_losses set loss_with_result = loss_with_result {}, token_log_probabilities[3]{} where "
+        + ONE_LOSS
     )
     state.change(changed.format("- 0.01", "[1] = token_log_probabilities[3][1] + 0.03"))
     # A call without its log probabilities, as before they were stored, is not another one.
@@ -636,7 +679,10 @@ def test_the_command_says_what_it_looked_at_and_ends_with_3_where_something_is_w
     for module in (housekeeping, stages):
         monkeypatch.setattr(module, "load_settings", lambda: state.settings)
     state.damage("stored number changed")
-    for words, said in ((("--accept-numbers", RUN), "accepted: 1 findings"), (("--sample", "3"), "nothing is wrong")):
+    for words, said in (
+        (("--accept-numbers", RUN), "accepted: 1 findings"),
+        (("--sample", "3"), "nothing is wrong"),
+    ):
         sound = command("audit", *words)
         assert (sound.exit_code, said in sound.output) == (0, True), sound.output
     state.damage("loss deleted")

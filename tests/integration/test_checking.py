@@ -47,7 +47,9 @@ def run(settings: Settings) -> AnnotatedRun:
     run.add_call(TOOL, second, " 42", "2 * 21", "42", saves=2.0)
     run.complete(TOOL)
     for stage in ("filter", "sample", "execute", "score"):
-        run.write("recipes", {"recipe_id": recipe_id(stage, TOOL), "stage": stage, "tool": TOOL, "definition": "{}"})
+        run.write(
+            "recipes", {"recipe_id": recipe_id(stage, TOOL), "stage": stage, "tool": TOOL, "definition": "{}"}
+        )
     run.change(
         "insert into call_results (tool, tool_version, input_key, input, results) "
         "select distinct 'Calculator', '1', input_key, effective_input, array['x'] from candidate_calls"
@@ -96,17 +98,35 @@ def test_right_data_and_their_release_pass_every_check_and_the_results_are_store
 
 GIVEN_BACK = "calls_removed_give_the_text_back"
 COUNTED = "update stage_ledger set counts = counts || '{{\"{}\": {}}}' where stage = 'sample'"
-PRUNED = "update call_losses set reason = 'pruned_below', loss_without_result = null where loss_with_result < 2"
+PRUNED = (
+    "update call_losses set reason = 'pruned_below', loss_without_result = null where loss_with_result < 2"
+)
 BROKEN = (
     (1, "recipes_are_described", "delete from recipes where stage = 'execute'"),
-    (1, "ledger_equals_rows", "update stage_ledger set rows_written = rows_written + 1 where stage = 'sample'"),
+    (
+        1,
+        "ledger_equals_rows",
+        "update stage_ledger set rows_written = rows_written + 1 where stage = 'sample'",
+    ),
     (1, "every_sample_is_accounted_for", COUNTED.format("samples", 9)),
-    (1, "positions_lie_inside_the_text", "update candidate_calls set position_char = 0 where call_input = '1 + 1'"),
+    (
+        1,
+        "positions_lie_inside_the_text",
+        "update candidate_calls set position_char = 0 where call_input = '1 + 1'",
+    ),
     (1, GIVEN_BACK, "update documents set text = text || ' [Calculator(1) -> 1]' where text like 'Out of%'"),
     (2, "every_document_is_in_the_ledger", "delete from call_losses where loss_reduction < 2"),
-    (2, "every_document_is_in_the_ledger", "delete from stage_ledger where stage = 'score' and rows_written = 2"),
+    (
+        2,
+        "every_document_is_in_the_ledger",
+        "delete from stage_ledger where stage = 'score' and rows_written = 2",
+    ),
     (2, "every_pruned_position_is_stored", COUNTED.format("positions_pruned_below", 1)),
-    (2, "ledger_equals_rows", "delete from call_results where input = '2 * 21'"),  # a call that was never answered
+    (
+        2,
+        "ledger_equals_rows",
+        "delete from call_results where input = '2 * 21'",
+    ),  # a call that was never answered
     # An input that ends its call early.
     (2, GIVEN_BACK, "update candidate_calls set call_input = '2] * 21' where call_input = '2 * 21'"),
     (3, "ledger_equals_rows", "delete from call_losses where loss_reduction < 0"),  # a score that lost a call
@@ -119,7 +139,9 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("number", range(1, 5))
-def test_checks_fail_on_broken_data_and_each_names_a_row(settings: Settings, run: AnnotatedRun, number: int) -> None:
+def test_checks_fail_on_broken_data_and_each_names_a_row(
+    settings: Settings, run: AnnotatedRun, number: int
+) -> None:
     together = [damage[1:] for damage in BROKEN if damage[0] == number]
     for _, statement in together:
         run.change(statement)
@@ -130,25 +152,43 @@ def test_checks_fail_on_broken_data_and_each_names_a_row(settings: Settings, run
 
 
 CONSTRAINTS = (
-    ("candidate_calls_{sample}_document_id_call_id_idx", "insert into candidate_calls select * from candidate_calls"),
+    (
+        "candidate_calls_{sample}_document_id_call_id_idx",
+        "insert into candidate_calls select * from candidate_calls",
+    ),
     ("call_id", "update candidate_calls set call_id = null"),
     ("candidate_calls_position_probability_check", "update candidate_calls set position_probability = 1.01"),
     ("candidate_calls_position_probability_check", "update candidate_calls set position_probability = 'NaN'"),
     ("position_probability", "update candidate_calls set position_probability = null"),
     *(
-        ("a_scored_call_has_a_result_and_three_finite_losses", f"update call_losses set {loss} where reason is null")
-        for loss in ("loss_without_call = 'NaN'", "loss_without_result = null", "loss_with_result = 'Infinity'")
+        (
+            "a_scored_call_has_a_result_and_three_finite_losses",
+            f"update call_losses set {loss} where reason is null",
+        )
+        for loss in (
+            "loss_without_call = 'NaN'",
+            "loss_without_result = null",
+            "loss_with_result = 'Infinity'",
+        )
     ),
     *(
         (f"call_losses_{column}_check", f"update call_losses set {column} = -0.5")
-        for column in ("loss_without_call", "loss_without_result", "loss_with_result", "loss_without_call_full_context")
+        for column in (
+            "loss_without_call",
+            "loss_without_result",
+            "loss_with_result",
+            "loss_without_call_full_context",
+        )
     ),
-    ("loss_reduction", "update call_losses set loss_reduction = loss_without_call - loss_with_result + 0.001"),
+    (
+        "loss_reduction",
+        "update call_losses set loss_reduction = loss_without_call - loss_with_result + 0.001",
+    ),
     ("reduction_bound", "update call_losses set reduction_bound = 9"),
     ("reduction", "update placebo_losses set reduction = 9"),
 )
-"""What makes claims true that no check asks of stored rows, a constraint, an index or a column that is generated or never null; and
-a statement that it refuses."""
+"""What makes claims true that no check asks of stored rows, a constraint, an index or a column that is
+generated or never null; and a statement that it refuses."""
 
 
 def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: AnnotatedRun) -> None:
@@ -157,7 +197,9 @@ def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: Ann
             connection.execute(sql_text(statement))
         said: Any = refused.value.orig
         expected = name.format(sample=recipe_id("sample", TOOL))
-        assert expected in (said.diag.constraint_name, said.diag.column_name) or f'"{expected}"' in str(said), statement
+        assert expected in (said.diag.constraint_name, said.diag.column_name) or f'"{expected}"' in str(
+            said
+        ), statement
 
 
 def test_a_run_a_tool_or_a_release_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
@@ -216,7 +258,12 @@ def test_release_check_fails_on_a_damaged_release(
     store = ObjectStore(settings)
     store.fetch(prefix, tmp_path / "right")
     first, second = read_release(tmp_path / "right")
-    wrong: Any = {"position_char": 1000, "position_probability": 2.0, "loss_with_result": math.nan, "tool": "Oracle"}
+    wrong: Any = {
+        "position_char": 1000,
+        "position_probability": 2.0,
+        "loss_with_result": math.nan,
+        "tool": "Oracle",
+    }
     damaged = replace(second, plain_text="Something else.", calls=(replace(second.calls[0], **wrong),))
     # No writer of ours says where a result is in a text that does not hold it.
     monkeypatch.setattr(ReleasedText, "call_spans", lambda _: [])
@@ -226,7 +273,10 @@ def test_release_check_fails_on_a_damaged_release(
     store.publish(prefix, files)
     with pytest.raises(NoResultError) as failed:
         check_release(settings, run.run_id)
-    failing = {claim.name for claim in claims_of("files")} - {"overlaps_are_those_stored", "every_tool_is_present"}
+    failing = {claim.name for claim in claims_of("files")} - {
+        "overlaps_are_those_stored",
+        "every_tool_is_present",
+    }
     assert _stored(run, "release").keys() == failing
     assert all(name in str(failed.value) for name in failing)
 
@@ -322,14 +372,14 @@ def test_a_result_counts_the_rows_names_the_first_five_and_a_check_that_cannot_b
         [result] = run_checks(database.connect_dsn(postgres_dsn, database.DSN_SETTING), write_rows, "files")
         return result
 
-    columns = (
-        "'r' || n as call_id, cast(case when n < 10 then 0.5 else 2.5 end as double precision) as position_probability"
-    )
+    columns = "'r' || n as call_id, cast(case when n < 10 then 0.5 else 2.5 end as double precision) as position_probability"
     result = result_of(columns, 20)
     named = "; ".join(f"call_id r{n} (position_probability 2.5)" for n in range(10, 15))
     assert (result.success, result.observed["rows"], result.observed["unexpected"]) == (False, 20, 10)
     assert result.message.endswith(f"found otherwise in 10 of 20 rows: {named}")
-    assert result.observed["examples"] == [{"call_id": f"r{n}", "position_probability": 2.5} for n in range(10, 15)]
+    assert result.observed["examples"] == [
+        {"call_id": f"r{n}", "position_probability": 2.5} for n in range(10, 15)
+    ]
     nothing = result_of(columns, 0)
     assert (nothing.success, nothing.observed) == (True, {"rows": 0, "unexpected": 0, "examples": []})
     with pytest.raises(DatabaseError, match=r"check probabilities_are_probabilities: .*position_probability"):
@@ -355,7 +405,9 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
 
 def test_a_claim_without_a_severity_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "audits").mkdir()
-    (tmp_path / "audits" / "odd.sql").write_text("-- name: odd\n-- perhaps: one\n-- tool: checked\nselect 1\n")
+    (tmp_path / "audits" / "odd.sql").write_text(
+        "-- name: odd\n-- perhaps: one\n-- tool: checked\nselect 1\n"
+    )
     monkeypatch.setattr(database, "SQL_DIR", tmp_path)
     all_claims.cache_clear()
     with pytest.raises(DatabaseError, match=r"odd\.sql: expected"):

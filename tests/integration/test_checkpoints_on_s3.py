@@ -19,7 +19,11 @@ from toolformer_ops.storage.publication import MANIFEST, ObjectStore
 
 def steps_on_s3(store: ObjectStore) -> list[int]:
     """Steps of the snapshots whose manifest is there."""
-    return [int(key.split("/")[2].partition("-")[0]) for key in store.list("checkpoints/") if key.endswith(MANIFEST)]
+    return [
+        int(key.split("/")[2].partition("-")[0])
+        for key in store.list("checkpoints/")
+        if key.endswith(MANIFEST)
+    ]
 
 
 @pytest.mark.slow
@@ -37,9 +41,14 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
     environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "TOOLFORMER_CHECKPOINTS_ON_S3": "true"}
     subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
     shutil.rmtree(tmp_path / "killed")
-    # The checkpoints of the steps 4 and 6 (an evaluation) were sent before; that of step 8 has its files there and no manifest.
+    # The checkpoints of the steps 4 and 6 (an evaluation) were sent before; that of step 8 has its files
+    # there and no manifest.
     assert steps_on_s3(store) == [6]
-    logs = [content for key in store.list("checkpoints/") if b'"learning_rate"' in (content := store.get(key))[:200]]
+    logs = [
+        content
+        for key in store.list("checkpoints/")
+        if b'"learning_rate"' in (content := store.get(key))[:200]
+    ]
 
     on_s3 = s3_settings.model_copy(update={"checkpoints_on_s3": True})
     resumed = train_on_release(on_s3, TrainingJob(*of_model, tmp_path / "new-disk"))
@@ -68,10 +77,13 @@ def folder(tmp_path: Path) -> Path:
 
 def send(settings: Settings, folder: Path, step: int) -> None:
     files = {
-        path.relative_to(folder / "checkpoints").as_posix(): path for path in (folder / "checkpoints").rglob("*.*")
+        path.relative_to(folder / "checkpoints").as_posix(): path
+        for path in (folder / "checkpoints").rglob("*.*")
     }
     snapshots = Snapshots(settings, "model")
-    snapshots.send(step, "key", files | {"training_log.jsonl": folder / "training_log.jsonl"}, folder / "sent")
+    snapshots.send(
+        step, "key", files | {"training_log.jsonl": folder / "training_log.jsonl"}, folder / "sent"
+    )
     snapshots.wait()
     assert not (folder / "sent").exists()
 
@@ -84,7 +96,9 @@ def restored(settings: Settings, place: Path, newest_here: int | None = None) ->
         here.path(newest_here).mkdir(parents=True)
         here.conclude(newest_here, None)
     Snapshots(settings, "model").restore(place)
-    return {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()
+    }
 
 
 def test_checkpoint_that_is_not_whole_on_s3_is_never_used(
@@ -92,15 +106,22 @@ def test_checkpoint_that_is_not_whole_on_s3_is_never_used(
 ) -> None:
     store = ObjectStore(s3_settings)
     send(s3_settings, folder, 8)
-    content = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    content = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
     assert restored(s3_settings, tmp_path / "empty") == content
-    (left := tmp_path / "left" / "fetched" / "checkpoint-4").mkdir(parents=True)  # of a restore that was killed
+    (left := tmp_path / "left" / "fetched" / "checkpoint-4").mkdir(
+        parents=True
+    )  # of a restore that was killed
     (left / "model.safetensors").write_bytes(bytes(17))
     assert restored(s3_settings, tmp_path / "left") == content
-    assert restored(s3_settings, tmp_path / "as-new", newest_here=8).keys() == {"checkpoints/checkpoint-8/whole.json"}
+    assert restored(s3_settings, tmp_path / "as-new", newest_here=8).keys() == {
+        "checkpoints/checkpoint-8/whole.json"
+    }
     before = set(store.list("checkpoints/"))
 
-    # A second snapshot, beside the first as where a kill came before the first one went: only what changed is sent.
+    # A second snapshot, beside the first as where a kill came before the first one went: only what changed is
+    # sent.
     (folder / "checkpoints" / "checkpoint-8").rename(folder / "checkpoints" / "checkpoint-12")
     (folder / "checkpoints" / "checkpoint-12" / "model.safetensors").write_bytes(b"weights of step 12")
     with monkeypatch.context() as killed:
@@ -109,7 +130,9 @@ def test_checkpoint_that_is_not_whole_on_s3_is_never_used(
     manifest, weights = sorted(set(store.list("checkpoints/")) - before)
     assert manifest.endswith(MANIFEST)
     assert store.get(weights) == b"weights of step 12"
-    assert "checkpoints/checkpoint-12/model.safetensors" in restored(s3_settings, tmp_path / "newest", newest_here=8)
+    assert "checkpoints/checkpoint-12/model.safetensors" in restored(
+        s3_settings, tmp_path / "newest", newest_here=8
+    )
     store.put(weights, b"weights of step 13", "application/octet-stream")
     assert restored(s3_settings, tmp_path / "older") == content
     store.delete(weights)

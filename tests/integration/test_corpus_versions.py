@@ -47,7 +47,10 @@ def _write(path: Path, lines: Iterable[Line]) -> None:
 
 
 def _numbers(report: IngestReport) -> dict[str, int]:
-    return {name: getattr(report, name) for name in ("version", "added", "removed", "corrected", "changed", "kept")}
+    return {
+        name: getattr(report, name)
+        for name in ("version", "added", "removed", "corrected", "changed", "kept")
+    }
 
 
 def _random_line(source: random.Random) -> Line:
@@ -76,7 +79,9 @@ def _change(source: random.Random, files: dict[str, list[Line]]) -> None:
             place = source.choice([n for n, line in enumerate(lines) if line])
             lines[place] = {**(lines[place] or {}), source.choice(["url", "title"]): "corrected"}
         case "move" if lines:
-            files.setdefault(source.choice("abc") + ".jsonl", []).append(lines.pop(source.randrange(len(lines))))
+            files.setdefault(source.choice("abc") + ".jsonl", []).append(
+                lines.pop(source.randrange(len(lines)))
+            )
         case "drop" if len(files) > 1:
             del files[name]
 
@@ -112,7 +117,11 @@ def _version(engine: Engine, uri: str, version: int) -> dict[str, tuple[Any, ...
 
 @hypothesis.seed(0)
 @hypothesis.settings(
-    derandomize=True, max_examples=8, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    derandomize=True,
+    max_examples=8,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
 )
 @hypothesis.given(source=st.randoms(use_true_random=False))
 def test_any_sequence_of_changes_makes_the_versions_that_whole_files_would(
@@ -155,7 +164,12 @@ def test_any_sequence_of_changes_makes_the_versions_that_whole_files_would(
         assert {text: fields[0] for text, fields in now.items()} == places
         ordinals += len(added)
         # 3. The report says what changed, and the versions before are as they were.
-        ids = {line["id"]: line["text"] for name in sorted(files) for line in files[name] if line and "id" in line}
+        ids = {
+            line["id"]: line["text"]
+            for name in sorted(files)
+            for line in files[name]
+            if line and "id" in line
+        }
         corrected = sum(now[text] != old[text] for text in now.keys() & old.keys())
         told = {
             "added": len(added),
@@ -200,7 +214,14 @@ def test_a_corrected_date_is_a_variant_and_the_first_date_again_is_the_document(
     for date in ("2014-05-06", "0999-12-31", "2014-05-06"):
         _write(folder / "a.jsonl", [{"text": "one", "url": url, "date": date}])
         report = ingest_corpus(settings, str(folder))
-    assert _numbers(report) == {"version": 3, "added": 0, "removed": 0, "corrected": 1, "changed": 0, "kept": 0}
+    assert _numbers(report) == {
+        "version": 3,
+        "added": 0,
+        "removed": 0,
+        "corrected": 1,
+        "changed": 0,
+        "kept": 0,
+    }
     variant = content_uuid(str(document_id_of("one")), url, "0999-12-31")  # as in SQL
     variants = "select first_version, ordinal, variant_id from corpus_documents order by first_version"
     assert run_sql(engine, variants) == [(1, 0, None), (2, 0, variant), (3, 0, None)]
@@ -268,7 +289,9 @@ def test_a_known_file_that_is_cut_makes_no_version_unless_accepted(
     ingest_corpus(settings, str(folder))
     before = _state(engine)
     (folder / name).write_bytes(content)
-    with pytest.raises(CorpusError, match=f"{name}: expected .*{found}.*--accept-shrink.*accept_shrink") as caught:
+    with pytest.raises(
+        CorpusError, match=f"{name}: expected .*{found}.*--accept-shrink.*accept_shrink"
+    ) as caught:
         ingest_corpus(settings, str(folder))
     assert exit_code(caught.value) == EXIT_USAGE
     assert _state(engine) == before
@@ -290,7 +313,9 @@ def test_a_file_that_is_not_whole_when_it_is_first_met_makes_no_version_unless_a
 ) -> None:
     before = _state(engine)
     (folder / name).write_bytes(content)
-    with pytest.raises(CorpusError, match=f"{name}: expected a whole file, found that it {found}.*--accept-shrink"):
+    with pytest.raises(
+        CorpusError, match=f"{name}: expected a whole file, found that it {found}.*--accept-shrink"
+    ):
         ingest_corpus(settings, str(folder))
     assert _state(engine) == before
     report = ingest_corpus(settings, str(folder), accept_shrink=True)
@@ -306,7 +331,9 @@ def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepte
     before = _state(engine)
     for name in "bc":
         (folder / f"{name}.jsonl").unlink()
-    with pytest.raises(CorpusError, match=r"at least half of the 5 documents of version 1, found 2.*--accept-shrink"):
+    with pytest.raises(
+        CorpusError, match=r"at least half of the 5 documents of version 1, found 2.*--accept-shrink"
+    ):
         ingest_corpus(settings, str(folder))
     assert _state(engine) == before
     _write(folder / "c.jsonl", _texts("5"))
@@ -316,14 +343,23 @@ def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepte
 # Forgetting
 
 
-def test_forgotten_texts_are_refused_and_leave_their_corpora(folder: Path, settings: Settings, engine: Engine) -> None:
+def test_forgotten_texts_are_refused_and_leave_their_corpora(
+    folder: Path, settings: Settings, engine: Engine
+) -> None:
     _write(folder / "a.jsonl", [*_texts("one", "secret", "two", "secret"), *_texts("secret", "three", id=1)])
     _write(folder / "b.jsonl", _texts("one", "secret"))
     ingest_corpus(settings, str(folder))
     found = forget(settings, [document_id_of("secret")])
     assert (found.rows["corpus_documents"], found.rows["corpus_spare_records"]) == (1, 3)
     report = ingest_corpus(settings, str(folder))  # the files have the same bytes, and are read again
-    assert _numbers(report) == {"version": 2, "added": 0, "removed": 1, "corrected": 0, "changed": 0, "kept": 3}
+    assert _numbers(report) == {
+        "version": 2,
+        "added": 0,
+        "removed": 1,
+        "corrected": 0,
+        "changed": 0,
+        "kept": 3,
+    }
     assert report.rejected_by_reason == {"forgotten": 4}
     assert "secret" not in {row[0] for row in run_sql(engine, "select text from documents")}
     again = ingest_corpus(settings, str(folder))

@@ -51,12 +51,20 @@ def test_an_unreachable_database_is_named_without_its_password(postgres_dsn: str
     nobody = here.set(username="nobody_here", password="s3cret").render_as_string(hide_password=False)
     for dsn, says in (
         ("postgresql://someone:s3cret@127.0.0.1:1/toolformer", r"someone@127\.0\.0\.1:1/toolf"),
-        *((dsn, "TOOLFORMER_DATABASE_DSN") for dsn in ("", "mysql://u:s3cret@h/d", "postgresql://u:s3cret@h:port/d")),
+        *(
+            (dsn, "TOOLFORMER_DATABASE_DSN")
+            for dsn in ("", "mysql://u:s3cret@h/d", "postgresql://u:s3cret@h:port/d")
+        ),
         # A login that Postgres refuses is a wrong request and no outage.
-        (here.set(database="nothing_here").render_as_string(hide_password=False), '"nothing_here" does not exist'),
+        (
+            here.set(database="nothing_here").render_as_string(hide_password=False),
+            '"nothing_here" does not exist',
+        ),
         (nobody, "nobody_here"),
     ):
-        with pytest.raises(DatabaseUnreachableError if ":1/" in dsn else ConfigurationError, match=says) as caught:
+        with pytest.raises(
+            DatabaseUnreachableError if ":1/" in dsn else ConfigurationError, match=says
+        ) as caught:
             database.connect(settings_of(dsn))
         assert "s3cret" not in str(caught.value)
     for prefix in ("postgres://", "postgresql+psycopg2://"):
@@ -97,7 +105,9 @@ def test_new_migrations_are_applied_once_and_a_failing_one_leaves_nothing_behind
     with pytest.raises(DatabaseError, match=r"9999_bad\.sql: Postgres refused"):
         schema.migrate(engine, sql_folder)
     (migrations / "9999_bad.sql").write_text("create table never (); select pg_sleep(60);")
-    with pytest.raises(DatabaseError, match=r"9999_bad\.sql.*TOOLFORMER_MIGRATION_STATEMENT_SECONDS \(now 0\.2\)"):
+    with pytest.raises(
+        DatabaseError, match=r"9999_bad\.sql.*TOOLFORMER_MIGRATION_STATEMENT_SECONDS \(now 0\.2\)"
+    ):
         schema.migrate(engine, sql_folder, statement_seconds=0.2)
     assert _value(engine, "select coalesce(to_regclass('good'), to_regclass('never')) is null") is True
 
@@ -109,7 +119,9 @@ def test_a_file_of_tables_that_was_changed_and_a_database_without_the_baseline_a
     path.write_text(path.read_text() + "-- changed\n")
     with pytest.raises(DatabaseError, match=r"01_corpora\.sql: expected the content that was applied"):
         schema.migrate(engine, sql_folder)
-    run_sql(engine, "update schema_files set name = 'migrations/0001_corpora.sql' where name like 'schema/01%'")
+    run_sql(
+        engine, "update schema_files set name = 'migrations/0001_corpora.sql' where name like 'schema/01%'"
+    )
     run_sql(engine, "delete from schema_files where name not like 'migrations/0001%'")
     with pytest.raises(ConfigurationError, match=r"found those of a development version.*`make clean`"):
         schema.migrate(engine)
@@ -128,13 +140,21 @@ def newer_database(settings: Settings) -> Engine:
     """A database that a newer version has migrated; `settings` and the environment name it."""
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        database.execute(connection, queries.schema.insert_file, name="migrations/9999_more.sql", sha256="0" * 64)
+        database.execute(
+            connection, queries.schema.insert_file, name="migrations/9999_more.sql", sha256="0" * 64
+        )
     return engine
 
 
 CORPUS = str(Path(__file__))
 CHOICES = json.dumps({"corpus": CORPUS, "model": "MODEL", "tools": ["Calculator"]})
-OPTIONS = {"--run": "r", "--tool": "Calculator", "--corpus": CORPUS, "--source": CORPUS, "--release": "0" * 16}
+OPTIONS = {
+    "--run": "r",
+    "--tool": "Calculator",
+    "--corpus": CORPUS,
+    "--source": CORPUS,
+    "--release": "0" * 16,
+}
 OPTIONS |= {"--suite": "math", "--publish": ""}
 WRITING = (
     "audit; retention --yes; retry-failed --run r; placebo r; publish-model MODEL; migrate; forget --yes --corpus "
@@ -143,7 +163,9 @@ WRITING = (
 """Commands that write besides the stages, which are asked with what they require."""
 
 
-def test_a_command_that_writes_refuses_the_database_of_newer_code(newer_database: Engine, tiny_model_dir: Path) -> None:
+def test_a_command_that_writes_refuses_the_database_of_newer_code(
+    newer_database: Engine, tiny_model_dir: Path
+) -> None:
     commands = [command.split() for command in WRITING.split("; ")]
     for name, stage in get_command(stages.app).commands.items():  # type: ignore[attr-defined]
         options = OPTIONS | {"--parameters": "{}" if name == "start-finetuning" else CHOICES}
@@ -164,7 +186,11 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
     with copied_database(postgres_server, "template1", postgres.OWNER) as name:
         engine = database.connect_dsn(postgres_server.dsn(name, postgres.OWNER), database.DSN_SETTING)
         # 1. The baseline with rows in each table. Today's functions and views may need later migrations.
-        for path in [*sql_folder.glob("migrations/*"), *sql_folder.glob("functions/*"), *sql_folder.glob("views/*")]:
+        for path in [
+            *sql_folder.glob("migrations/*"),
+            *sql_folder.glob("functions/*"),
+            *sql_folder.glob("views/*"),
+        ]:
             path.unlink()
         schema.migrate(engine, sql_folder)
         with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
@@ -181,7 +207,9 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
 
 def test_functions_and_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
     path, answer = sql_folder / "functions" / "02_losses.sql", sql_folder / "views" / "99_answer.sql"
-    path.write_text(path.read_text().replace("loss_reduction >= keep_threshold", "loss_reduction > keep_threshold"))
+    path.write_text(
+        path.read_text().replace("loss_reduction >= keep_threshold", "loss_reduction > keep_threshold")
+    )
     answer.write_text("create view answer as select 42 as n;")
     made = {"functions/02_losses.sql", "views/05_kept_calls.sql", "views/99_answer.sql"}
     assert made <= set(schema.migrate(engine, sql_folder))
@@ -201,9 +229,13 @@ def test_a_migration_does_not_wait_for_ever_for_a_lock_and_says_who_holds_it(
     with (sql_folder / "views" / "01_run_documents.sql").open("a") as file:
         file.write("-- changed\n")
     reader = engine.connect()
-    reader.execute(text("select count(*) from kept_calls"))  # an open transaction, which keeps the view locked
+    reader.execute(
+        text("select count(*) from kept_calls")
+    )  # an open transaction, which keeps the view locked
     process = reader.execute(text("select pg_backend_pid()")).scalar_one()
-    with pytest.raises(DatabaseError, match=rf"process {process} of .*toolformer-ops.* on .*kept_calls.*LOCK_SECONDS"):
+    with pytest.raises(
+        DatabaseError, match=rf"process {process} of .*toolformer-ops.* on .*kept_calls.*LOCK_SECONDS"
+    ):
         schema.migrate(engine, sql_folder, lock_seconds=0.05)
     # Nothing was changed, and nobody waits behind the migration.
     assert _value(engine, "select count(*) from kept_calls") == 0
@@ -227,7 +259,9 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
     "bigint": st.integers(-(2**63), 2**63 - 1),
     "double precision": st.floats(allow_nan=False),
-    "real[]": st.lists(st.lists(REAL, min_size=2, max_size=2) | st.just([None, None]), max_size=3),  # of two tokens
+    "real[]": st.lists(
+        st.lists(REAL, min_size=2, max_size=2) | st.just([None, None]), max_size=3
+    ),  # of two tokens
     "uuid": st.uuids(),
 }
 
@@ -235,7 +269,9 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
 @hypothesis.seed(0)
 @hypothesis.settings(derandomize=True, max_examples=60, deadline=None, database=None)
 @hypothesis.given(rows=st.lists(st.tuples(*(st.none() | values for values in COLUMNS.values())), max_size=6))
-def test_what_is_copied_is_what_postgres_then_holds(postgres_server: RunningPostgres, rows: list[Any]) -> None:
+def test_what_is_copied_is_what_postgres_then_holds(
+    postgres_server: RunningPostgres, rows: list[Any]
+) -> None:
     """The rows of all stages go by COPY's text format; Postgres itself says what it read."""
     opened = contextlib.closing(psycopg2.connect(postgres_server.dsn("postgres")))
     with opened as connection, connection.cursor() as cursor:
@@ -244,7 +280,9 @@ def test_what_is_copied_is_what_postgres_then_holds(postgres_server: RunningPost
         psycopg2.extras.register_uuid(conn_or_curs=connection)
         names = ", ".join(f"c{n}" for n in range(len(COLUMNS)))
         cursor.copy_expert(f"copy copied ({names}) from stdin", io.StringIO(copy_text(rows)))
-        exact = [f"c{n}::double precision[]" if kind == "real[]" else f"c{n}" for n, kind in enumerate(COLUMNS)]
+        exact = [
+            f"c{n}::double precision[]" if kind == "real[]" else f"c{n}" for n, kind in enumerate(COLUMNS)
+        ]
         cursor.execute(f"select {', '.join(exact)} from copied order by row_number")
         assert cursor.fetchall() == rows
 
@@ -261,7 +299,9 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
         return list(threads.map(lambda task: (start.wait(), task())[1], work))
 
 
-def test_a_row_that_is_there_already_stays_and_is_counted_once_also_where_two_load_it_at_once(engine: Engine) -> None:
+def test_a_row_that_is_there_already_stays_and_is_counted_once_also_where_two_load_it_at_once(
+    engine: Engine,
+) -> None:
     assert _load(engine, [_document(1, "old")]) == 1
     assert _load(engine, [_document(1, "new"), _document(2, "two"), _document(2, "two again")]) == 1
     assert _value(engine, "select array_agg(text order by document_id) from documents") == ["old", "two"]
@@ -298,7 +338,9 @@ def test_text_and_names_that_postgres_cannot_store_or_does_not_have_never_reach_
 # Partitions
 
 
-def test_many_threads_that_want_the_same_partition_make_it_once_while_another_stage_writes(engine: Engine) -> None:
+def test_many_threads_that_want_the_same_partition_make_it_once_while_another_stage_writes(
+    engine: Engine,
+) -> None:
     def ensure() -> None:
         with database.transaction(engine) as connection:
             connection.execute(text("set local lock_timeout = '20s'"))
@@ -306,9 +348,13 @@ def test_many_threads_that_want_the_same_partition_make_it_once_while_another_st
 
     with database.transaction(engine) as writing:
         database.fetch_all(writing, queries.corpora.by_id, corpus_id=RECIPE)
-        writing.execute(text("select count(*) from candidate_calls"))  # holds a lock on the parent until the end
+        writing.execute(
+            text("select count(*) from candidate_calls")
+        )  # holds a lock on the parent until the end
         at_once(*[ensure] * 4)
-    assert _value(engine, "select count(*) from pg_inherits where inhparent = 'candidate_calls'::regclass") == 1
+    assert (
+        _value(engine, "select count(*) from pg_inherits where inhparent = 'candidate_calls'::regclass") == 1
+    )
 
 
 # Finding work
@@ -323,7 +369,9 @@ def test_only_inputs_with_a_row_of_this_version_of_the_tool_are_known(annotated:
         assert sorted((row.results, row.reason) for row in found) == expected
 
 
-def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_a_token(annotated: Engine) -> None:
+def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_a_token(
+    annotated: Engine,
+) -> None:
     run_sql(
         annotated,
         "insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, seconds) values "
@@ -344,7 +392,10 @@ def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_
         asked |= {"sampling_recipe_id": sampling, "scoring_recipe_id": scoring}
         with database.transaction(annotated) as connection:
             work = database.fetch_all(
-                connection, queries.planning.remaining_work, members=members | {"below_ordinal": below}, **asked
+                connection,
+                queries.planning.remaining_work,
+                members=members | {"below_ordinal": below},
+                **asked,
             )
         assert [(one.documents, one.tokens, one.seconds_per_token) for one in work] == [expected]
 

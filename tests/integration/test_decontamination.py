@@ -60,7 +60,9 @@ EXPECTED = [
 ]  # the question has 23 words, so 11 n-grams of 13; the second text holds its words 10 to 23
 
 
-def test_texts_that_hold_a_question_are_left_out_counted_and_named(deployment: Settings, tmp_path: Path) -> None:
+def test_texts_that_hold_a_question_are_left_out_counted_and_named(
+    deployment: Settings, tmp_path: Path
+) -> None:
     run = annotated(deployment, "leave_out")
     release_id = release(deployment, run.run_id)
     texts, card = released(deployment, release_id, tmp_path / "release")
@@ -69,7 +71,9 @@ def test_texts_that_hold_a_question_are_left_out_counted_and_named(deployment: S
     assert "2 texts shared one and are left out" in card
     assert "| math:gsm8k | 1 | 13 | 0 | `" in card
     assert "| qa:nq_open | 1 | 8 | 1 | `" in card
-    counted = run.rows("select reason, is_loss, count from yield_by_stage where step = 7 and count > 0 order by reason")
+    counted = run.rows(
+        "select reason, is_loss, count from yield_by_stage where step = 7 and count > 0 order by reason"
+    )
     assert [tuple(row) for row in counted] == [("holds_evaluation_data", True, 2), ("released", False, 1)]
     outcomes = run.rows("select release_outcome, count(*) from candidates group by 1 order by 1")
     assert [tuple(row) for row in outcomes] == [("holds_evaluation_data", 2), ("released", 1)]
@@ -91,7 +95,9 @@ def test_a_report_names_the_same_texts_and_leaves_them_in_and_its_check_finds_on
     assert "2 texts shared one; they are in here" in card
     check_release(deployment, run.run_id)
     run.change("update run_overlaps set is_left_out = true where shared_ngrams = 2")
-    with pytest.raises(NoResultError, match=r"overlaps_are_those_stored: .* 1 of 2 rows: .*is_left_out_and_in_it True"):
+    with pytest.raises(
+        NoResultError, match=r"overlaps_are_those_stored: .* 1 of 2 rows: .*is_left_out_and_in_it True"
+    ):
         check_release(deployment, run.run_id)
     said: list[str] = []
     audit(deployment, "release", release_id, say=said.append)
@@ -101,14 +107,18 @@ def test_a_report_names_the_same_texts_and_leaves_them_in_and_its_check_finds_on
         check_release(deployment, run.run_id)
 
 
-def test_what_a_release_was_compared_with_is_in_its_id_and_off_is_what_it_was(deployment: Settings, data: Path) -> None:
+def test_what_a_release_was_compared_with_is_in_its_id_and_off_is_what_it_was(
+    deployment: Settings, data: Path
+) -> None:
     ids = {}
     for choice in ("off", "report", "leave_out"):
         run = annotated(deployment, choice, choice, PLAIN)  # which holds nothing
         ids[choice] = release(deployment, run.run_id)
         assert run.rows("select * from run_overlaps") == []
     assert len(set(ids.values())) == 3
-    [(definition,)] = run.rows("select definition from dataset_releases where release_id = :id", id=ids["off"])
+    [(definition,)] = run.rows(
+        "select definition from dataset_releases where release_id = :id", id=ids["off"]
+    )
     assert not {"decontaminate", "evaluation_data"} & set(definition)
     (data / "gsm8k" / "test.jsonl").write_text(json.dumps({"question": "How many?", "answer": "#### 1"}))
     assert release(deployment, "report") != ids["report"]

@@ -15,7 +15,9 @@ from toolformer_ops.local.demo.progress import Snapshot, ToolProgress, read_prog
 from toolformer_ops.local.demo.report import print_next_query, print_report
 from toolformer_ops.storage import database, queries
 
-SETTINGS = Settings(_env_file=None, airflow_url="http://airflow", airflow_username="admin", state_dir=Path("/state"))
+SETTINGS = Settings(
+    _env_file=None, airflow_url="http://airflow", airflow_username="admin", state_dir=Path("/state")
+)
 SUM = "It is late. We had 520 shirts and sold 187, so 333 are left. Good night."
 POST = "Good morning! Today is Friday, March 1, and it rains."
 
@@ -59,7 +61,8 @@ def test_the_report_shows_yields_the_best_calls_release_and_model_and_no_passwor
 ) -> None:
     report = report_of(connection, run)
     assert "Annotated 4 of 4 pairs" in report
-    # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats, of which the tool's is marked, and what chance keeps
+    # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats, of which the tool's is marked, and
+    # what chance keeps
     assert cells(report, "Calculator") == ["Calculator", "2", "2", "2 (1)*", "2 (1)", "1 (1)", "no placebos"]
     assert cells(report, "Calendar") == ["Calendar", "2", "2", "2 (1)", "1 (1)*", "0 (0)", "no placebos"]
     assert shown_calls(report) == [  # in their sentences, one a text
@@ -118,7 +121,9 @@ def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, 
     snapshot = read_progress(connection, run.run_id)
     assert snapshot.calls == 4
     assert snapshot.tools == (
-        ToolProgress("Calculator", "done", 2, 2, 98, 98),  # 2 texts for the filter, 32 tokens for each of three stages
+        ToolProgress(
+            "Calculator", "done", 2, 2, 98, 98
+        ),  # 2 texts for the filter, 32 tokens for each of three stages
         ToolProgress("Calendar", "done", 2, 2, 98, 98),
     )
     assert read_progress(connection, "no-such-run") == Snapshot((), None)

@@ -16,7 +16,13 @@ from tests.unit.evaluation import published_files as published
 from tests.unit.evaluation.fake_writing_model import FakeWritingModel, made_call
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, DatabaseError, EvaluationDataError, ToolError, UsageError
+from toolformer_ops.errors import (
+    ConfigurationError,
+    DatabaseError,
+    EvaluationDataError,
+    ToolError,
+    UsageError,
+)
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.records import CALENDAR_DATE, VARIANTS, EvaluatedInput, SuiteScore
 from toolformer_ops.evaluation.session import Outcome, load_suites
@@ -77,8 +83,12 @@ def execute(run: AnnotatedRun, sql: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def start(settings: Settings, data: Path | str, *, finetuned: bool = True, **parameters: object) -> AnnotatedRun:
-    run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0}, RUN, "m", evaluation_data=str(data), **parameters)
+def start(
+    settings: Settings, data: Path | str, *, finetuned: bool = True, **parameters: object
+) -> AnnotatedRun:
+    run = AnnotatedRun(
+        settings, {"Calculator": 0.5, "QA": 1.0}, RUN, "m", evaluation_data=str(data), **parameters
+    )
     if finetuned:
         execute(run, MODELS)
     return run
@@ -120,7 +130,8 @@ def test_all_models_of_a_run_are_evaluated_beside_the_language_model_and_a_secon
     files = execute(run, "select distinct variant, inputs_uri, inputs_sha256 from evaluation_scores")
     ranks = {"base": 0, "without_calls": 0, "disabled": 0, "with_tools": 10}
     assert {variant: uri for variant, uri, _ in files} == {
-        variant: store.uri(f"reports/run-1/inputs/lama/{variant}-k{rank}.jsonl") for variant, rank in ranks.items()
+        variant: store.uri(f"reports/run-1/inputs/lama/{variant}-k{rank}.jsonl")
+        for variant, rank in ranks.items()
     }
     for _, uri, sha256 in files:
         assert hashlib.sha256(store.get(store.key_of(uri))).hexdigest() == sha256
@@ -143,8 +154,12 @@ def test_perplexity_is_scored_with_calls_disabled_alone_and_once(
     settings: Settings, models: FakeModels, data: Path
 ) -> None:
     run = start(settings, data)
-    assert evaluate_stage(settings, RUN, "perplexity") == 3 * 2 * 2  # three models, two data sets, by token and by byte
-    found = execute(run, "select distinct variant, call_start_rank, inputs_uri from evaluation_scores order by 1")
+    assert (
+        evaluate_stage(settings, RUN, "perplexity") == 3 * 2 * 2
+    )  # three models, two data sets, by token and by byte
+    found = execute(
+        run, "select distinct variant, call_start_rank, inputs_uri from evaluation_scores order by 1"
+    )
     assert found == [("base", 0, None), ("disabled", 0, None), ("without_calls", 0, None)]
     models.loaded.clear()
     assert (evaluate_stage(settings, RUN, "perplexity"), models.loaded) == (0, [])
@@ -160,9 +175,7 @@ def test_other_data_and_another_day_are_evaluated_again_and_the_newest_scores_co
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
     assert execute(run, "select inputs from evaluation_scores order by 1") == [(1,), (2,)]
     assert [(score.inputs, score.calendar_date) for score in scores(run)] == [(2, CALENDAR_DATE)]
-    another_day = (
-        "update evaluation_scores set calendar_date = '2022-11-20', evaluated_at = evaluated_at - interval '1 day'"
-    )
+    another_day = "update evaluation_scores set calendar_date = '2022-11-20', evaluated_at = evaluated_at - interval '1 day'"
     execute(run, another_day)
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
     assert evaluate_stage(settings, RUN, "lama:squad") == 0
@@ -178,7 +191,9 @@ def test_a_run_that_is_not_there_lacks_data_or_has_another_model_is_refused(
     with pytest.raises(UsageError, match="expected evaluation_data"):
         evaluate_stage(settings, RUN, "lama")
     named = {"evaluation_data": str(data)}
-    run.change("update annotation_runs set parameters = parameters || cast(:named as jsonb)", named=json.dumps(named))
+    run.change(
+        "update annotation_runs set parameters = parameters || cast(:named as jsonb)", named=json.dumps(named)
+    )
     models.base_identity = "m@other"
     with pytest.raises(ConfigurationError, match="was started with the model m@1, found m@other"):
         evaluate_stage(settings, RUN, "qa")
@@ -196,7 +211,9 @@ def test_a_model_that_comes_later_is_evaluated_beside_those_that_are_known(
     assert {score.variant for score in scores(run)} == set(VARIANTS)
 
 
-def test_a_suite_whose_tool_is_down_writes_no_score(settings: Settings, models: FakeModels, data: Path) -> None:
+def test_a_suite_whose_tool_is_down_writes_no_score(
+    settings: Settings, models: FakeModels, data: Path
+) -> None:
     run = start(settings, data)
     models.down = ["QA"]
     with pytest.raises(ToolError, match="suite lama is not evaluated, since a tool is down: QA"):
@@ -208,7 +225,9 @@ def test_a_suite_whose_tool_is_down_writes_no_score(settings: Settings, models: 
     assert {score.suite for score in scores(run)} == {"qa"}
 
 
-def test_scores_come_back_as_they_were_written_and_postgres_refuses_what_cannot_be(settings: Settings) -> None:
+def test_scores_come_back_as_they_were_written_and_postgres_refuses_what_cannot_be(
+    settings: Settings,
+) -> None:
     run = start(settings, "")
 
     def write(*written: SuiteScore) -> int:
@@ -227,7 +246,13 @@ def test_scores_come_back_as_they_were_written_and_postgres_refuses_what_cannot_
     another_day = dataclasses.replace(a_score, calendar_date=datetime.date(2023, 2, 10))
     assert write(another_day) == 1  # the key tells the days apart
     wrong: dict[str, Any]
-    for wrong in ({"score": 1.5}, {"low": 0.9}, {"call_start_rank": 10}, {"inputs_with_call": 3}, {"variant": "other"}):
+    for wrong in (
+        {"score": 1.5},
+        {"low": 0.9},
+        {"call_start_rank": 10},
+        {"inputs_with_call": 3},
+        {"variant": "other"},
+    ):
         with pytest.raises(DatabaseError):
             write(dataclasses.replace(a_score, subset="svamp", **wrong))
     assert scores(run) == [another_day, with_tools]

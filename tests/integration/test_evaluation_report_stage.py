@@ -73,7 +73,9 @@ def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRu
     assert (found.call_start_rank, found.found.difference, found.inputs) == (10, 0.5, 2)
 
 
-def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(settings: Settings, run: AnnotatedRun) -> None:
+def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(
+    settings: Settings, run: AnnotatedRun
+) -> None:
     store = ObjectStore(settings)
     [key] = [key for key in store.list("models/tuned") if key.endswith("training_log.jsonl")]
     content = store.get(key)

@@ -1,6 +1,7 @@
 """Pruning through the stages: what it leaves out, what it stores of it, and that the kept calls are those of a run without it.
 
-The scripted model expects the word "and" anyway (0.25 nats without a call), so that no call before it can save half a nat.
+The scripted model expects the word "and" anyway (0.25 nats without a call), so that no call before it can
+save half a nat.
 """
 
 import json
@@ -42,7 +43,13 @@ def corpus(settings: Settings, tmp_path: Path) -> Path:
 
 
 def parameters(corpus: Path, **changes: Any) -> RunChoices:
-    values = {"corpus": str(corpus), "model": "fake", "tools": [TOOL], "max_positions": 9, "samples_per_position": 2}
+    values = {
+        "corpus": str(corpus),
+        "model": "fake",
+        "tools": [TOOL],
+        "max_positions": 9,
+        "samples_per_position": 2,
+    }
     return RunChoices.parse(values | changes)
 
 
@@ -67,7 +74,9 @@ def kept(settings: Settings, run_id: str, threshold: float) -> list[tuple[Any, .
 def of_the_sum(settings: Settings, columns: str, table: str) -> list[tuple[Any, ...]]:
     """Columns of the rows of a table that the run r has for `SUM`."""
     recipes = "select unnest(array[sampling_recipe_id, scoring_recipe_id]) from run_tools where run_id = 'r'"
-    recipe = {"call_losses": "scoring_recipe_id", "stage_ledger": "recipe_id"}.get(table, "sampling_recipe_id")
+    recipe = {"call_losses": "scoring_recipe_id", "stage_ledger": "recipe_id"}.get(
+        table, "sampling_recipe_id"
+    )
     return run_sql(
         settings,
         f"select {columns} from {table} t join documents using (document_id) where text = :text and {recipe} in ({recipes})",
@@ -84,16 +93,28 @@ def test_what_cannot_be_kept_is_stored_with_its_bound_and_neither_sampled_nor_sc
     at = SUM.index(" and")
     place = "position_char, position_probability, loss_without_call"
     assert of_the_sum(settings, place, "pruned_positions") == [(at, 0.5, 0.25)]
-    calls = {row[0]: row[1:] for row in of_the_sum(settings, "call_id, call_text, position_char", "candidate_calls")}
+    calls = {
+        row[0]: row[1:]
+        for row in of_the_sum(settings, "call_id, call_text, position_char", "candidate_calls")
+    }
     assert at not in {position for _, position in calls.values()}
     # 2. A call: 2.0 - 2.25; the loss without the result could only lower it, and is not computed.
-    losses = "reason, loss_without_call, loss_without_result, loss_with_result, reduction_bound, loss_reduction"
-    found = {tuple(calls[row[0]]): tuple(row[1:]) for row in of_the_sum(settings, f"call_id, {losses}", "call_losses")}
+    losses = (
+        "reason, loss_without_call, loss_without_result, loss_with_result, reduction_bound, loss_reduction"
+    )
+    found = {
+        tuple(calls[row[0]]): tuple(row[1:])
+        for row in of_the_sum(settings, f"call_id, {losses}", "call_losses")
+    }
     sum_at = SUM.index(" 5")
     assert found["Calculator(2 + 3)", sum_at] == (None, 2.0, 2.5, 1.0, 1.0, 1.0)
     assert found["Calculator(2 * 3)", sum_at] == ("pruned_below", 2.0, None, 2.25, -0.25, None)
     counts = dict(map(tuple, of_the_sum(settings, "stage, counts", "stage_ledger")))
-    assert [counts["sample"][name] for name in ("positions", "positions_pruned_below", "samples")] == [9, 1, 8 * 2]
+    assert [counts["sample"][name] for name in ("positions", "positions_pruned_below", "samples")] == [
+        9,
+        1,
+        8 * 2,
+    ]
     assert [counts["score"][name] for name in ("calls", "scored", "pruned_below")] == [16, 1, 15]
     # 3. The checks hold.
     results = check_tool(settings, "r", TOOL)
@@ -145,5 +166,7 @@ def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_writte
     with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the tool's own\)"):
         start_run(settings, "r", parameters(corpus, prune_below=0.75))
     assert run_sql(settings, "select count(*) from annotation_runs") == [(0,)]
-    assert start_run(settings, "r", parameters(corpus, prune_below=0.75, keep_thresholds={TOOL: 0.75})) == [TOOL]
+    assert start_run(settings, "r", parameters(corpus, prune_below=0.75, keep_thresholds={TOOL: 0.75})) == [
+        TOOL
+    ]
     assert run_sql(settings, "select keep_threshold, prune_below from run_tools") == [(0.75, 0.75)]

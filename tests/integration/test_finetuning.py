@@ -41,7 +41,11 @@ def published(store: ObjectStore, model_id: str, name: str) -> str:
 
 
 def annotated_run(
-    settings: Settings, model: Path, run_id: str = "run-1", more_texts: tuple[str, ...] = (), **parameters: object
+    settings: Settings,
+    model: Path,
+    run_id: str = "run-1",
+    more_texts: tuple[str, ...] = (),
+    **parameters: object,
 ) -> AnnotatedRun:
     """Five texts with a call each, and more without; calls, and rows of their stages, are those of the first run."""
     run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id, str(model), **(SMALL | parameters))
@@ -64,7 +68,9 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     [(release_id,)] = run.rows("select release_id from dataset_releases")
-    address = publish_model(settings, str(tiny_model_dir), name="tiny").address  # the run's model is the same on S3
+    address = publish_model(
+        settings, str(tiny_model_dir), name="tiny"
+    ).address  # the run's model is the same on S3
     on_s3 = "parameters = parameters || jsonb_build_object('model', cast(:address as text))"
     run.change(f"update annotation_runs set {on_s3}", address=address)
     model_id = finetune(settings.model_copy(update={"checkpoints_on_s3": True}), run.run_id)
@@ -81,7 +87,9 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     before = AutoModelForCausalLM.from_pretrained(tiny_model_dir, use_safetensors=True)
     assert any((a != b).any() for a, b in zip(network.parameters(), before.parameters(), strict=True))
     text = "it has [Calculator(9 - 0) -> 9] 9 <s> left."
-    ours, theirs = (AutoTokenizer.from_pretrained(folder)(text)["input_ids"] for folder in (tmp_path, tiny_model_dir))
+    ours, theirs = (
+        AutoTokenizer.from_pretrained(folder)(text)["input_ids"] for folder in (tmp_path, tiny_model_dir)
+    )
     assert ours == theirs
 
     log = [json.loads(line) for line in (tmp_path / "training_log.jsonl").read_text().splitlines()]
@@ -95,7 +103,9 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
     assert run.rows("select run_id, model_id, without_calls from run_models") == [("run-1", model_id, False)]
     assert list((settings.state_dir / "finetuning").glob("*/")) == []  # nothing is left on the machine
     folder = tmp_path.rename(tmp_path.with_name(model_id))
-    assert model_identity(row.uri, settings=settings) == model_identity(str(folder))  # a run can take it at once
+    assert model_identity(row.uri, settings=settings) == model_identity(
+        str(folder)
+    )  # a run can take it at once
 
 
 @pytest.mark.usefixtures("run")
@@ -144,7 +154,9 @@ def test_training_and_publishing_that_were_killed_at_their_end_go_on_and_leave_n
     assert list(store.list("models/")) == []
     model_id = finetune(settings, run.run_id)
     prefix = model_prefix(model_id)
-    store.put_if_absent(f"{prefix}/manifest.json", store.get(f"{prefix}/draft.json"))  # a killed `publish` left it
+    store.put_if_absent(
+        f"{prefix}/manifest.json", store.get(f"{prefix}/draft.json")
+    )  # a killed `publish` left it
     publish(settings, run.run_id)
     assert len(run.rows("select 1 from finetuned_models")) == 1
     assert [Path(key).name for key in store.list("models/") if "safetensors" in key] == ["model.safetensors"]
@@ -154,13 +166,17 @@ def test_training_and_publishing_that_were_killed_at_their_end_go_on_and_leave_n
 # Development documents
 
 
-HELD_OUT = tuple(f"On day {number} it rained in the north, and {number + 2} boats stayed in." for number in range(4))
+HELD_OUT = tuple(
+    f"On day {number} it rained in the north, and {number + 2} boats stayed in." for number in range(4)
+)
 
 
 def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_baseline_which_is_another_model(
     settings: Settings, store: ObjectStore, tiny_model_dir: Path
 ) -> None:
-    run = annotated_run(settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT)
+    run = annotated_run(
+        settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT
+    )
     release(settings, run.run_id)
     baseline = finetune(settings, run.run_id, without_calls=True)
     models = [finetune(settings, run.run_id), baseline]
@@ -172,11 +188,16 @@ def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_
         log = [json.loads(line) for line in published(store, model_id, "development_log.jsonl").splitlines()]
         assert [line["step"] for line in log] == [2, 4, 6]
         lowest = min(log, key=lambda line: line["perplexity"])
-        assert (row.best_step, row.development_perplexity) == (lowest["step"], pytest.approx(lowest["perplexity"]))
+        assert (row.best_step, row.development_perplexity) == (
+            lowest["step"],
+            pytest.approx(lowest["perplexity"]),
+        )
         assert (record["best_step"], record["development_documents"]) == (lowest["step"], 3)
         assert row.without_calls is ("finetuned without calls" in published(store, model_id, "README.md"))
         assert row.without_calls is without_calls
-    assert run.rows("select model_id from run_models order by without_calls") == [(model,) for model in models]
+    assert run.rows("select model_id from run_models order by without_calls") == [
+        (model,) for model in models
+    ]
 
     def chosen(*, without_calls: bool = False, **changes: int) -> tuple[str, ...]:
         recipe = finetuning.load_finetuning_run(settings, store, "run-1", without_calls=without_calls).recipe

@@ -34,7 +34,11 @@ def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew_
 ) -> None:
     chosen = json.dumps({"finetune_steps": 2, "finetune_baseline": True, "finetune_length": None})
     parameters = start_finetuning(settings, "tuned-1", release_id, chosen)
-    assert (parameters.finetune_steps, parameters.finetune_baseline, parameters.finetune_length) == (2, True, 48)
+    assert (parameters.finetune_steps, parameters.finetune_baseline, parameters.finetune_length) == (
+        2,
+        True,
+        48,
+    )
     assert parameters.tools == ("Calculator",)
     first, second = annotated.rows("select * from annotation_runs order by run_id")
     assert (second.run_id, second.state) == ("tuned-1", "running")

@@ -1,7 +1,7 @@
 """What is finished is not looked at again: against the plain computation, over random histories of a corpus.
 
-Each step of a history makes a version, or starts a run at some version with some limit, which does all of its undone documents and
-passes its check, or is killed after some of them.
+Each step of a history makes a version, or starts a run at some version with some limit, which does all of its
+undone documents and passes its check, or is killed after some of them.
 """
 
 import uuid
@@ -10,7 +10,13 @@ import pytest
 from sqlalchemy import Connection, text
 
 from tests.written_nights import Nights, Record, Tool, draw
-from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, load_run_tool, members_beyond_finished
+from toolformer_ops.runs.run_tools import (
+    RunTool,
+    Shard,
+    documents_after,
+    load_run_tool,
+    members_beyond_finished,
+)
 from toolformer_ops.storage import database, queries
 
 TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
@@ -61,13 +67,20 @@ def undone(connection: Connection, run: RunTool, stage: str) -> list[uuid.UUID]:
     members = members_beyond_finished(connection, run, run.filter_recipe_id)
     shard = {"recipe_id": run.filter_recipe_id, "shard_index": 0, "shard_count": 1}
     return [
-        row.document_id for row in database.fetch_all(connection, queries.undone.to_filter, members=members, **shard)
+        row.document_id
+        for row in database.fetch_all(connection, queries.undone.to_filter, members=members, **shard)
     ]
 
 
 def pass_check(connection: Connection, run: RunTool) -> None:
-    bounds = {"corpus_id": run.corpus_id, "at_version": run.corpus_version, "below_ordinal": run.ordinal_limit}
-    database.execute(connection, queries.checks.finished, run_id=run.run_id, recipe_ids=run.recipe_ids, **bounds)
+    bounds = {
+        "corpus_id": run.corpus_id,
+        "at_version": run.corpus_version,
+        "below_ordinal": run.ordinal_limit,
+    }
+    database.execute(
+        connection, queries.checks.finished, run_id=run.run_id, recipe_ids=run.recipe_ids, **bounds
+    )
 
 
 def kill_before_the_end(connection: Connection, run: RunTool) -> None:

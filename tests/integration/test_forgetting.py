@@ -55,7 +55,9 @@ class Corpus(AnnotatedRun):
             for asked in (SHARED_INPUT, OWN_INPUT):
                 self.answer("Calculator", asked, version)
         raw = json.dumps({"text": SECRET}).encode()[:60]
-        self.refuse({3: f"Unterminated string: {raw!r}", 4: "found the fields question, answer and nothing else"})
+        self.refuse(
+            {3: f"Unterminated string: {raw!r}", 4: "found the fields question, answer and nothing else"}
+        )
         for name, named in (("one", self.own_call), ("two", self.other.document_id)):
             result = {"run_id": self.run_id, "subject": "Calculator", "check_name": name, "severity": "warn"}
             found = {"observed": {"rows": 3, "examples": [{"id": str(named)}]}, "message": f"id {named}"}
@@ -65,7 +67,9 @@ class Corpus(AnnotatedRun):
 
     def answer(self, tool: str, asked: str, version: str = "1") -> None:
         of_tool = {"tool": tool, "tool_version": version}
-        self.write("call_results", of_tool | {"input_key": content_uuid(asked), "input": asked, "results": ["0.29"]})
+        self.write(
+            "call_results", of_tool | {"input_key": content_uuid(asked), "input": asked, "results": ["0.29"]}
+        )
 
     def refuse(self, details: dict[int, str]) -> None:
         """Lines of the corpus that were refused, each with its detail."""
@@ -88,8 +92,12 @@ class Corpus(AnnotatedRun):
 
     def everything(self) -> dict[str, list[str]]:
         """Every row of every table, as text."""
-        tables = "select c.relname from pg_class c where relnamespace = 'public'::regnamespace and relkind = 'r'"
-        found = {name: self.rows(f'select t::text from "{name}" t order by 1') for [name] in self.rows(tables)}
+        tables = (
+            "select c.relname from pg_class c where relnamespace = 'public'::regnamespace and relkind = 'r'"
+        )
+        found = {
+            name: self.rows(f'select t::text from "{name}" t order by 1') for [name] in self.rows(tables)
+        }
         return {name: [row for [row] in rows] for name, rows in found.items()}
 
     def tables_with(self, *needles: object) -> set[str]:
@@ -112,7 +120,9 @@ def command(*words: object, answer: str = "") -> str:
 
 def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> None:
     before = corpus.everything()
-    counted = forget(corpus.settings, [corpus.variant_id], dry_run=True)  # a variant names the text that it is of
+    counted = forget(
+        corpus.settings, [corpus.variant_id], dry_run=True
+    )  # a variant names the text that it is of
     assert corpus.everything() == before
     found = forget(corpus.settings, [corpus.secret.document_id], reason="asked by letter")
 
@@ -143,7 +153,12 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
     assert corpus.rows("select input from call_results") == [(SHARED_INPUT,), (SHARED_INPUT,)]
     assert corpus.rows("select line from rejected_documents where detail is null") == [(3,)]
     # Rows that a stage writes later are deleted by a second call.
-    late = {"stage": "sample", "recipe_id": SAMPLING, "document_id": corpus.secret.document_id, "rows_written": 0}
+    late = {
+        "stage": "sample",
+        "recipe_id": SAMPLING,
+        "document_id": corpus.secret.document_id,
+        "rows_written": 0,
+    }
     corpus.write("stage_ledger", late)
     assert forget(corpus.settings, [corpus.secret.document_id]).rows["stage_ledger"] == 1
 
@@ -158,7 +173,9 @@ def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of
     details |= {8: of_json[0], 9: of_json[1]}
     corpus.refuse(details)
     assert forget(corpus.settings, [held.document_id]).rows["rejected_documents"] == 5
-    assert corpus.rows("select line from rejected_documents where line >= 8 and detail is not null") == [(13,)]
+    assert corpus.rows("select line from rejected_documents where line >= 8 and detail is not null") == [
+        (13,)
+    ]
 
 
 def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus: Corpus) -> None:
@@ -166,25 +183,37 @@ def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus
     [(call,)] = corpus.rows("select call_id from candidate_calls where document_id = :id", id=other)
     noted = {"recipe_id": "r", "stage": "score", "tool": "Calculator", "run_id": "run-1"}
     failed = noted | {"reason": "process_killed", "deaths": 5}
-    corpus.write("failed_documents", *(failed | {"document_id": document} for document in (secret, variant, other)))
+    corpus.write(
+        "failed_documents", *(failed | {"document_id": document} for document in (secret, variant, other))
+    )
     with database.transaction(corpus.engine) as connection:
         for ids in ([other, secret], [variant], [other]):
             database.execute(connection, queries.tries.begin, **noted, document_ids=ids)
-    judged = [(secret, corpus.own_call, None), (other, call, corpus.own_call), (other, call, uuid.UUID(int=9))]
+    judged = [
+        (secret, corpus.own_call, None),
+        (other, call, corpus.own_call),
+        (other, call, uuid.UUID(int=9)),
+    ]
     of_sample = {"release_id": corpus.release_id, "seed": 0, "tool": "Calculator", "scoring_recipe_id": "s"}
     for number, (document, shown, source) in enumerate(judged):
         asked = {"submission_id": uuid.UUID(int=number), "document_id": document, "call_id": shown}
         placebo = {"is_placebo": source is not None, "source_call_id": source}
         corpus.insert("judgements", of_sample | asked | placebo | {"reviewer": "ann", "verdict": "wrong"})
-    corpus.answer("Other", OWN_INPUT)  # another tool answers the same input, of which nobody has forgotten a call
+    corpus.answer(
+        "Other", OWN_INPUT
+    )  # another tool answers the same input, of which nobody has forgotten a call
     forget(corpus.settings, [secret])
     assert corpus.rows("select document_id from failed_documents") == [(other,)]
     assert corpus.rows("select document_ids from micro_batch_tries") == [([other],)]
-    assert corpus.rows("select submission_id, source_call_id from judgements") == [(uuid.UUID(int=2), uuid.UUID(int=9))]
+    assert corpus.rows("select submission_id, source_call_id from judgements") == [
+        (uuid.UUID(int=2), uuid.UUID(int=9))
+    ]
     assert corpus.rows("select tool from call_results where input = :input", input=OWN_INPUT) == [("Other",)]
 
 
-def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_forgetting_is_continued_by_the_next(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     third = corpus.add_text("A third text about nothing.")
     targets = [corpus.secret.document_id, third.document_id]
     with monkeypatch.context() as patched:
@@ -193,7 +222,9 @@ def test_a_killed_forgetting_is_continued_by_the_next(corpus: Corpus, monkeypatc
             forget(corpus.settings, targets, texts_per_transaction=1)
     # One text is gone, the other is whole; both are marked, so that no ingestion takes them.
     assert corpus.rows("select count(*) from documents where document_id = any(:ids)", ids=targets) != [(0,)]
-    assert {row.document_id for row in corpus.rows("select document_id from forgotten_documents")} == set(targets)
+    assert {row.document_id for row in corpus.rows("select document_id from forgotten_documents")} == set(
+        targets
+    )
 
     forget(corpus.settings, texts_per_transaction=1)
 
@@ -222,7 +253,10 @@ def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_if_it_uses_it(
     for made, undone in (
         (of_run.format("corpus_version = 1"), of_run.format("corpus_version = 2")),
         (of_run.format(f"chained_release_id = {release_id}"), of_run.format("chained_release_id = null")),
-        (f"insert into run_releases values ('run-2', {release_id})", "delete from run_releases where run_id = 'run-2'"),
+        (
+            f"insert into run_releases values ('run-2', {release_id})",
+            "delete from run_releases where run_id = 'run-2'",
+        ),
         (of_tools.format(f"'{recipe}'"), of_tools.format("null")),
     ):
         corpus.change(made)
@@ -259,7 +293,9 @@ def test_all_texts_that_a_record_ever_had_are_named_and_forgotten_together(corpu
         (newer, "record_id = 'r7', first_version = 2"),
         (corpus.other, "record_id = 'r8'"),
     ):
-        corpus.change(f"update corpus_documents set {change} where document_id = :id", id=document.document_id)
+        corpus.change(
+            f"update corpus_documents set {change} where document_id = :id", id=document.document_id
+        )
     corpus.change("delete from corpus_documents where document_id = :id", id=replaced.document_id)
     corpus.spare(20, replaced, "same_id_later", "r7")
     uri = "file:///corpora/run-1"
@@ -286,7 +322,9 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     left = second.add_text("A text that the second corpus held once.")
     once: Document = second.add_text(SECRET)  # which the second corpus held once, too
     corpus.finish()
-    leave = "update corpus_documents set left_version = 2 where corpus_id = :corpus and document_id = any(:ids)"
+    leave = (
+        "update corpus_documents set left_version = 2 where corpus_id = :corpus and document_id = any(:ids)"
+    )
     second.change(leave, corpus=second.corpus_id, ids=[left.document_id, once.document_id])
     for line, spare in enumerate((corpus.secret, corpus.other), start=20):
         corpus.spare(line, spare, "duplicate")
@@ -299,7 +337,10 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     assert (counted.texts, +counted.rows) == (done.texts, +done.rows)
     assert done.texts == 1
     members = "select corpus_id, document_id from corpus_documents order by ordinal"
-    assert corpus.rows(members) == [(second.corpus_id, shared.document_id), (second.corpus_id, left.document_id)]
+    assert corpus.rows(members) == [
+        (second.corpus_id, shared.document_id),
+        (second.corpus_id, left.document_id),
+    ]
     assert corpus.rows("select count(*) from corpus_spare_records") == [(0,)]
     assert corpus.rows("select count(*) from rejected_documents where detail is not null") == [(0,)]
     assert corpus.tables_with("Secret") == set()
@@ -318,7 +359,10 @@ def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(co
     store = ObjectStore(corpus.settings)
     assert all(store.exists(key) for key in keys)
     trainings = corpus.settings.state_dir / forgetting.TRAININGS
-    copies = [trainings / "m1" / forgetting.training_release(corpus.release_id), trainings / "m2" / "release-another"]
+    copies = [
+        trainings / "m1" / forgetting.training_release(corpus.release_id),
+        trainings / "m2" / "release-another",
+    ]
     for copy in copies:  # of trainings that did not end
         copy.mkdir(parents=True)
     document = corpus.secret.document_id
@@ -349,7 +393,10 @@ def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, t
     )
     corpus.change(insert, uri=store.uri("models/m1"))
     places = forget(corpus.settings, [corpus.secret.document_id]).places
-    assert [(place.kind, place.publication_id) for place in places] == [("release", corpus.release_id), ("model", "m1")]
+    assert [(place.kind, place.publication_id) for place in places] == [
+        ("release", corpus.release_id),
+        ("model", "m1"),
+    ]
     corpus.finish("running")
     proposes = "parameters = parameters || jsonb_build_object('proposer', cast(:uri as text))"
     corpus.change(f"update annotation_runs set {proposes}", uri=store.uri("models/m1/"))

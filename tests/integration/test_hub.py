@@ -32,7 +32,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with running_hub() as server:
         monkeypatch.setattr(hub_constants, "ENDPOINT", server.url)
         monkeypatch.setattr(hub_constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", False)  # another test of this process may have said so
+        monkeypatch.setattr(
+            hub_constants, "HF_HUB_OFFLINE", False
+        )  # another test of this process may have said so
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.setattr(time, "sleep", lambda _: None)  # between the library's own tries
         yield server
@@ -42,8 +44,12 @@ def released(settings: Settings, *sums: tuple[int, int]) -> str:
     """The id of a release of a text a sum."""
     run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id=f"run-{sums[0][0]}")
     for total, part in sums:
-        document = run.add_text(f"Out of {total} people, {part} passed, that is {part / total:.2f} of them all.")
-        run.add_call("Calculator", document, " of them", f"{part} / {total}", f"{part / total:.2f}", saves=1.25)
+        document = run.add_text(
+            f"Out of {total} people, {part} passed, that is {part / total:.2f} of them all."
+        )
+        run.add_call(
+            "Calculator", document, " of them", f"{part} / {total}", f"{part / total:.2f}", saves=1.25
+        )
     run.complete("Calculator")
     run.engine.dispose()
     return release(settings, run.run_id)
@@ -61,7 +67,9 @@ def published_model(settings: Settings, folder: Path) -> str:
     return "tuned"
 
 
-def test_a_release_is_pushed_with_a_whole_card_and_read_back(settings: Settings, hub: Hub, tmp_path: Path) -> None:
+def test_a_release_is_pushed_with_a_whole_card_and_read_back(
+    settings: Settings, hub: Hub, tmp_path: Path
+) -> None:
     release_id = released(settings, (1400, 700), (1500, 300))
     # 1. By the command line, to the hub that HF_ENDPOINT names.
     words = ["push", release_id, REPO, "--license", "cc-by-sa-4.0"]
@@ -85,7 +93,9 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(settings: Settings,
     card = RepoCard(text)
     data = card.data.to_dict()
     assert (data["license"], data["language"], data["size_categories"]) == ("cc-by-sa-4.0", ["en"], ["n<1K"])
-    assert data["configs"] == [{"config_name": "default", "data_files": [{"split": "train", "path": "part-*.parquet"}]}]
+    assert data["configs"] == [
+        {"config_name": "default", "data_files": [{"split": "train", "path": "part-*.parquet"}]}
+    ]
     assert (copy / "README.md").read_text(encoding="utf-8") == text  # a copy in a folder says the same
     assert any(f"````text\n{read.text}\n````" in card.text for read in read_release(copy))
     # 4. The same again is no new commit.
@@ -109,10 +119,15 @@ def test_a_push_that_broke_off_continues_and_shows_nothing_before(
     repository = hub.repositories[f"models/{REPO}"]
     assert repository.files.keys() == {".gitattributes"}
     hub.uploads_before_break = None
-    pushed = push(s3_settings, f"s3://{s3_settings.s3_bucket}/models/tuned", REPO, Described(licence="apache-2.0"))
+    pushed = push(
+        s3_settings, f"s3://{s3_settings.s3_bucket}/models/tuned", REPO, Described(licence="apache-2.0")
+    )
     assert (pushed.address, pushed.revision) == (f"{hub.url}/{REPO}", repository.head)
     assert len(hub.uploads) == len(set(hub.uploads)) == 2  # the first was not sent again
-    assert repository.files["model-00002.safetensors"] == (tmp_path / "model" / "model-00002.safetensors").read_bytes()
+    assert (
+        repository.files["model-00002.safetensors"]
+        == (tmp_path / "model" / "model-00002.safetensors").read_bytes()
+    )
     assert RepoCard(repository.files["README.md"].decode()).data["base_model"] == "someone/small"
     said = caplog.text + str(broken.value)
     assert TOKEN not in said
@@ -132,7 +147,9 @@ def test_a_hub_that_refuses_is_told_with_the_remedy_and_gets_nothing(
     # 1. Requests that are wrong.
     assert "such as owner/name" in refused(UsageError, "a/b/../c")
     assert "nothing published at s3://" in refused(UsageError, publication="0123")
-    assert "neither. An index" in refused(UsageError, publication=f"s3://{s3_settings.s3_bucket}/indices/wiki")
+    assert "neither. An index" in refused(
+        UsageError, publication=f"s3://{s3_settings.s3_bucket}/indices/wiki"
+    )
     # 2. No rights.
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
     assert "hf_of_somebody_else" not in refused(ConfigurationError)
@@ -166,7 +183,10 @@ def test_a_download_continues_and_never_mixes_folders(s3_settings: Settings, tmp
     flip_a_byte(ObjectStore(s3_settings), manifest.key_of(manifest.files[-1]))
     for _ in range(2):
         download(s3_settings, name, folder, Described())
-        assert {path.name for path in folder.iterdir()} == {MANIFEST_ON_HUB, *(file.name for file in manifest.files)}
+        assert {path.name for path in folder.iterdir()} == {
+            MANIFEST_ON_HUB,
+            *(file.name for file in manifest.files),
+        }
     (folder / "model-00001.safetensors").write_bytes(b"another")
     with pytest.raises(UsageError, match=r"found another model-00001\.safetensors, or none"):
         download(s3_settings, name, folder, Described())

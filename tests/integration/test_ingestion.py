@@ -43,9 +43,13 @@ def _numbers(report: IngestReport) -> tuple[int, int, int, int]:
     return report.records, report.documents, report.duplicates, report.rejected
 
 
-def test_a_record_arrives_with_all_that_it_says(tmp_path: Path, local_settings: Settings, engine: Engine) -> None:
+def test_a_record_arrives_with_all_that_it_says(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
     path = tmp_path / "posts.jsonl"
-    path.write_text('{"id": "p1", "text": "One\\u0007.", "url": "https://x/1", "date": "2014-05-06", "title": "T"}\n')
+    path.write_text(
+        '{"id": "p1", "text": "One\\u0007.", "url": "https://x/1", "date": "2014-05-06", "title": "T"}\n'
+    )
     ingest_corpus(local_settings, str(path))
     [row] = run_sql(
         engine, "select document_id, text, url, document_date::text, title, escaped_characters from documents"
@@ -77,14 +81,16 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_
     rejected = run_sql(
         engine, "select right(file_uri, 10), line, reason from rejected_documents order by file_uri, line"
     )
-    reasons = (
-        "corrupt_json not_an_object no_text text_not_a_string empty_text invalid_utf8 lone_surrogate line_too_long"
-    )
-    assert rejected[:8] == [("us/a.jsonl", line, reason) for line, reason in enumerate(reasons.split(), start=5)]
+    reasons = "corrupt_json not_an_object no_text text_not_a_string empty_text invalid_utf8 lone_surrogate line_too_long"
+    assert rejected[:8] == [
+        ("us/a.jsonl", line, reason) for line, reason in enumerate(reasons.split(), start=5)
+    ]
     assert rejected[8:] == [("us/d.jsonl", 0, "empty_file"), ("e.jsonl.gz", 0, "unreadable_file")]
     assert dict.fromkeys((row[2] for row in rejected), 1) == report.rejected_by_reason
     assert run_sql(engine, "select sum(records) from rejected_records") == [(10,)]
-    files = run_sql(engine, "select records, accepted, duplicates, rejected from corpus_files order by file_uri")
+    files = run_sql(
+        engine, "select records, accepted, duplicates, rejected from corpus_files order by file_uri"
+    )
     assert files == [(12, 3, 1, 8), (2, 1, 1, 0), (1, 1, 0, 0), (1, 0, 0, 1), (2, 1, 0, 1)]
     lines = {"one": 1, "two": 2, "three": 13, "four": 2, "five": 1, "six": 1}
     assert _ordinals(engine) == [(ordinal, text, line) for ordinal, (text, line) in enumerate(lines.items())]
@@ -104,7 +110,12 @@ def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted
     state = local_settings.state_dir
     state.mkdir()
     (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}, indent=1))
-    for address in (f"{state}/secrets.json", str(state), f"{state}/../state/secrets.json", "/proc/self/environ"):
+    for address in (
+        f"{state}/secrets.json",
+        str(state),
+        f"{state}/../state/secrets.json",
+        "/proc/self/environ",
+    ):
         with pytest.raises(UsageError, match="expected files that may be read"):
             ingest_corpus(local_settings, address)
     assert run_sql(engine, "select * from corpora") == []
@@ -117,7 +128,9 @@ def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted
         assert (_numbers(report), report.rejected_by_reason) == ((3, 2, 0, 1), {"outside_corpus": 1})
     assert (report.version, report.unchanged_files) == (1, 2)
     assert run_sql(engine, "select line, reason from rejected_documents") == [(0, "outside_corpus")]
-    tables = run_sql(engine, "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'public'")
+    tables = run_sql(
+        engine, "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'public'"
+    )
     assert not any(PASSWORD in str(run_sql(engine, f"select * from {table}")) for [table] in tables)
     (folder / "b.jsonl").unlink()
     (folder / "b.jsonl").write_bytes(_lines("c"))  # the file itself is read
@@ -145,7 +158,9 @@ def test_a_refused_record_is_quoted_only_where_that_is_asked_for(
     )
     (tmp_path / "b.jsonl").write_bytes(b"\n".join(refused).replace(b"PASSWORD", PASSWORD.encode()) + b"\n")
     (tmp_path / "c.jsonl.gz").write_bytes(PASSWORD.encode())
-    settings = local_settings.model_copy(update={"quote_rejected": quotes, "max_line_bytes": 2900 if quotes else 2000})
+    settings = local_settings.model_copy(
+        update={"quote_rejected": quotes, "max_line_bytes": 2900 if quotes else 2000}
+    )
     report = ingest_corpus(settings, str(tmp_path), accept_shrink=True)
     assert report.documents == 0
     assert report.rejected == len(run_sql(engine, "select * from rejected_documents")) >= 11
@@ -232,7 +247,9 @@ def test_a_folder_on_s3_is_read_in_the_order_of_its_keys_and_an_object_with_the_
     store.delete("corpora/x/c.parquet")
     opened: list[str] = []
     open_uri = ObjectStore.open_uri
-    monkeypatch.setattr(ObjectStore, "open_uri", lambda self, uri: (opened.append(uri), open_uri(self, uri))[1])
+    monkeypatch.setattr(
+        ObjectStore, "open_uri", lambda self, uri: (opened.append(uri), open_uri(self, uri))[1]
+    )
     report = ingest_corpus(settings, f"s3://{settings.s3_bucket}/corpora/x")
     assert {uri.rpartition("/")[2] for uri in opened} == {"b.jsonl.gz"}
     assert (report.files, report.unchanged_files) == (2, 1)

@@ -20,7 +20,9 @@ from toolformer_ops.errors import ToolError, UsageError
 lm_harness = pytest.importorskip("toolformer_ops.evaluation.lm_harness", reason="needs lm_eval: make install")
 tasks = pytest.importorskip("lm_eval.tasks")
 MATH_TASK = Path(str(lm_harness.__file__)).with_name("harness_tasks") / "toolformer_math.yaml"
-LESSONS = [f"the shop had sold {n} shirts The answer is [Calculator({n} + 5) -> 7] {n}." for n in range(2, 100)] * 5
+LESSONS = [
+    f"the shop had sold {n} shirts The answer is [Calculator({n} + 5) -> 7] {n}." for n in range(2, 100)
+] * 5
 
 
 @pytest.fixture(autouse=True)
@@ -33,14 +35,25 @@ def light_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_gsm8k(folder: Path, answers: Sequence[str], name: str = "test.jsonl") -> str:
-    lines = [{"question": f"the shop had sold {20 + at} shirts", "answer": f"#### {a}"} for at, a in enumerate(answers)]
+    lines = [
+        {"question": f"the shop had sold {20 + at} shirts", "answer": f"#### {a}"}
+        for at, a in enumerate(answers)
+    ]
     (folder / "gsm8k").mkdir(exist_ok=True)
     (folder / "gsm8k" / name).write_text("\n".join(map(json.dumps, lines)))
     return str(folder / "gsm8k" / name)
 
 
 def harness(out: Path, model: Path, task: Path, tools: str, *more: str) -> tuple[dict[str, Any], list[Any]]:
-    command = ["lm-eval", "--", "--model", "toolformer", "--model_args", f"pretrained={model},tools={tools}", *more]
+    command = [
+        "lm-eval",
+        "--",
+        "--model",
+        "toolformer",
+        "--model_args",
+        f"pretrained={model},tools={tools}",
+        *more,
+    ]
     command += ["--tasks", str(task), "--output_path", str(out), "--log_samples"]
     CliRunner().invoke(app, command, catch_exceptions=False)
     [results], [samples] = out.rglob("results_*.json"), out.rglob("samples_*.jsonl")
@@ -50,17 +63,32 @@ def harness(out: Path, model: Path, task: Path, tools: str, *more: str) -> tuple
 def test_a_suite_has_the_same_number_in_the_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def evaluated(*answers: str) -> tuple[float, list[Any]]:
         write_gsm8k(tmp_path, answers)
-        command = ["evaluate", "--model", str(model), "--data", str(tmp_path), "--suite", "math:gsm8k", "--json"]
+        command = [
+            "evaluate",
+            "--model",
+            str(model),
+            "--data",
+            str(tmp_path),
+            "--suite",
+            "math:gsm8k",
+            "--json",
+        ]
         command += ["--tool", "Calculator", "--k", k, "--out", str(tmp_path / "inputs")]
         found = CliRunner().invoke(app, command, catch_exceptions=False)
-        return json.loads(found.stdout)["scores"][0]["score"], [*map(json.loads, (tmp_path / "inputs").open())]
+        return json.loads(found.stdout)["scores"][0]["score"], [
+            *map(json.loads, (tmp_path / "inputs").open())
+        ]
 
     monkeypatch.setattr(writing_model, "lessons", lambda count, **_: LESSONS[:count])
     model = writing_model.save_model_that_writes_calls(tmp_path / "model")
     for tools, k in ("Calculator", "10"), ("", "0"):
         # Right is what the model writes, but in the last of four.
-        share, inputs = evaluated(*[found["predicted"] for found in evaluated("0", "0", "0", "0")[1]][:3], "1000")
-        scores, samples = harness(tmp_path / f"out-{k}", model, MATH_TASK, tools, "--metadata", f"data={tmp_path}")
+        share, inputs = evaluated(
+            *[found["predicted"] for found in evaluated("0", "0", "0", "0")[1]][:3], "1000"
+        )
+        scores, samples = harness(
+            tmp_path / f"out-{k}", model, MATH_TASK, tools, "--metadata", f"data={tmp_path}"
+        )
         assert scores["share_correct,none"] == share == 0.75
         assert [sample["share_correct"] for sample in samples] == [found["correct"] for found in inputs]
         assert any(found["calls"] for found in inputs) == bool(tools)
@@ -72,12 +100,23 @@ def test_who_is_right_scores_1_in_the_harness_own_gsm8k_and_who_is_wrong_0(
 ) -> None:
     def write(_: Any, prompts: Sequence[Prompt], decoding: DecodingSettings) -> list[WrittenText]:
         assert decoding == DecodingSettings(max_new_tokens=256, stops=("Question:", "</s>", "<|im_end|>"))
-        assert {one.text.count("Question:") for one in prompts} == {6}  # "... had sold 20 shirts\nAnswer:", after five
-        texts = [f" So\n{said.format(one.text.split()[-3])}\n\nQuestion: 5 + 5?\nAnswer: #### 10" for one in prompts]
-        return [WrittenText(one, "", text, (), (), (), 3, "stop") for one, text in zip(prompts, texts, strict=True)]
+        assert {one.text.count("Question:") for one in prompts} == {
+            6
+        }  # "... had sold 20 shirts\nAnswer:", after five
+        texts = [
+            f" So\n{said.format(one.text.split()[-3])}\n\nQuestion: 5 + 5?\nAnswer: #### 10"
+            for one in prompts
+        ]
+        return [
+            WrittenText(one, "", text, (), (), (), 3, "stop")
+            for one, text in zip(prompts, texts, strict=True)
+        ]
 
     monkeypatch.setattr(WritingModel, "write", write)
-    files = {split: write_gsm8k(tmp_path, ["20", "21", "22", "23", "24", "25"], split) for split in ("train", "test")}
+    files = {
+        split: write_gsm8k(tmp_path, ["20", "21", "22", "23", "24", "25"], split)
+        for split in ("train", "test")
+    }
     task, theirs = tmp_path / "gsm8k_here.yaml", Path(str(tasks.__file__)).with_name("gsm8k") / "gsm8k.yaml"
     local = {"dataset_path": "json", "dataset_name": None, "dataset_kwargs": {"data_files": files}}
     task.write_text(json.dumps({"include": str(theirs), "task": task.stem} | local))
@@ -85,26 +124,43 @@ def test_who_is_right_scores_1_in_the_harness_own_gsm8k_and_who_is_wrong_0(
     assert [scores[f"exact_match,{name}"] for name in ("strict-match", "flexible-extract")] == [share, share]
 
 
-def test_likelihoods_are_plain_and_sampling_is_refused(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_likelihoods_are_plain_and_sampling_is_refused(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def asked(*arguments: Any) -> list[Any]:
         return [SimpleNamespace(args=arguments)]
 
     lm = lm_harness.ToolformerLM(str(tiny_model_dir), tools="Calculator")
-    network, tokenizer = (one.from_pretrained(tiny_model_dir) for one in (AutoModelForCausalLM, AutoTokenizer))
+    network, tokenizer = (
+        one.from_pretrained(tiny_model_dir) for one in (AutoModelForCausalLM, AutoTokenizer)
+    )
     [best] = lm._model.write([Prompt("The shop had")], DecodingSettings(max_new_tokens=1, call_start_rank=1))
-    for context, text in (("The shop had", " 520 shirts"), ("The shop had", best.text), ("", "The film is [QA(")):
-        ids, first = tokenizer(context + text, return_tensors="pt").input_ids, len(tokenizer(context).input_ids)
-        log_probs = network(ids).logits[0, first - 1 : -1].log_softmax(dim=-1).detach()  # (tokens, vocabulary)
+    for context, text in (
+        ("The shop had", " 520 shirts"),
+        ("The shop had", best.text),
+        ("", "The film is [QA("),
+    ):
+        ids, first = (
+            tokenizer(context + text, return_tensors="pt").input_ids,
+            len(tokenizer(context).input_ids),
+        )
+        log_probs = (
+            network(ids).logits[0, first - 1 : -1].log_softmax(dim=-1).detach()
+        )  # (tokens, vocabulary)
         [found] = lm.loglikelihood(asked(context, text))
         nats = pytest.approx(float(log_probs.gather(1, ids[0, first:, None]).sum()), abs=1e-3)
         assert found == (nats, text == best.text)
     assert lm.loglikelihood_rolling(asked(text)) == [found[0]]
-    assert lm.generate_until(asked("The shop had sold 187 of them. " * 400, {"until": "."})) == [""]  # no room
+    assert lm.generate_until(asked("The shop had sold 187 of them. " * 400, {"until": "."})) == [
+        ""
+    ]  # no room
     with pytest.raises(UsageError, match="greedy decoding"):
         lm.generate_until(asked("1 + 1 is", {"do_sample": True, "temperature": 0.7}))
     with pytest.raises(UsageError, match="found tool"):
         lm_harness.ToolformerLM("", tool="Calculator")
     call = MadeCall("Calculator", "1", None, "tool_not_available", 0, 0, 0.1)
-    monkeypatch.setattr(lm._model, "write", lambda *_: [WrittenText(Prompt(""), "", "", (call,), (), (), 1, "stop")])
+    monkeypatch.setattr(
+        lm._model, "write", lambda *_: [WrittenText(Prompt(""), "", "", (call,), (), (), 1, "stop")]
+    )
     with pytest.raises(ToolError, match="the task is not scored, since Calculator is down"):
         lm.generate_until(asked("1 + 1 is", {}))

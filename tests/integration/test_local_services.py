@@ -165,7 +165,9 @@ def test_the_reader_has_few_connections_and_neither_it_nor_airflow_enters_the_da
             psycopg2.connect(limited(postgres.READER))
 
 
-def test_an_initdb_that_was_killed_is_done_again_and_a_postgres_without_supervisor_is_stopped(tmp_path: Path) -> None:
+def test_an_initdb_that_was_killed_is_done_again_and_a_postgres_without_supervisor_is_stopped(
+    tmp_path: Path,
+) -> None:
     data = prepare_cluster(tmp_path, "first").data
     unfinished = data.with_name("data.unfinished")
     data.rename(unfinished)

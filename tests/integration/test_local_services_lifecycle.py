@@ -1,4 +1,7 @@
-"""`up`, `down`, `status` of the embedded Postgres and S3, and what `up` repairs. Airflow is started in `tests/system`."""
+"""`up`, `down`, `status` of the embedded Postgres and S3, and what `up` repairs.
+
+Airflow is started in `tests/system`.
+"""
 
 import contextlib
 import os
@@ -62,7 +65,12 @@ def processes(settings: Settings) -> dict[str, int]:
 
 
 def remember(settings: Settings, corpus: str) -> None:
-    run_sql(settings, "insert into corpora (corpus_id, uri) values (:id, :uri)", id=corpus, uri=f"file:///{corpus}")
+    run_sql(
+        settings,
+        "insert into corpora (corpus_id, uri) values (:id, :uri)",
+        id=corpus,
+        uri=f"file:///{corpus}",
+    )
 
 
 def remembered(settings: Settings) -> list[str]:
@@ -90,11 +98,15 @@ def test_services_start_stop_and_keep_what_they_were_given(
     # What the reader does to its own role, the page does not feel, and the next `up` puts right.
     page = make_url(settings.reader_dsn.get_secret_value())
     reader = page.set(username=READER, password=load_or_make_secrets(state.secrets).postgres_reader)
-    as_reader = settings.model_copy(update={"reader_dsn": SecretStr(reader.render_as_string(hide_password=False))})
+    as_reader = settings.model_copy(
+        update={"reader_dsn": SecretStr(reader.render_as_string(hide_password=False))}
+    )
     with closing(psycopg2.connect(as_reader.reader_dsn.get_secret_value())) as connection:
         cursor = connection.cursor()
         cursor.execute("set transaction read write")
-        cursor.execute("alter role toolformer_reader set search_path = 'x'; alter role toolformer_reader password 'x'")
+        cursor.execute(
+            "alter role toolformer_reader set search_path = 'x'; alter role toolformer_reader password 'x'"
+        )
         connection.commit()
     assert (page.username, remembered(settings)) == ("toolformer_page", ["0123456789abcdef"])
     monkeypatch.setenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS", "7")  # as from another shell
@@ -113,7 +125,9 @@ def test_services_start_stop_and_keep_what_they_were_given(
     assert load_settings().database_dsn == settings.database_dsn, "the address or the password changed"
     assert remembered(settings) == ["0123456789abcdef"]
     down(settings)
-    monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_ports("s3")["s3"]))  # one whose other ports are free, too
+    monkeypatch.setenv(
+        "TOOLFORMER_S3_PORT", str(choose_ports("s3")["s3"])
+    )  # one whose other ports are free, too
     load_settings.cache_clear()
     moved = up(load_settings(), WITHOUT_AIRFLOW)
     assert moved.s3_endpoint_url != settings.s3_endpoint_url
@@ -149,7 +163,9 @@ def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_s
     for process_id in before.values():
         os.kill(process_id, signal.SIGKILL)
     wait_until(
-        lambda: len(processes(settings)) == 2 and not set(before.values()) & set(processes(settings).values()),
+        lambda: (
+            len(processes(settings)) == 2 and not set(before.values()) & set(processes(settings).values())
+        ),
         "the supervisor saw nothing",
     )
     assert up(load_settings(), WITHOUT_AIRFLOW) == settings
@@ -158,7 +174,8 @@ def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_s
     running_supervisor(state).kill()
     wait_until(lambda: not any(map(psutil.pid_exists, before.values())), "services outlived their supervisor")
     up(load_settings(), ["postgres"])
-    # 3. Everything at once; Postgres's pid file then names a process that is not its own, as after a restart of the machine.
+    # 3. Everything at once; Postgres's pid file then names a process that is not its own, as after a restart
+    #    of the machine.
     remember(settings, "00000000000000bb")
     supervisor = running_supervisor(state)
     everything = [supervisor, *supervisor.children(recursive=True)]
@@ -181,7 +198,9 @@ def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_s
             up(load_settings(), ["postgres"])
         (data / "elsewhere").rename(data / "global" / "pg_control")
         moved = up(load_settings(), ["postgres"])
-        assert f"port {port} is taken, so postgres listens on {recalled_ports(state)['postgres']}" in caplog.text
+        assert (
+            f"port {port} is taken, so postgres listens on {recalled_ports(state)['postgres']}" in caplog.text
+        )
         assert up(load_settings(), ["postgres"]) == moved  # which it keeps while it runs
     assert remembered(moved) == ["00000000000000aa", "00000000000000bb"]
 
@@ -189,7 +208,9 @@ def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_s
 def running_supervisor(state: StatePaths) -> psutil.Process:
     """The one process that was started with the configuration of this folder."""
     configuration = str(state.supervisor_configuration)
-    [found] = [each for each in psutil.process_iter(["cmdline"]) if configuration in (each.info["cmdline"] or [])]
+    [found] = [
+        each for each in psutil.process_iter(["cmdline"]) if configuration in (each.info["cmdline"] or [])
+    ]
     return found
 
 
@@ -211,7 +232,9 @@ def test_what_a_program_that_was_killed_has_started_is_ended(
     [orphan] = children()
     killed = processes(settings)["object-store"]
     os.kill(killed, signal.SIGKILL)
-    wait_until(lambda: processes(settings).get("object-store", killed) != killed, "the supervisor saw nothing")
+    wait_until(
+        lambda: processes(settings).get("object-store", killed) != killed, "the supervisor saw nothing"
+    )
     wait_until(lambda: bool(children()), "nothing was started again")
     [child] = children()
     assert orphan.is_running()

@@ -58,8 +58,12 @@ def forget_execution(engine: Engine) -> None:
 
 def written(engine: Engine) -> list[tuple[Any, ...]]:
     """Results, and the ledger of the execution."""
-    done = "select document_id::text, rows_written::text, counts::text from stage_ledger where stage = 'execute'"
-    return run_sql(engine, f"select input, results::text, reason from call_results union all {done} order by 1")
+    done = (
+        "select document_id::text, rows_written::text, counts::text from stage_ledger where stage = 'execute'"
+    )
+    return run_sql(
+        engine, f"select input, results::text, reason from call_results union all {done} order by 1"
+    )
 
 
 def execution(engine: Engine, runner: CountingRunner | None = None) -> ExecuteWork:
@@ -78,11 +82,17 @@ def test_equal_inputs_are_run_once_however_micro_batches_are_cut(
     totals = work_off(settings.model_copy(update={"micro_batch_documents": documents}), engine, work)
     ran = [item for batch in runner.seen for item in batch]
     assert sorted(ran) == sorted({*ASKED, *(f"{number} + 0" for number in range(DOCUMENTS))})
-    assert (totals["inputs"], totals["executed"], totals["from_cache"]) == (21, 9, 12)  # 7 x 3, 7 + 2, the rest
+    assert (totals["inputs"], totals["executed"], totals["from_cache"]) == (
+        21,
+        9,
+        12,
+    )  # 7 x 3, 7 + 2, the rest
     assert len(runner.seen) == -(-DOCUMENTS // documents)  # each micro-batch goes to the tool as one
 
 
-def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_is_in_postgres(engine: Engine) -> None:
+def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_is_in_postgres(
+    engine: Engine,
+) -> None:
     """A micro-batch is read before the two that precede it are written."""
     runner = CountingRunner()
     work = execution(engine, runner)
@@ -93,14 +103,20 @@ def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_i
     ]
     counts = [work.compute(batch).outcomes[0].counts for batch in batches]
     assert runner.seen == [["1 + 1"], ["2 + 2"]]
-    assert [(of["executed"], of["from_cache"], of["with_result"]) for of in counts] == [(1, 0, 1), (1, 0, 1), (0, 1, 1)]
+    assert [(of["executed"], of["from_cache"], of["with_result"]) for of in counts] == [
+        (1, 0, 1),
+        (1, 0, 1),
+        (0, 1, 1),
+    ]
 
 
 def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet(engine: Engine) -> None:
     work = execution(engine)
     known, failed, open_one = map(content_uuid, ("1 + 1", "7 / 0", "2 + 2"))
     inputs = {known: "1 + 1", failed: "7 / 0", open_one: "2 + 2"}
-    asked = Asked({uuid.UUID(int=1): [known, failed, open_one]}, inputs, known={known: None, failed: "divides_by_zero"})
+    asked = Asked(
+        {uuid.UUID(int=1): [known, failed, open_one]}, inputs, known={known: None, failed: "divides_by_zero"}
+    )
     given_up = work.give_up(asked, "out_of_memory")
     [row] = [row.values for row in given_up.rows]
     assert (row["input"], row["results"], row["reason"]) == ("2 + 2", [], "out_of_memory")
@@ -110,7 +126,9 @@ def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet
     }  # fmt: skip
 
 
-def compute_that_breaks(work: ExecuteWork, batches: int, error: type[Exception]) -> Callable[[Asked], MicroBatch]:
+def compute_that_breaks(
+    work: ExecuteWork, batches: int, error: type[Exception]
+) -> Callable[[Asked], MicroBatch]:
     """After so many micro-batches it stops, or its rows are refused by Postgres."""
     done = iter(range(batches))
     compute = work.compute
@@ -122,7 +140,9 @@ def compute_that_breaks(work: ExecuteWork, batches: int, error: type[Exception])
             return computed
         if error is StoppedError:
             raise StoppedError
-        return MicroBatch(computed.outcomes, [*computed.rows, TableRow.of("call_results", ToolOutput.of("y"), **bad)])
+        return MicroBatch(
+            computed.outcomes, [*computed.rows, TableRow.of("call_results", ToolOutput.of("y"), **bad)]
+        )
 
     return broken
 
@@ -160,11 +180,15 @@ def test_a_micro_batch_has_the_sums_of_its_documents_but_those_that_another_proc
         with database.transaction(engine) as connection:
             write_ledger(connection, run, "execute", outcomes)
     columns = "run_id, documents, rows_written, counts, seconds"
-    assert run_sql(engine, f"select {columns} from micro_batches where stage = 'execute' order by batch_id") == [
+    assert run_sql(
+        engine, f"select {columns} from micro_batches where stage = 'execute' order by batch_id"
+    ) == [
         ("run-1", 3, 6, {"calls": 9}, 1.5),
         ("run-1", 2, 4, {"calls": 6}, 1.0),
     ]
-    ledger = run_sql(engine, "select document_id, batch_id from stage_ledger where stage = 'execute' order by 1")
+    ledger = run_sql(
+        engine, "select document_id, batch_id from stage_ledger where stage = 'execute' order by 1"
+    )
     first, *others = (row.batch_id for row in ledger)
     assert others == [first, first, first + 1, first + 1]
 

@@ -42,7 +42,11 @@ def test_model_is_published_once_with_the_identity_of_its_folder(
     assert not names & {"pytorch_model.bin", "modeling_tiny.py", "train.log", ".content_hashes.json"}
 
     identity = model_identity(str(folder))
-    assert model_identity(address, settings=settings) == model_identity(f"{address}/", settings=settings) == identity
+    assert (
+        model_identity(address, settings=settings)
+        == model_identity(f"{address}/", settings=settings)
+        == identity
+    )
     assert not settings.cache_folder.exists()  # the manifest alone was read
     renamed = publish_model(settings, str(folder), name="other-name")
     assert model_identity(renamed.address, settings=settings) == identity

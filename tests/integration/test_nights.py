@@ -1,7 +1,7 @@
 """Night after night over one corpus that changes, in one database, through all stages: what each computes, and what it releases.
 
-The language model is scripted: at each word it writes one call of the calculator and one of the calendar. The sum that the next
-word states saves 1 nat, the day that the next word names saves 1.5.
+The language model is scripted: at each word it writes one call of the calculator and one of the calendar. The
+sum that the next word states saves 1 nat, the day that the next word names saves 1.5.
 """
 
 import json
@@ -71,7 +71,9 @@ class Nights:
 
     def use_model(self, **fields: Any) -> Model:
         model = Model(("Calculator(2 + 3)", "Calendar()"), identity="fake", **fields)
-        self.monkeypatch.setattr("toolformer_ops.language_model.models.model_identity", lambda *_, **__: "fake")
+        self.monkeypatch.setattr(
+            "toolformer_ops.language_model.models.model_identity", lambda *_, **__: "fake"
+        )
         self.monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
         return model
 
@@ -115,8 +117,12 @@ def all_stages(documents: int) -> dict[str, int]:
     return dict.fromkeys(("filter", "sample", "execute", "score"), documents)
 
 
-def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nights = Nights(settings.model_copy(update={"micro_batch_documents": 2}), monkeypatch, tmp_path / "posts.jsonl")
+def test_nights_over_a_corpus_that_changes(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nights = Nights(
+        settings.model_copy(update={"micro_batch_documents": 2}), monkeypatch, tmp_path / "posts.jsonl"
+    )
     dated = {"text": note("N"), "date": "2023-01-30", "title": "A note"}
     with_id = {"text": box("I"), "id": "i"}
     first, second, third = ({"text": box(name)} for name in "ABC")
@@ -155,5 +161,6 @@ def test_nights_over_a_corpus_that_changes(settings: Settings, monkeypatch: pyte
     computed = {"Calculator": {"sample": 1, "execute": 3, "score": 3}, "Calendar": {"filter": 3}}
     nights.expect("killed", computed, [*left, *joined, note_of_february])
 
-    # The night after takes the new version, to which a text returned that had left: all that it needs is stored.
+    # The night after takes the new version, to which a text returned that had left: all that it needs is
+    # stored.
     nights.expect("returned", {}, [boxed("A"), boxed("C"), *joined, note_of_february])

@@ -37,7 +37,9 @@ Numbers = dict[str, list[tuple[Any, ...]]]
 
 
 def shown(connection: Connection, run_id: str, relations: dict[str, str] = VIEWS) -> Numbers:
-    asked = {name: text(f"select {columns} from {name} where run_id = :run") for name, columns in relations.items()}
+    asked = {
+        name: text(f"select {columns} from {name} where run_id = :run") for name, columns in relations.items()
+    }
     return {name: sorted(map(tuple, connection.execute(of, {"run": run_id}))) for name, of in asked.items()}
 
 
@@ -59,17 +61,29 @@ def count_as_a_check(connection: Connection, run_id: str, *tools: str) -> None:
         run = load_run_tool(connection, run_id, tool)
         store_rates(connection, run)
         database.execute(
-            connection, queries.checks.yield_record, run_id=run_id, tool=tool, **vars(count_kept(connection, run))
+            connection,
+            queries.checks.yield_record,
+            run_id=run_id,
+            tool=tool,
+            **vars(count_kept(connection, run)),
         )
-        bounds = {"corpus_id": run.corpus_id, "at_version": run.corpus_version, "below_ordinal": run.ordinal_limit}
-        database.execute(connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
+        bounds = {
+            "corpus_id": run.corpus_id,
+            "at_version": run.corpus_version,
+            "below_ordinal": run.ordinal_limit,
+        }
+        database.execute(
+            connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds
+        )
 
 
 def finish(nights: Nights, run_id: str, *tools: Tool, state: str = "success") -> list[str | None]:
     """End a run; returns the base of each tool."""
     with database.transaction(nights.engine) as connection:
         database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem="")
-        bases = [what_to_count(connection, run_id, tool.name, "finished_run")["base_run_id"] for tool in tools]
+        bases = [
+            what_to_count(connection, run_id, tool.name, "finished_run")["base_run_id"] for tool in tools
+        ]
         store_numbers(connection, run_id)
     return bases
 

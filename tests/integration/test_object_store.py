@@ -1,4 +1,7 @@
-"""The object store against a real S3: conditional puts, publications, addresses. A proxy in between disturbs the requests."""
+"""The object store against a real S3: conditional puts, publications, addresses.
+
+A proxy in between disturbs the requests.
+"""
 
 import hashlib
 from collections import Counter
@@ -155,7 +158,9 @@ def test_a_body_that_ends_early_is_read_on_at_the_same_byte_and_one_that_never_e
     assert (tmp_path / "other" / JOURNAL).read_text() == ""  # no part is there
 
 
-def test_an_object_that_changes_while_it_is_read_is_not_mixed(proxy: ObjectStoreProxy, disturbed: ObjectStore) -> None:
+def test_an_object_that_changes_while_it_is_read_is_not_mixed(
+    proxy: ObjectStoreProxy, disturbed: ObjectStore
+) -> None:
     disturbed.put("key", b"first content", "text/plain")
     befall(proxy, "truncate", "GET", {"/key": 1})
     stream = disturbed.open_uri(disturbed.uri("key"))
@@ -227,7 +232,9 @@ def test_published_files_come_back_with_their_bytes_and_a_prefix_holds_one_publi
     assert (tmp_path / "registered" / "one").read_bytes() == b"1"
     store.delete(manifest.key)
     store.publish("p", other)
-    with pytest.raises(CorruptObjectError, match=rf"that Postgres registered \({manifest.sha256}\), found another one"):
+    with pytest.raises(
+        CorruptObjectError, match=rf"that Postgres registered \({manifest.sha256}\), found another one"
+    ):
         store.fetch("p", tmp_path / "other", manifest.sha256)
     assert not (tmp_path / "other").exists()
 
@@ -261,7 +268,9 @@ def test_a_publication_whose_file_is_not_its_own_is_refused_by_name_until_it_is_
 
     damage()
     assert store.lacking(manifest) == {two: found}
-    with pytest.raises(error, match=rf"found 1 missing or changed: two \(2 bytes, {two.sha256}\): found {found}"):
+    with pytest.raises(
+        error, match=rf"found 1 missing or changed: two \(2 bytes, {two.sha256}\): found {found}"
+    ):
         store.conclude(manifest)
     assert store.read_manifest("p") is None
 
@@ -340,7 +349,9 @@ def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_sett
             asked()
 
 
-def test_what_s3_answers_is_the_error_that_says_what_to_do(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_s3_answers_is_the_error_that_says_what_to_do(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for status, code, error in (
         (400, "InvalidRequest", ObjectStoreError),
         (416, "InvalidRange", CorruptObjectError),

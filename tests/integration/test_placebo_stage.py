@@ -44,10 +44,10 @@ from toolformer_ops.storage.publication import ObjectStore
 
 
 def placebos(settings: Settings, condition: str = "true") -> list[Any]:
-    columns = (
-        "call_id, number, source, is_sampled, reason, loss_with_result, reduction, information, placebo_information"
+    columns = "call_id, number, source, is_sampled, reason, loss_with_result, reduction, information, placebo_information"
+    return run_sql(
+        settings, f"select {columns} from placebo_losses where {condition} order by call_id, number"
     )
-    return run_sql(settings, f"select {columns} from placebo_losses where {condition} order by call_id, number")
 
 
 def held(settings: Settings, run_id: str, rate: float) -> HeldThreshold:
@@ -124,7 +124,9 @@ def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_ar
     model: Any = FakeLanguageModel()
     pool = Pool(placebos=1, sample_share=0.5, results=[PooledResult(7, uuid.uuid4(), home.document_id, "2")])
     run = unregistered(prune_below=0.5)
-    work = PlaceboWork(run=run, shard=Shard(), draw=PlaceboDraw(pool), load_model=lambda: loads.append("m") or model)
+    work = PlaceboWork(
+        run=run, shard=Shard(), draw=PlaceboDraw(pool), load_model=lambda: loads.append("m") or model
+    )
 
     def call(document: Document, call_id: uuid.UUID, scored: ScoredCall) -> JudgedCall:
         return JudgedCall(call_id, document.document_id, 4, Call("Calculator", "1 + 1"), scored)
@@ -136,7 +138,8 @@ def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_ar
     at_home = [call(home, UNSAMPLED, SMALL), call(home, SAMPLED, SMALL), call(home, UNSAMPLED, LARGE)]
     loaded = [(document, {(0, 23): [first], (24, 47): [second]}), (home, {(0, 23): at_home})]
     done = work.compute([*loaded, (Document.of("No call."), {})])
-    # The word at which a call is placed is 2 in the first paragraph alone: 1.0 nats there, and 2.25 in the second.
+    # The word at which a call is placed is 2 in the first paragraph alone: 1.0 nats there, and 2.25 in the
+    # second.
     assert rows(done, "document_id", "source", "is_sampled", "reason", "loss_with_result") == [
         (SAMPLED, document.document_id, 7, True, None, 1.0),
         (UNSAMPLED, document.document_id, 7, False, None, 2.25),
@@ -192,10 +195,14 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     stored = placebos(settings)
     assert undisturbed(settings, "run-1") == stored
     assert run_sql(settings, "select * from call_losses order by call_id") == losses  # untouched
-    # 3. Each text has one call that helps, by 1 nat, and 23 that do not (L+ = 2.25); a placebo of that call saves -0.25 nats.
-    kept = run_sql(settings, "select loss_reduction, placebo_reduction, information, placebos from kept_calls")
+    # 3. Each text has one call that helps, by 1 nat, and 23 that do not (L+ = 2.25); a placebo of that call
+    #    saves -0.25 nats.
+    kept = run_sql(
+        settings, "select loss_reduction, placebo_reduction, information, placebos from kept_calls"
+    )
     assert kept == [(1.0, -0.25, 1.25, 3)] * 12
-    # 4. Of the calls without help, one in 23 draws the right result: its placebo is as good as the right call.
+    # 4. Of the calls without help, one in 23 draws the right result: its placebo is as good as the right
+    #    call.
     check_tool(settings, "run-1", "Calculator")
     helpful = "is_sampled and reduction >= 0.5 and placebo_information > 0"
     [(hits,)] = run_sql(settings, f"select count(*) from placebo_losses where {helpful}")
@@ -209,7 +216,9 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     yields = "select reason, is_loss, count from yield_by_stage where run_id = 'run-1' and stage = 'placebo'"
     of = {reason: count for reason, _, count in run_sql(settings, yields)}
     assert of["calls"] == of["with_placebos"] + of.get("without_placebos", 0)
-    assert of["placebos"] == of["scored"] + sum(count for _, is_loss, count in run_sql(settings, yields) if is_loss)
+    assert of["placebos"] == of["scored"] + sum(
+        count for _, is_loss, count in run_sql(settings, yields) if is_loss
+    )
     # 6. A run with the same choices finds nothing to do, and has the same numbers.
     finish_run(settings, "run-1", "success")
     model.loads = 0
@@ -227,8 +236,13 @@ def test_the_process_of_the_last_shard_draws_the_pool_and_scores_the_placebos_of
 ) -> None:
     model = begin("r", range(2, 10))
     filter_stage(settings, "r", "Calculator", "0/1")
-    pool, scored = "select count(*) from placebo_pools", "select count(distinct document_id) from placebo_losses"
-    left = [functools.partial(why_nothing_to_do, settings, "r", "Calculator", shard) for shard in ("0/2", "1/2")]
+    pool, scored = (
+        "select count(*) from placebo_pools",
+        "select count(distinct document_id) from placebo_losses",
+    )
+    left = [
+        functools.partial(why_nothing_to_do, settings, "r", "Calculator", shard) for shard in ("0/2", "1/2")
+    ]
     # 1. The first shard finds calls of the other that are not scored.
     annotate_stage(settings, "r", "Calculator", "1/2")
     assert (run_sql(settings, pool), [why() for why in left]) == ([(0,)], [None, None])
@@ -257,14 +271,17 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
     # 1. One command scores them, and counts.
     rates = placebos_of_run(settings, "old", PlaceboChoices())
     assert list(rates["Calculator"]) == [0.5, 1.0, 2.0]
-    counts = "select threshold, calls, texts, false_discovery_rate is null, placebos_scored from threshold_counts"
+    counts = (
+        "select threshold, calls, texts, false_discovery_rate is null, placebos_scored from threshold_counts"
+    )
     of_eight = [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
     assert run_sql(settings, f"{counts} order by threshold") == of_eight
     recipe = str(run_sql(settings, "select placebo_recipe_id from run_tools")[0][0])
     every = run_sql(settings, "select call_id, document_id, result from call_losses where result is not null")
     with database.transaction(database.connect(settings)) as connection:
         assert load_pool(connection, recipe) == Pool.of_calls(every, PlaceboChoices())
-    # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below 1; nothing above.
+    # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below
+    #    1; nothing above.
     rate = rates["Calculator"][0.5].false_discovery_rate
     assert rate is not None
     assert held(settings, "old", rate / 2).threshold is None
@@ -273,7 +290,8 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
     # 3. The audit finds them in order, computes them again, and misses one that is gone.
     assert not audit(settings, "run", "old", sample=10).found
     run_sql(
-        settings, "delete from placebo_losses where call_id = (select min(call_id::text)::uuid from placebo_losses)"
+        settings,
+        "delete from placebo_losses where call_id = (select min(call_id::text)::uuid from placebo_losses)",
     )
     assert audit(settings, "run", "old").found
     # 4. What a forgotten text gave to the pool is gone, and the losses of others stay.
@@ -319,7 +337,8 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
         "from call_placebos placebo where run_id = 'night-2' and source_call_id is not null"
     )
     assert run_sql(settings, of_old_texts) == [(True,)]
-    # 2. The corpus has more than twice the documents: a new pool. The numbers of the first night are what they were.
+    # 2. The corpus has more than twice the documents: a new pool. The numbers of the first night are what
+    #    they were.
     assert night("night-3", range(2, 16))[0] != first
     assert run_sql(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
     # 3. All results are equal: no placebo is possible, and nothing fails.
@@ -330,7 +349,9 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     ingest_corpus(settings, str(same))
     start_run(settings, "same", choices(same, max_false_discovery_rate=0.0))
     work(settings, "same")
-    reasons = "select reason, count from yield_by_stage where run_id = 'same' and stage = 'placebo' and is_loss"
+    reasons = (
+        "select reason, count from yield_by_stage where run_id = 'same' and stage = 'placebo' and is_loss"
+    )
     assert run_sql(settings, reasons) == [("no_other_result", 8)]
     assert "no placebo is possible" in held(settings, "same", 0.1).why_not
 
@@ -354,7 +375,10 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     start_run(settings, "run-2", choices(corpus, min_kept_texts=1))
     with database.transaction(database.connect(settings)) as connection:
         store_rates(connection, load_run_tool(connection, "run-2", "Calculator"))
-    run_sql(settings, "update placebo_rates set false_discovery_rate = 0.7, rate_high = 0.8 where run_id = 'run-2'")
+    run_sql(
+        settings,
+        "update placebo_rates set false_discovery_rate = 0.7, rate_high = 0.8 where run_id = 'run-2'",
+    )
     assert release(settings, "run-2") == first
     assert store.read_manifest(prefix) == manifest
     assert run_sql(settings, "select run_id, rates from dataset_releases") == [("run-1", on_card)]
@@ -363,7 +387,8 @@ def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that
     store.delete(card)
     assert release(settings, "run-2") == first
     assert (store.read_manifest(prefix), store.lacking(manifest)) == (manifest, {})
-    # 3. Two runs publish at once, or the first one was killed before it registered the release: the first card stays.
+    # 3. Two runs publish at once, or the first one was killed before it registered the release: the first
+    #    card stays.
     for table in ("run_releases", "release_calls", "dataset_releases"):
         run_sql(settings, f"delete from {table}")
     with monkeypatch.context() as at_once:

@@ -29,8 +29,12 @@ def run_again(run: AnnotatedRun, run_id: str, changes: str, statement: str) -> N
 
 
 BOTH = ["Calculator", "QA"]
-BOUNDS = '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0, "placebos": 0}}'
-WITH_PLACEBOS = """update annotation_runs set parameters = parameters || '{"placebos": 3}' where run_id = 'later-6'"""
+BOUNDS = (
+    '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0, "placebos": 0}}'
+)
+WITH_PLACEBOS = (
+    """update annotation_runs set parameters = parameters || '{"placebos": 3}' where run_id = 'later-6'"""
+)
 LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
     ("{}", "", []),
     ('{"corpus_version": 2}', "", BOTH),
@@ -52,7 +56,11 @@ def test_what_is_done_and_checked_is_no_work_and_another_version_limit_bound_rec
     run = AnnotatedRun(settings, TOOLS)
     run.add_text("Out of 1400 people, 400 passed, that is 29 %.")
     run.complete(*TOOLS)
-    for tool, name, severity in (("Calculator", "finite", "fail"), ("QA", "finite", "fail"), ("QA", "odd", "warn")):
+    for tool, name, severity in (
+        ("Calculator", "finite", "fail"),
+        ("QA", "finite", "fail"),
+        ("QA", "odd", "warn"),
+    ):
         run.change(f"{CHECKED} ('run-1', '{tool}', '{name}', '{severity}', {severity == 'fail'})")
     first = tools_to_do(settings, "run-1")
     assert (first.tools, first.filter_shards) == (["Calculator", "QA"], ["0/1"])
@@ -67,10 +75,12 @@ def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_proces
     assert filter_shard_count([], 60.0) == 1
     assert filter_shard_count([59.0], 60.0) == 1
     assert filter_shard_count([240.0], 60.0) == 4
-    # Four filters of 0.1 s beside it: 240.4 s of work pay for 12 s of starting 5 processes a shard, of 1 s each
+    # Four filters of 0.1 s beside it: 240.4 s of work pay for 12 s of starting 5 processes a shard, of 1 s
+    # each
     assert filter_shard_count([240.0, *[0.1] * 4], 60.0) == 2
     assert filter_shard_count([2400.0, *[100.0] * 4], 60.0) == 28
-    # Where starting costs little, the slowest alone decides: shards of 60 s of it, though all together have twice the work.
+    # Where starting costs little, the slowest alone decides: shards of 60 s of it, though all together have
+    # twice the work.
     assert filter_shard_count([240.0, 240.0], 60.0, start_up_seconds=0.1) == 4
     assert filter_shard_count([10**6] * 5, 60.0) == 64
 

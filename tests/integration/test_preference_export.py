@@ -185,7 +185,9 @@ def test_refusals_are_texts_in_which_no_call_saves_anything_and_the_other_rows_s
     refused = [row for row in rows if plain_text(row["messages"]) == IDLE]
     assert [row for row in rows if row not in refused] == rows_of(tmp_path / "plain" / "train.jsonl")
     [row] = refused
-    assert " words, and then he left the house." in row["messages"][1]["content"]  # before the first call, at " words"
+    assert (
+        " words, and then he left the house." in row["messages"][1]["content"]
+    )  # before the first call, at " words"
     card = (tmp_path / "chat" / "README.md").read_text(encoding="utf-8")
     assert "| with a scored call | 4 |\n| of these with a kept call | 2 |" in card
     # A text with a call that nobody scored is no refusal.

@@ -82,7 +82,9 @@ class Loaded:
 
 
 def parameters(corpus: Path, model: Path, **changes: Any) -> RunChoices:
-    return RunChoices.parse({"corpus": str(corpus), "model": str(model), "tools": [TOOL]} | KEEPS_ALL | changes)
+    return RunChoices.parse(
+        {"corpus": str(corpus), "model": str(model), "tools": [TOOL]} | KEEPS_ALL | changes
+    )
 
 
 def annotate(settings: Settings, run_id: str, choices: RunChoices) -> None:
@@ -99,10 +101,14 @@ CALLS = (
 )
 
 
-def sampled_at(model: LanguageModel, scorer: LanguageModel | None, text: str, **more: Any) -> list[CallPosition]:
+def sampled_at(
+    model: LanguageModel, scorer: LanguageModel | None, text: str, **more: Any
+) -> list[CallPosition]:
     choices = parameters(Path("c"), Path("m"), **CHOICES, **more).for_tool(get_tool(TOOL).spec, "")
     paragraph = Paragraph(Document.of(text), 0, 0, len(text))
-    [found] = sample_paragraphs(model, get_tool(TOOL), choices, [paragraph], scorer.tokenize if scorer else None)
+    [found] = sample_paragraphs(
+        model, get_tool(TOOL), choices, [paragraph], scorer.tokenize if scorer else None
+    )
     lost = [(one.position, one.text, one.sample_count) for one in found.lost]
     return sorted({position for position, _, _ in lost}, key=lambda position: position.token)
 
@@ -134,7 +140,8 @@ def test_a_model_that_proposes_for_itself_samples_what_it_samples_alone(tiny_mod
     choices = parameters(Path("c"), Path("m"), **CHOICES).for_tool(get_tool(TOOL).spec, "")
     paragraphs = [Paragraph(Document.of(text), 0, 0, len(text)) for text in TEXTS]
     alone, through_text = (
-        sample_paragraphs(model, get_tool(TOOL), choices, paragraphs, scorer) for scorer in (None, model.tokenize)
+        sample_paragraphs(model, get_tool(TOOL), choices, paragraphs, scorer)
+        for scorer in (None, model.tokenize)
     )
     for one, other in zip(alone, through_text, strict=True):
         for field in ("candidates", "lost", "counts", "pruned"):
@@ -153,17 +160,22 @@ def test_the_run_scores_by_its_own_tokens_and_loads_each_model_once(
     assert len({row.text for row in rows}) == len(TEXTS)
     for row in rows:
         text = row.text
-        # Before the space of a word, where the scripted model puts it, or where the scorer's token of the word begins.
+        # Before the space of a word, where the scripted model puts it, or where the scorer's token of the
+        # word begins.
         assert row.position_token == token_at(scorer.tokenize(text).starts, text, row.position_char)
         call = PlacedCall(row.position_token, parse_call(row.call_text), row.result)
         [[losses]] = scorer.score_texts([(text, [call])])
         found = (row.loss_without_call, row.loss_without_result, row.loss_with_result)
-        assert found == pytest.approx((losses.without_call, losses.without_result, losses.with_result), abs=1e-5)
+        assert found == pytest.approx(
+            (losses.without_call, losses.without_result, losses.with_result), abs=1e-5
+        )
     # Nothing of the scripted model's own tokens, which are counted by spaces, is left.
     assert any(row.position_token != row.text[: row.position_char + 1].count(" ") for row in rows)
     assert not audit(settings, "run", "r", sample=10).found
     # On a file the same calls, with the same losses.
-    lines = list(annotate_file(settings, corpus, TOOL, str(tiny_model_dir), None, {"proposer": "other"} | KEEPS_ALL))
+    lines = list(
+        annotate_file(settings, corpus, TOOL, str(tiny_model_dir), None, {"proposer": "other"} | KEEPS_ALL)
+    )
     on_file = [(line["position_token"], line["call"], round(line["loss_with_result"], 4)) for line in lines]
     stored = [(row.position_token, row.call_text, round(row.loss_with_result, 4)) for row in rows]
     assert sorted(on_file) == sorted(stored)

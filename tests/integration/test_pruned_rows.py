@@ -77,9 +77,15 @@ def test_a_pruned_call_is_no_scored_call_and_counts_as_a_loss_of_its_stage(annot
 def test_kept_calls_at_is_exact_from_prune_below_on_and_refuses_a_lower_threshold(annotated: Engine) -> None:
     run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
     at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
-    assert run_sql(annotated, at.format(0.5)) == [("c1", 1.25, True), ("c4", 2.375, True), ("c5", 0.625, False)]
+    assert run_sql(annotated, at.format(0.5)) == [
+        ("c1", 1.25, True),
+        ("c4", 2.375, True),
+        ("c5", 0.625, False),
+    ]
     assert run_sql(annotated, at.format(1.25)) == [("c1", 1.25, True), ("c4", 2.375, True)]
-    assert run_sql(annotated, at.format("'NaN'")) == []  # sorts above all numbers: nothing is kept from there on
+    assert (
+        run_sql(annotated, at.format("'NaN'")) == []
+    )  # sorts above all numbers: nothing is kept from there on
     for threshold in ("0.49", "null"):
         with pytest.raises(DBAPIError, match=r"expected a threshold of at least 0\.5 nats"):
             run_sql(annotated, at.format(threshold))

@@ -11,7 +11,13 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun, recipe_id, release
 from tests.servers import flip_a_byte
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import CorruptObjectError, NoKeptCallError, NoResultError, ObjectStoreError, UsageError
+from toolformer_ops.errors import (
+    CorruptObjectError,
+    NoKeptCallError,
+    NoResultError,
+    ObjectStoreError,
+    UsageError,
+)
 from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
@@ -50,7 +56,9 @@ def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
     document = run.add_text(SUM, "https://example.org/2023/01/30/exam")
     run.add_text("A text without a call is left out.")
     call_id = run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
-    run.add_call("Calculator", run.add_text(f"{SUM} Beyond the limit."), " 29", "400 / 1400", "0.29", saves=1.25)
+    run.add_call(
+        "Calculator", run.add_text(f"{SUM} Beyond the limit."), " 29", "400 / 1400", "0.29", saves=1.25
+    )
     run.complete("Calculator")
 
     release_id = release(settings, run.run_id)
@@ -60,7 +68,12 @@ def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
     assert text.plain_text == SUM
     assert (text.document_id, text.url) == (document.document_id, "https://example.org/2023/01/30/exam")
     [call] = text.calls
-    assert (call.tool, call.input, call.result, call.position_char) == ("Calculator", "400 / 1400", "0.29", 39)
+    assert (call.tool, call.input, call.result, call.position_char) == (
+        "Calculator",
+        "400 / 1400",
+        "0.29",
+        39,
+    )
     assert (call.loss_without_call, call.loss_without_result, call.loss_with_result) == (3.0, 3.5, 1.75)
     assert (call.loss_reduction, call.call_id) == (1.25, str(call_id))
     recipes = recipe_id("score", "Calculator"), recipe_id("execute", "Calculator")
@@ -92,7 +105,9 @@ def test_what_reaches_its_tools_threshold_is_released_and_at_one_position_the_be
     run.complete("Calculator", "QA")
 
     texts = {text.document_id: text for text in _released(settings, release(settings, run.run_id), tmp_path)}
-    woven = "Out of 1400 [QA(Who?) -> people] people, 400 passed, that is [Calculator(400 / 1400) -> 0.29] 29 %."
+    woven = (
+        "Out of 1400 [QA(Who?) -> people] people, 400 passed, that is [Calculator(400 / 1400) -> 0.29] 29 %."
+    )
     assert texts[document.document_id].text == woven
     best, tie = texts[second.document_id].calls
     assert (best.tool, tie.tool, tie.call_id) == ("QA", "Calculator", str(min(tied)))
@@ -165,19 +180,30 @@ def test_releasing_twice_and_from_another_run_gives_the_same_release_and_another
     assert release(settings, "run-2") == first
     assert list(ObjectStore(settings).list("releases/")) == keys
     assert run.rows("select run_id from dataset_releases") == [("run-1",)]
-    assert run.rows("select run_id, release_id from run_releases order by 1") == [("run-1", first), ("run-2", first)]
+    assert run.rows("select run_id, release_id from run_releases order by 1") == [
+        ("run-1", first),
+        ("run-2", first),
+    ]
     assert len(run.rows("select 1 from release_calls")) == 1
     AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-3").add_text(SUM)
     assert release(settings, "run-3") != first
     run.correct_url(document, "https://example.org/b")  # of the same calls
     another = release(settings, run.run_id)
     assert another != first
-    costs = {"seconds": None, "nats_per_second": None, "price": 0.2, "price_unit": "cent", "nats_per_price": 2.5}
+    costs = {
+        "seconds": None,
+        "nats_per_second": None,
+        "price": 0.2,
+        "price_unit": "cent",
+        "nats_per_price": 2.5,
+    }
     of_tool = {"run_id": run.run_id, "tool": "Calculator", "cost_threshold": 0.5}
     with database.transaction(run.engine) as connection:
         database.execute(connection, queries.runs.insert_call_cost, **of_tool, **costs)
     dear = release(settings, run.run_id)
-    [[tool]] = run.rows(f"select definition -> 'tools' -> 0 from dataset_releases where release_id = '{dear}'")
+    [[tool]] = run.rows(
+        f"select definition -> 'tools' -> 0 from dataset_releases where release_id = '{dear}'"
+    )
     assert (tool["price"], "seconds" in tool, dear in (first, another)) == (0.2, False, False)
 
 
@@ -195,9 +221,11 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
 
     release(settings, run.run_id)
 
-    yields = "select tool, reason, count from yield_by_stage where stage = 'release' and count > 0 order by 1, 2"
-    # Calculator keeps 6 calls. At " and", document 0 has a better one of the same tool and document 2 one of Calendar. Of the three
-    # texts that are left with a call of Calculator two are released.
+    yields = (
+        "select tool, reason, count from yield_by_stage where stage = 'release' and count > 0 order by 1, 2"
+    )
+    # Calculator keeps 6 calls. At " and", document 0 has a better one of the same tool and document 2 one of
+    # Calendar. Of the three texts that are left with a call of Calculator two are released.
     assert run.rows(yields) == [
         ("Calculator", "above_max_examples", 1),
         ("Calculator", "better_call_at_position", 2),
@@ -232,7 +260,9 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         ("Today is Friday, January 6, 2023.", " Today is Friday, January 6, 2023.", None),
     ],
 )
-def test_a_result_follows_if_the_text_goes_on_with_it(settings: Settings, result: str, text: str, follows: str) -> None:
+def test_a_result_follows_if_the_text_goes_on_with_it(
+    settings: Settings, result: str, text: str, follows: str
+) -> None:
     with database.transaction(database.connect(settings)) as connection:
         asked = sql("select result_follows(:result, :text)")
         assert connection.execute(asked, {"result": result, "text": text}).scalar() == follows
@@ -245,7 +275,9 @@ def test_a_release_of_results_that_follow_has_the_next_best_call_and_counts_the_
         AnnotatedRun(settings, {"Calculator": 0.5}, run_id, require_following=asked)
         for run_id, asked in (("run-1", False), ("strict", True))
     )
-    for text in (texts := ("Ann had 520, sold 193, so 327 are left of them.", "520 less 193, so 327 are left.")):
+    for text in (
+        texts := ("Ann had 520, sold 193, so 327 are left of them.", "520 less 193, so 327 are left.")
+    ):
         document = run.add_text(text)
         strict.add_text(text)
         run.add_call("Calculator", document, " so", "193 - 520", "-327", saves=2.0)
@@ -262,7 +294,9 @@ def test_a_release_of_results_that_follow_has_the_next_best_call_and_counts_the_
     assert "calls that are not equal are left out" in card
     assert "| Calculator | 1 | 0 | 0 | 0 |" in card
     counted = "select reason, count from yield_by_stage where run_id = 'strict' and step = 7 and count > 0 order by 1"
-    outcomes = "select release_outcome, count(*) from candidates where run_id = 'strict' group by 1 order by 1"
+    outcomes = (
+        "select release_outcome, count(*) from candidates where run_id = 'strict' group by 1 order by 1"
+    )
     expected = [("released", 1), ("result_does_not_follow", 4)]
     assert run.rows(counted) == expected == run.rows(outcomes)
     changes = "select reason, count(*) from release_changes_between('strict', 'run-1') group by 1 order by 1"
@@ -320,8 +354,11 @@ def test_what_was_lost_or_changed_on_s3_is_there_again_and_another_manifest_is_r
         release(settings, run.run_id)
     store.delete(manifest.key)
     again()
-    # 3. A version that writes other bytes takes what is whole as it is; else it makes all anew, also if it is killed meanwhile.
-    monkeypatch.setattr("toolformer_ops.stages.release.dataset_card", lambda *_: "# A card of a later version")
+    # 3. A version that writes other bytes takes what is whole as it is; else it makes all anew, also if it is
+    #    killed meanwhile.
+    monkeypatch.setattr(
+        "toolformer_ops.stages.release.dataset_card", lambda *_: "# A card of a later version"
+    )
     again()
     assert store.read_manifest(prefix) == manifest
     store.delete(card)

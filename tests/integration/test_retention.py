@@ -73,7 +73,9 @@ def test_the_recipes_of_an_old_run_without_a_release_are_dropped_and_all_else_st
     # Without this a later run under the recipe would take its documents for finished.
     assert {row[0] for row in nights.rows("select recipe_id from finished_work")} == calendar
     assert {row[0] for row in nights.rows("select recipe_id from stage_ledger")} == calendar
-    assert nights.rows("select filter_recipe_id from filter_decisions") == [(recipe_id("filter", "Calendar"),)]
+    assert nights.rows("select filter_recipe_id from filter_decisions") == [
+        (recipe_id("filter", "Calendar"),)
+    ]
     assert nights.rows("select tool from call_results") == [("Calendar",)]
     assert nights.rows(numbers) == before
     assert nights.rows("select distinct tool from recipes where dropped_at is null") == [("Calendar",)]
@@ -96,7 +98,10 @@ def test_a_release_keeps_its_recipes_until_it_is_withdrawn(nights: Nights) -> No
 
 OLD = "update annotation_runs set {} where run_id = 'old'"
 
-OF_POSTS, A_DAY_AGO = OLD.format("schedule = 'posts'"), OLD.format("finished_at = now() - interval '36 hours'")
+OF_POSTS, A_DAY_AGO = (
+    OLD.format("schedule = 'posts'"),
+    OLD.format("finished_at = now() - interval '36 hours'"),
+)
 
 
 @pytest.mark.parametrize(
@@ -120,17 +125,23 @@ def test_what_the_next_night_may_use_stays(nights: Nights, change: str, uses: Us
     assert unused_of_old == ([] if stays else CALCULATOR)
 
 
-def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = database.lock_partition
 
     def a_run_starts(connection: Any, table: str, recipe: str) -> str:
         if table == "call_losses":
-            nights.change("update annotation_runs set state = 'running', finished_at = null where run_id = 'old'")
+            nights.change(
+                "update annotation_runs set state = 'running', finished_at = null where run_id = 'old'"
+            )
         return real(connection, table, recipe)
 
     monkeypatch.setattr(database, "lock_partition", a_run_starts)
     dropped, _ = drop_unused(nights.settings, Uses())
-    assert ("score", recipe_id("score", "Calculator")) not in [(recipe.stage, recipe.recipe_id) for recipe in dropped]
+    assert ("score", recipe_id("score", "Calculator")) not in [
+        (recipe.stage, recipe.recipe_id) for recipe in dropped
+    ]
     assert nights.rows(f"select count(*) from call_losses_{recipe_id('score', 'Calculator')}") == [(1,)]
 
 

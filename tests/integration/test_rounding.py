@@ -37,7 +37,9 @@ def test_rounding_is_measured_once_and_every_process_takes_what_was_stored_first
     rounding.allow_measured_rounding(settings, another, "auto")
     assert another.surely_below(0.5 - 1.01 * stored.margin, 0.5)
 
-    rounding.allow_measured_rounding(settings, LanguageModel.load(str(tiny_model_dir)), "on")  # float32 needs no margin
+    rounding.allow_measured_rounding(
+        settings, LanguageModel.load(str(tiny_model_dir)), "on"
+    )  # float32 needs no margin
 
 
 @pytest.mark.parametrize(("choice", "has_room"), [("off", True), ("auto", False)])

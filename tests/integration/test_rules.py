@@ -21,7 +21,9 @@ def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: 
         "scoring_recipe_id", "call_id", "document_id", "reason", "loss_without_call", "loss_without_result",
         "loss_with_result", "loss_without_call_full_context",
     )  # fmt: skip
-    finite_or_none = [row for row in losses if row[3] is None or math.isfinite(row[3])]  # as the table demands
+    finite_or_none = [
+        row for row in losses if row[3] is None or math.isfinite(row[3])
+    ]  # as the table demands
     with database.transaction(engine) as connection:
         database.ensure_partition(connection, "call_losses", RECIPE)
         rows = [
@@ -56,14 +58,26 @@ def test_the_loss_reduction_is_the_same_in_sql_and_in_python(engine: Engine) -> 
 
 
 def test_the_keep_rule_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
-    reductions = (-math.inf, -1.0, 0.0, 0.4999999999999999, 0.5, 0.5000000000000001, 1e308, math.inf, math.nan)
+    reductions = (
+        -math.inf,
+        -1.0,
+        0.0,
+        0.4999999999999999,
+        0.5,
+        0.5000000000000001,
+        1e308,
+        math.inf,
+        math.nan,
+    )
     thresholds = (0.0, 0.5, 1.0, math.inf, math.nan)  # run_tools takes none below 0
     with engine.connect() as connection:
         statement = text(
             "select is_kept(null, cast(:reduction as double precision), cast(:threshold as double precision))"
         )
         for reduction, threshold in itertools.product(reductions, thresholds):
-            found = connection.execute(statement, {"reduction": reduction, "threshold": threshold}).scalar_one()
+            found = connection.execute(
+                statement, {"reduction": reduction, "threshold": threshold}
+            ).scalar_one()
             assert found is is_kept(reduction, threshold), (reduction, threshold)
     for unscored in ("'pruned_below', 2.0", "'no_result', null", "null, null"):
         assert run_sql(engine, f"select is_kept({unscored}, 0.5) is not true") == [(True,)]
@@ -77,7 +91,9 @@ def test_postgres_inlines_the_rules(engine: Engine) -> None:
     with database.transaction(engine) as connection:
         database.ensure_partition(connection, "call_losses", RECIPE)
         plan = "\n".join(connection.execute(text(statement)).scalars())
-    assert "reason IS NULL" in plan or "loss_reducti_idx" in plan  # the partial index needs the condition to be seen
+    assert (
+        "reason IS NULL" in plan or "loss_reducti_idx" in plan
+    )  # the partial index needs the condition to be seen
     assert "LEAST(" in plan
     assert "is_kept(" not in plan
     assert "loss_reduction(" not in plan

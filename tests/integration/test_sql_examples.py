@@ -66,7 +66,8 @@ Calculator|1400 / 400|3.50||1|1|0|-0.25
 Calculator|400 / 0||divides_by_zero|1|1|0|
 """,
     "15_what_changed_since_the_run_before": "",  # r1 is not finished; test_changes.py compares runs
-    # With equal weights c5 saves 1.375 - (2 x 0.25 + 3 x 1.5) / 5 = 0.375 nats instead of 0.625, of the 0.5 that it needs.
+    # With equal weights c5 saves 1.375 - (2 x 0.25 + 3 x 1.5) / 5 = 0.375 nats instead of 0.625, of the 0.5
+    # that it needs.
     "17_what_would_other_weights_keep": """\
 Calculator|4|3|2|2
 Calendar|1|0|0|0
@@ -81,8 +82,8 @@ Calculator|0.5|2|1|2|2
 Calculator|0.5|5|2.5|0|0
 """,
 }
-"""What psql prints for r1, without the tool that has no call, of each that is more than a view; of the twelfth for r2, which is the
-newest finished run."""
+"""What psql prints for r1, without the tool that has no call, of each that is more than a view; of the
+twelfth for r2, which is the newest finished run."""
 
 Psql = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -99,7 +100,9 @@ def asked(settings: Settings) -> Psql:
 
 def answers(asked: Psql, *words: str) -> dict[str, str]:
     """What psql prints of each example."""
-    files = [word for name, path in PATHS.items() for word in (f"--command=\\echo == {name}", f"--file={path}")]
+    files = [
+        word for name, path in PATHS.items() for word in (f"--command=\\echo == {name}", f"--file={path}")
+    ]
     done = asked(*words, *files)
     assert (done.returncode, done.stderr) == (0, "")
     return {name: rows for name, _, rows in (part.partition("\n") for part in done.stdout.split("== ")[1:])}
@@ -114,7 +117,10 @@ def test_each_example_answers_its_question_about_the_run_that_is_named(asked: Ps
         name: rows for name, rows in ROWS.items() if name[:2] != "12"
     }
     refused = asked("--set=run=r'3", f"--file={PATHS['02_how_many_calls_are_kept']}")
-    assert (refused.returncode, "run r'3: expected a run that was started, found none" in refused.stderr) == (3, True)
+    assert (refused.returncode, "run r'3: expected a run that was started, found none" in refused.stderr) == (
+        3,
+        True,
+    )
 
 
 @pytest.mark.usefixtures("annotated")
@@ -141,12 +147,16 @@ def _rows(settings: Settings, statement: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.usefixtures("annotated")
-def test_each_query_of_a_page_is_answered_and_those_of_the_ten_questions_find_what_is_there(settings: Settings) -> None:
+def test_each_query_of_a_page_is_answered_and_those_of_the_ten_questions_find_what_is_there(
+    settings: Settings,
+) -> None:
     asked = [(page, statement) for page in PAGES for statement in queries(page)]
     assert len(asked) >= 12
     for _, statement in asked:
         _rows(settings, re.sub(r"'(night-1|my-run|run)'", "'r1'", statement))
-    statements = [statement.replace("run_or_newest('')", "run_or_newest('r1')") for statement in queries(QUESTIONS)]
+    statements = [
+        statement.replace("run_or_newest('')", "run_or_newest('r1')") for statement in queries(QUESTIONS)
+    ]
     why_not, by_chance, errors, left_out, one_text = statements
     assert ("Calculator(400 / 1400)", "kept") in {(row[0], row[2]) for row in _rows(settings, why_not)}
     assert {row[1] for row in _rows(settings, by_chance)} == {"Calculator"}

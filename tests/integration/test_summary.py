@@ -21,7 +21,9 @@ from toolformer_ops.storage import database
 TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
 
 
-def night(nights: Nights, run_id: str, *tools: Tool, lacking: tuple[str, ...] = (), **start: Any) -> RunSummary:
+def night(
+    nights: Nights, run_id: str, *tools: Tool, lacking: tuple[str, ...] = (), **start: Any
+) -> RunSummary:
     nights.start(run_id, *tools, **start)
     nights.work(run_id, *tools)
     nights.release(run_id, lacking=lacking)
@@ -38,10 +40,17 @@ def texts(*numbers: int, url: str = "https://x.org/2023/01/30") -> list[Record]:
     return [Record(f"text {number}", url, f"r{number}") for number in numbers]
 
 
-def test_the_first_night_has_all_documents_anew_and_one_with_nothing_new_says_so_plainly(nights: Nights) -> None:
+def test_the_first_night_has_all_documents_anew_and_one_with_nothing_new_says_so_plainly(
+    nights: Nights,
+) -> None:
     nights.ingest(*texts(*range(30)))
     first = night(nights, "one", *TOOLS)
-    assert (first.previous_run_id, first.documents, first.documents_added, first.documents_removed) == (None, 30, 30, 0)
+    assert (first.previous_run_id, first.documents, first.documents_added, first.documents_removed) == (
+        None,
+        30,
+        30,
+        0,
+    )
     assert [(tool.annotated, tool.reused) for tool in first.tools] == [(30, 0), (30, 0)]
     assert first.examples_changed == first.examples == first.examples_added > 0
     done = [tool.done_by_stage for tool in first.tools]
@@ -61,12 +70,21 @@ def test_a_night_says_what_moved_in_corpus_tools_and_release(nights: Nights) -> 
     mended = [replace(record, text=record.text + ", mended") for record in texts(*range(20, 25))]
     nights.ingest(*texts(*range(10, 20)), *mended, *texts(*range(25, 30), url="u"), *texts(*range(30, 80)))
     second = night(nights, "two", *TOOLS)
-    moved = second.documents_added, second.documents_removed, second.documents_corrected, second.documents_changed
+    moved = (
+        second.documents_added,
+        second.documents_removed,
+        second.documents_corrected,
+        second.documents_changed,
+    )
     assert moved == (25, 15, 5, 5)  # 20 new and 5 mended; 10 gone and 5 mended
     by_tool = {tool.tool: tool for tool in second.tools}
     assert (by_tool["Calculator"].annotated, by_tool["Calculator"].reused) == (25, 45)
     assert (by_tool["Calendar"].annotated, by_tool["Calendar"].reused) == (30, 40)
-    assert set(by_tool["Calculator"].removed_by_reason) <= {"text_removed", "text_changed", "better_call_at_place"}
+    assert set(by_tool["Calculator"].removed_by_reason) <= {
+        "text_removed",
+        "text_changed",
+        "better_call_at_place",
+    }
     assert "record_corrected" in by_tool["Calendar"].removed_by_reason
     assert second.examples == first.examples + second.examples_added - second.examples_removed
     written = second.as_text()
@@ -149,7 +167,9 @@ def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_mode
         ("a-2", other_model, "a"), ("b-2", TOOLS[0], "b"), ("hand-3", TOOLS[0], None),
     ):  # fmt: skip
         night(nights, run_id, tool, schedule=schedule)
-    compared = {run_id: summarise_one(nights, run_id).previous_run_id for run_id in ("a-2", "b-2", "hand-2", "hand-3")}
+    compared = {
+        run_id: summarise_one(nights, run_id).previous_run_id for run_id in ("a-2", "b-2", "hand-2", "hand-3")
+    }
     assert compared == {"a-2": "a-1", "b-2": "b-1", "hand-2": None, "hand-3": "b-2"}
 
 

@@ -53,7 +53,11 @@ def train(settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path:
     """Trains in the folder `name` by the recipe with these changes."""
 
     def start(
-        name: str = "training", *, model: Path = tiny_model_dir, dev_texts: tuple[str, ...] = (), **changes: Any
+        name: str = "training",
+        *,
+        model: Path = tiny_model_dir,
+        dev_texts: tuple[str, ...] = (),
+        **changes: Any,
     ) -> TrainedModel:
         job = TrainingJob(recipe_of(**changes), str(model), release_dir, dev_texts, tmp_path / name)
         return train_on_release(settings, job)
@@ -110,7 +114,9 @@ def test_splitting_a_batch_changes_neither_losses_nor_weights_and_another_seed_d
 def test_first_loss_is_the_mean_over_the_tokens_of_the_text_alone_and_the_baselines_text_is_plain(
     train: Train, base: BaseModel, release_dir: Path, without_calls: bool
 ) -> None:
-    sequences = TokenSequences.of(read_release(release_dir), base.tokenization, 48, without_calls=without_calls)
+    sequences = TokenSequences.of(
+        read_release(release_dir), base.tokenization, 48, without_calls=without_calls
+    )
     rows = [sequences[index]["input_ids"] for index in range(len(sequences))]
     assert ("[Calculator" in "".join(base.tokenization.decode(ids) for ids in rows)) is not without_calls
     # One step sees each sequence once.
@@ -152,7 +158,14 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
     train_killed: Train, tiny_gpt2_dir: Path, release_dir: Path, tmp_path: Path
 ) -> None:
     """The model has dropout, so that the random numbers must continue, too."""
-    command = [sys.executable, "-m", "tests.killed_training", str(tiny_gpt2_dir), str(release_dir), str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.killed_training",
+        str(tiny_gpt2_dir),
+        str(release_dir),
+        str(tmp_path),
+    ]
     environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", STATE_DIR_VARIABLE: str(tmp_path / "state")}
     subprocess.run([*command, *KILLS], cwd=REPOSITORY, env=environment, check=True)
     undisturbed = train_killed("undisturbed")
@@ -200,7 +213,9 @@ def test_weights_of_the_best_step_are_kept_and_curves_hold_every_step_once(
         finetune_steps=9, finetune_eval_steps=2, finetune_learning_rate=0.05, finetune_checkpoint_steps=4,
         dev_texts=DEV_TEXTS,
     )  # fmt: skip
-    scores = {line["step"]: line["perplexity"] for line in read_lines(trained.directory / "development_log.jsonl")}
+    scores = {
+        line["step"]: line["perplexity"] for line in read_lines(trained.directory / "development_log.jsonl")
+    }
     assert list(scores) == [2, 4, 6, 8, 9]
     assert trained.best is not None
     assert trained.best.perplexity == min(scores.values()) < scores[9] / 1.1
@@ -273,7 +288,11 @@ def test_two_processes_give_the_losses_and_weights_of_one(
         )
         for count in (None, 2)
     )
-    for name, field in (("training_log", "loss"), ("training_log", "tokens"), ("development_log", "perplexity")):
+    for name, field in (
+        ("training_log", "loss"),
+        ("training_log", "tokens"),
+        ("development_log", "perplexity"),
+    ):
         ours, theirs = (
             {line["step"]: line[field] for line in read_lines(trained.directory / f"{name}.jsonl")}
             for trained in (one, two)

@@ -70,7 +70,8 @@ def killed_stages(tries: int) -> list[int]:
 def snapshot(settings: Settings, without: Sequence[uuid.UUID] = ()) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of the stages but those of these documents."""
     found = {
-        table: run_sql(settings, f"select {columns} from {table} order by 1, 2") for table, columns in TABLES.items()
+        table: run_sql(settings, f"select {columns} from {table} order by 1, 2")
+        for table, columns in TABLES.items()
     }
     return {table: [row for row in of_table if row[0] not in without] for table, of_table in found.items()}
 
@@ -83,7 +84,9 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
     assert killed_stages(20) == [-signal.SIGKILL] * (DEATHS_BETWEEN_ROUNDS + DEATHS_OF_ONE) + [0]
 
     # 1. They are counted under their reason, where they were given up, and the run's check passes.
-    given_up = "select stage, text, deaths from run_failed_documents join documents using (document_id) order by 1"
+    given_up = (
+        "select stage, text, deaths from run_failed_documents join documents using (document_id) order by 1"
+    )
     assert run_sql(settings, given_up) == [
         ("sample", deadly[0], DEATHS_BETWEEN_ROUNDS),
         ("score", deadly[1], DEATHS_OF_ONE),
@@ -130,11 +133,16 @@ def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
 
 def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themselves() -> None:
     work = ScoreWork(
-        run=unregistered(), shard=Shard(), tool=get_tool("Calculator"), load_model=lambda: pytest.fail("loaded")
+        run=unregistered(),
+        shard=Shard(),
+        tool=get_tool("Calculator"),
+        load_model=lambda: pytest.fail("loaded"),
     )
     document = Document.of("It kills.")
     reasons = ("divides_by_zero", None, None)
-    calls: list[Any] = [SimpleNamespace(call_id=uuid.UUID(int=at), reason=reason) for at, reason in enumerate(reasons)]
+    calls: list[Any] = [
+        SimpleNamespace(call_id=uuid.UUID(int=at), reason=reason) for at, reason in enumerate(reasons)
+    ]
     done = work.give_up([(document, calls)], OUT_OF_MEMORY)
     written = [(row.values["call_id"], row.values["reason"]) for row in done.rows]
     assert written == [(call.call_id, call.reason or OUT_OF_MEMORY) for call in calls]
@@ -155,8 +163,15 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     run.change("truncate call_results")
     with database.transaction(run.engine) as connection:
         registered = load_run_tool(connection, run.run_id, "Calculator")
-    answering: Any = SimpleNamespace(run=lambda inputs: [ToolOutput((f"answer to {item}",)) for item in inputs])
-    of_run: Any = {"run": registered, "shard": Shard(), "runner": lambda: answering, "time_limit_seconds": 30.0}
+    answering: Any = SimpleNamespace(
+        run=lambda inputs: [ToolOutput((f"answer to {item}",)) for item in inputs]
+    )
+    of_run: Any = {
+        "run": registered,
+        "shard": Shard(),
+        "runner": lambda: answering,
+        "time_limit_seconds": 30.0,
+    }
     work = ExecuteWork(**of_run)
     compute = work.compute
 
@@ -173,9 +188,12 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     monkeypatch.setattr(work, "compute", at_most_two)
     totals = work_off(settings, run.engine, work)
     assert (totals["documents"], totals["with_result"], totals[OUT_OF_MEMORY]) == (7, 6, 1)
-    # 7 are 3 and 4; 3 are 1 and 2; 4 are 2 and 2; and the document that never fits is tried alone, as is the one beside it.
+    # 7 are 3 and 4; 3 are 1 and 2; 4 are 2 and 2; and the document that never fits is tried alone, as is the
+    # one beside it.
     assert sorted(sizes) == sorted([7, 3, 4, 1, 2, 2, 2, 1, 1])
-    answered = {row[0]: row[1:] for row in run_sql(settings, "select input, results, reason from call_results")}
+    answered = {
+        row[0]: row[1:] for row in run_sql(settings, "select input, results, reason from call_results")
+    }
     assert answered.pop("3 + 0") == ([], OUT_OF_MEMORY)
     assert answered == {f"{number} + 0": ([f"answer to {number} + 0"], None) for number in (0, 1, 2, 4, 5, 6)}
     assert retry_failed(settings, run.run_id) == [
@@ -185,7 +203,9 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     assert (again["documents"], again["with_result"]) == (1, 1)
 
 
-def test_a_process_that_is_told_to_end_says_so_and_no_text_is_suspected(settings: Settings, tmp_path: Path) -> None:
+def test_a_process_that_is_told_to_end_says_so_and_no_text_is_suspected(
+    settings: Settings, tmp_path: Path
+) -> None:
     start(settings, tmp_path, "told: 2 pens and 3 caps, a total of 5 things.")
     assert killed_stages(1) == [143]
     assert run_sql(settings, "select * from micro_batch_tries") == []

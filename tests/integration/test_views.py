@@ -13,11 +13,13 @@ def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None
     run_sql(annotated, "update run_tools set keep_threshold = 0.25 where run_id = 'r1' and tool = 'Calendar'")
     # A reduction of 0.375, below the lowest of the usual thresholds.
     run_sql(
-        annotated, "update call_losses set loss_with_result = loss_with_result + 0.125 where scoring_recipe_id = 'a2'"
+        annotated,
+        "update call_losses set loss_with_result = loss_with_result + 0.125 where scoring_recipe_id = 'a2'",
     )
     of_calendar = [(0.25, True, 1), (0.5, False, 0), (1.0, False, 0), (2.0, False, 0)]
     assert run_sql(annotated, counts, tool="Calendar") == of_calendar
-    # Counted is from exactly prune_below on: 1.25 and 2.375 reach 1.0, and below it not all calls were computed.
+    # Counted is from exactly prune_below on: 1.25 and 2.375 reach 1.0, and below it not all calls were
+    # computed.
     run_sql(
         annotated,
         "update run_tools set prune_below = 1.0, keep_threshold = 2.0 where run_id = 'r1' and tool = 'Calculator'",
@@ -27,7 +29,9 @@ def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None
 
 def test_the_text_around_a_call_is_120_characters_at_most(annotated: Engine) -> None:
     content = "".join(f"{number:05d}" for number in range(50))  # 250 characters
-    run_sql(annotated, "update documents set text = :content where document_id::text like 'd3%'", content=content)
+    run_sql(
+        annotated, "update documents set text = :content where document_id::text like 'd3%'", content=content
+    )
     for position, before, after in ((0, 0, 120), (119, 119, 120), (200, 120, 50), (250, 120, 0)):
         move = "update candidate_calls set position_char = :position where call_text = 'Calendar()'"
         run_sql(annotated, move, position=position)
@@ -64,7 +68,8 @@ update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee', keep_threshold = 0.
     [
         # The reductions are 1.25 (c1), 2.375 (c4) and, exactly at the run's threshold, 0.625 (c5).
         (None, ["c1", "c4", "c5"], [(0.5, 3), (0.625, 3), (1.0, 2), (2.0, 1)]),
-        # Information: (0.25 + 0.75) / 2 for c1, (0.25 + 0.5) / 2 for c4; c5 has no placebos, and so says nothing.
+        # Information: (0.25 + 0.75) / 2 for c1, (0.25 + 0.5) / 2 for c4; c5 has no placebos, and so says
+        # nothing.
         (0.375, ["c1", "c4"], [(0.5, 2), (0.625, 2), (1.0, 2), (2.0, 1)]),
         (0.5, ["c1"], [(0.5, 1), (0.625, 1), (1.0, 1), (2.0, 0)]),
         (0.51, [], [(0.5, 0), (0.625, 0), (1.0, 0), (2.0, 0)]),
@@ -75,9 +80,15 @@ def test_a_kept_call_reaches_the_threshold_and_carries_information_where_the_run
 ) -> None:
     with database.transaction(annotated) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute(WITH_PLACEBOS)
-    run_sql(annotated, "update run_tools set tau_information = :tau where tool = 'Calculator'", tau=tau_information)
+    run_sql(
+        annotated,
+        "update run_tools set tau_information = :tau where tool = 'Calculator'",
+        tau=tau_information,
+    )
     of_tool = "where run_id = 'r1' and tool = 'Calculator' order by 1"
-    assert [row[0] for row in run_sql(annotated, f"select left(call_id::text, 2) from kept_calls {of_tool}")] == kept
+    assert [
+        row[0] for row in run_sql(annotated, f"select left(call_id::text, 2) from kept_calls {of_tool}")
+    ] == kept
     assert run_sql(annotated, f"select threshold, calls from threshold_counts {of_tool}") == counts
 
 
@@ -117,7 +128,11 @@ def test_what_enters_a_stage_leaves_it_for_the_next_or_is_a_loss(annotated: Engi
         losses = sum(number for *of, _, is_loss, number in rows if of == [tool, stage] and is_loss)
         assert enters == leaves + losses > 0
     for tool in {tool for tool, stage, _ in count if stage == "score"}:
-        assert count[tool, "sample", "candidates"] == count[tool, "execute", "calls"] == count[tool, "score", "calls"]
+        assert (
+            count[tool, "sample", "candidates"]
+            == count[tool, "execute", "calls"]
+            == count[tool, "score", "calls"]
+        )
         below = sum(number for *of, _, is_loss, number in rows if of == [tool, "keep"] and is_loss)
         assert count[tool, "score", "scored"] == count[tool, "keep", "kept"] + below > 0
 
@@ -126,9 +141,7 @@ def test_a_text_in_which_no_call_starts_is_counted(annotated: Engine) -> None:
     none = '{"paragraphs": 1, "positions": 0}'
     of_text = "where stage = 'sample' and document_id::text like 'd1%'"
     run_sql(annotated, f"update stage_ledger set counts = cast(:none as jsonb) {of_text}", none=none)
-    counted = (
-        "select tool, is_loss, count from yield_by_stage where run_id = 'r1' and reason = 'texts_without_position'"
-    )
+    counted = "select tool, is_loss, count from yield_by_stage where run_id = 'r1' and reason = 'texts_without_position'"
     assert run_sql(annotated, f"{counted} and count > 0") == [("Calculator", True, 1)]
 
 

@@ -38,7 +38,9 @@ class Installation:
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """The command line of the installation, as a user starts it in `folder`; its state is beside it."""
-        inherited = {name: value for name, value in os.environ.items() if name[:6] not in ("TOOLFO", "PYTHON")}
+        inherited = {
+            name: value for name, value in os.environ.items() if name[:6] not in ("TOOLFO", "PYTHON")
+        }
         path = f"{self.python.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         own = {"PATH": path, "XDG_DATA_HOME": str(self.folder.parent / "data")}
         command = [self.python.with_name("toolformer-ops"), *words]
@@ -61,7 +63,8 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     subprocess.run([*build, top / "dist", "-t", "wheel"], cwd=source, check=True, capture_output=True)
     shutil.rmtree(top / "source")
     [wheel] = (top / "dist").glob("*.whl")
-    # 2. An environment with the wheel and, behind it, the packages of ours. Their .pth files are not read: no checkout.
+    # 2. An environment with the wheel and, behind it, the packages of ours. Their .pth files are not read: no
+    #    checkout.
     venv.create(top / "environment", symlinks=True)
     python = top / "environment" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python]
@@ -78,22 +81,35 @@ def test_the_wheel_has_every_file_that_the_package_reads_and_the_sdist_those_to_
     installation: Installation,
 ) -> None:
     listed = ["git", "ls-files", "--", "toolformer_ops", *SHIPPED_FOLDERS]
-    found = subprocess.run(listed, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = subprocess.run(
+        listed, cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert len(found) > 400
     lacking = []
     for name in found:
-        inside = name.removeprefix("toolformer_ops/") if name.startswith("toolformer_ops/") else f"shipped/{name}"
+        inside = (
+            name.removeprefix("toolformer_ops/") if name.startswith("toolformer_ops/") else f"shipped/{name}"
+        )
         there = installation.package / inside
         if not there.is_file() or not filecmp.cmp(REPOSITORY / name, there, shallow=False):
             lacking.append(name)
     assert lacking == []
     with tarfile.open(installation.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"Makefile", "requirements/run.lock", "tests/conftest.py", "docs/tools.md", "Dockerfile", "LICENSE"} <= names
+    assert {
+        "Makefile",
+        "requirements/run.lock",
+        "tests/conftest.py",
+        "docs/tools.md",
+        "Dockerfile",
+        "LICENSE",
+    } <= names
     assert not any(name.startswith((".venv", ".toolformer")) or name.endswith(".pyc") for name in names)
 
 
-def test_the_services_start_from_any_folder_and_the_database_has_its_tables(installation: Installation) -> None:
+def test_the_services_start_from_any_folder_and_the_database_has_its_tables(
+    installation: Installation,
+) -> None:
     folder = installation.run("dags-folder")
     assert (folder.returncode, folder.stdout) == (0, f"{installation.package}/shipped/dags\n"), folder.stderr
     state = installation.folder.parent / "data" / "toolformer-ops"

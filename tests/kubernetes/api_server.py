@@ -1,8 +1,9 @@
 """The API server of the cluster of the tests: Kubernetes' REST API over HTTP, as much of it as Airflow and `doctor` use.
 
-It keeps objects as the JSON that came, gives them versions, answers get, list, watch, create, patch and delete, checks the token
-and the rights of each request, and asks `admission.py` about pods. What a pod then does is the kubelet's matter, which is told
-by the cluster. One event loop runs it all, so nothing is locked. Not here: TLS, tables, pagination, server-side apply, exec.
+It keeps objects as the JSON that came, gives them versions, answers get, list, watch, create, patch and
+delete, checks the token and the rights of each request, and asks `admission.py` about pods. What a pod then
+does is the kubelet's matter, which is told by the cluster. One event loop runs it all, so nothing is locked.
+Not here: TLS, tables, pagination, server-side apply, exec.
 """
 
 import math
@@ -59,7 +60,9 @@ class User:
     """As in a manifest: resources and verbs."""
 
     def may(self, verb: str, resource: str) -> bool:
-        return self.rules is None or any(verb in rule["verbs"] and resource in rule["resources"] for rule in self.rules)
+        return self.rules is None or any(
+            verb in rule["verbs"] and resource in rule["resources"] for rule in self.rules
+        )
 
 
 @dataclass
@@ -115,7 +118,8 @@ class ApiServer:
     def __init__(self, objects: Objects, workers: Any, users: Mapping[str, User]) -> None:
         self.objects = objects
         self.workers = workers
-        """The kubelets: `accept` a pod that was made, `end` one that is to be deleted, and return the `log` of one."""
+        """The kubelets: `accept` a pod that was made, `end` one that is to be deleted, and return the `log`
+        of one."""
         self.users = dict(users)
         """By token."""
         self.requests: Counter[tuple[str, str, str]] = Counter()
@@ -123,7 +127,9 @@ class ApiServer:
         self.forbidden: list[str] = []
         """What was refused since a Role does not allow it."""
         self.port = 0
-        self._runner = web.ServerRunner(web.Server(self._answer, handler_cancellation=True), shutdown_timeout=0.0)
+        self._runner = web.ServerRunner(
+            web.Server(self._answer, handler_cancellation=True), shutdown_timeout=0.0
+        )
 
     # The server
 
@@ -159,7 +165,8 @@ class ApiServer:
             )
 
     async def _dispatch(self, request: web.BaseRequest) -> web.StreamResponse:  # noqa: PLR0912  (a table of verbs)
-        # 1. Who asks for what: /api/v1/namespaces/NAMESPACE/RESOURCE/NAME/PART, /api/v1/RESOURCE/NAME, /apis/GROUP/v1/...
+        # 1. Who asks for what: /api/v1/namespaces/NAMESPACE/RESOURCE/NAME/PART, /api/v1/RESOURCE/NAME,
+        #    /apis/GROUP/v1/...
         path = request.path.strip("/").split("/")
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         user = self.users.get(token)
@@ -219,7 +226,9 @@ class ApiServer:
 
     def _list(self, resource: str, namespace: str, selects: Callable[[Json], bool]) -> web.Response:
         items = [found for found in self.objects.list(resource, namespace) if selects(found)]
-        return web.json_response({"kind": f"{KINDS[resource]}List", "apiVersion": "v1", "metadata": {}, "items": items})
+        return web.json_response(
+            {"kind": f"{KINDS[resource]}List", "apiVersion": "v1", "metadata": {}, "items": items}
+        )
 
     def _create(self, resource: str, namespace: str, new: Json, *, is_dry_run: bool) -> Json:
         new.setdefault("metadata", {})["namespace"] = namespace
@@ -238,7 +247,11 @@ class ApiServer:
         if refused := refusal(pod):
             code, message = refused
             raise ApiError(code, {400: "BadRequest", 403: "Forbidden", 422: "Invalid"}[code], message)
-        defaults = {"restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "serviceAccountName": "default"}
+        defaults = {
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "serviceAccountName": "default",
+        }
         spec = defaults | pod["spec"]
         self.objects.get("serviceaccounts", pod["metadata"]["namespace"], spec["serviceAccountName"])
         pod |= {"spec": spec, "status": {"phase": "Pending", "qosClass": "Burstable"}}

@@ -1,8 +1,9 @@
 """A Kubernetes cluster for tests: API server, scheduler and kubelets in one thread; containers are processes of this machine.
 
-Real are the REST API with its refusals, the clients that talk to it, and the processes: each container has a read-only root of its
-own, sees no file of the machine but its image and its volumes, is PID 1, and has no rights. Not real are the images (paths of this
-machine), nodes, GPUs and memory limits (numbers), and the network (the machine's). `tests/kubernetes/real` asks a real cluster.
+Real are the REST API with its refusals, the clients that talk to it, and the processes: each container has a
+read-only root of its own, sees no file of the machine but its image and its volumes, is PID 1, and has no
+rights. Not real are the images (paths of this machine), nodes, GPUs and memory limits (numbers), and the
+network (the machine's). `tests/kubernetes/real` asks a real cluster.
 """
 
 import asyncio
@@ -37,7 +38,9 @@ Result = TypeVar("Result")
 IMAGE = "registry.example/toolformer:test"
 GPU = "nvidia.com/gpu"
 A100 = "NVIDIA-A100-SXM4-80GB"
-RIGHTS = tuple(yaml.safe_load_all((REPOSITORY / "deploy" / "kubernetes" / "base" / "rights.yaml").read_text()))
+RIGHTS = tuple(
+    yaml.safe_load_all((REPOSITORY / "deploy" / "kubernetes" / "base" / "rights.yaml").read_text())
+)
 """Service accounts, Role and RoleBinding of a deployment."""
 AIRFLOW_ROLE: tuple[Mapping[str, Any], ...] = tuple(
     rule for manifest in RIGHTS if manifest["kind"] == "Role" for rule in manifest["rules"]
@@ -71,7 +74,9 @@ class TestCluster:
 
     __test__ = False
     image, namespace = IMAGE, NAMESPACE
-    settings: Mapping[str, Any] = MappingProxyType({"kubernetes_poll_seconds": 0.2, "kubernetes_patience_seconds": 0.5})
+    settings: Mapping[str, Any] = MappingProxyType(
+        {"kubernetes_poll_seconds": 0.2, "kubernetes_patience_seconds": 0.5}
+    )
     """Of a deployment that looks at its pods often."""
 
     def __init__(
@@ -106,7 +111,9 @@ class TestCluster:
         self._thread.start()
         self.api = self._call(self._new_api(users))
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        self._add("namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}, "status": {"phase": "Active"}})
+        self._add(
+            "namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}, "status": {"phase": "Active"}}
+        )
         accounts = [found["metadata"]["name"] for found in RIGHTS if found["kind"] == "ServiceAccount"]
         for account in ("default", *accounts):
             self._add("serviceaccounts", {"metadata": {"name": account, "namespace": NAMESPACE}})
@@ -175,17 +182,24 @@ class TestCluster:
     def add_node(self, node: Node) -> None:
         self._nodes[node.name] = node
         numbers = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": node.disk, GPU: str(node.gpus)}
-        status = {"allocatable": numbers, "capacity": numbers, "conditions": [{"type": "Ready", "status": "True"}]}
+        status = {
+            "allocatable": numbers,
+            "capacity": numbers,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
         spec = {"taints": [dict(taint) for taint in node.taints]}
         self._add(
-            "nodes", {"metadata": {"name": node.name, "labels": dict(node.labels)}, "spec": spec, "status": status}
+            "nodes",
+            {"metadata": {"name": node.name, "labels": dict(node.labels)}, "spec": spec, "status": status},
         )
 
     def add_secret(self, name: str, values: Mapping[str, str]) -> None:
         data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
         with suppress(ApiError):
             self._do(lambda: self._objects.remove("secrets", self._objects.get("secrets", NAMESPACE, name)))
-        self._add("secrets", {"metadata": {"name": name, "namespace": NAMESPACE}, "type": "Opaque", "data": data})
+        self._add(
+            "secrets", {"metadata": {"name": name, "namespace": NAMESPACE}, "type": "Opaque", "data": data}
+        )
 
     def add_config_map(self, name: str, values: Mapping[str, str]) -> None:
         self._add("configmaps", {"metadata": {"name": name, "namespace": NAMESPACE}, "data": dict(values)})
@@ -259,7 +273,9 @@ class TestCluster:
         if work.log is None:
             name, pod_name = work.container["name"], pod["metadata"]["name"]
             waiting = "ContainerCreating" if work.record.node else "PodScheduled"
-            raise ApiError(400, "BadRequest", f'container "{name}" in pod "{pod_name}" is waiting to start: {waiting}')
+            raise ApiError(
+                400, "BadRequest", f'container "{name}" in pod "{pod_name}" is waiting to start: {waiting}'
+            )
         return work.log
 
     # The scheduler

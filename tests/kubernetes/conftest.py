@@ -11,7 +11,9 @@ from tests.kubernetes.cluster import TestCluster, cpu_node, gpu_node, skip_where
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
     """Two GPUs on one node, and a node without."""
     skip_where_no_cluster_runs()
-    with TestCluster(tmp_path_factory.mktemp("cluster"), [gpu_node("gpu-0", gpus=2), cpu_node("cpu-0")]) as running:
+    with TestCluster(
+        tmp_path_factory.mktemp("cluster"), [gpu_node("gpu-0", gpus=2), cpu_node("cpu-0")]
+    ) as running:
         running.kubelet.seconds_shown_after_end = (
             0.03  # to the looks every 0.2 s what a kubelet's 1 to 2 s are to those every 10 s
         )

@@ -1,9 +1,9 @@
 """The first process of a container: it builds the container's file system, gives up its rights and becomes the command.
 
-The kubelet starts it as root, with a specification as JSON on its stdin, and reads from `started_fd`: the end of the file once the
-command runs, or why it cannot. The command is PID 1 of new mount, PID, IPC and UTS namespaces; the process that waits for it ends
-with its status, or with 128 + the signal that killed it. The network is the machine's. Only the standard library is imported, so
-that a container starts in some 50 ms.
+The kubelet starts it as root, with a specification as JSON on its stdin, and reads from `started_fd`: the end
+of the file once the command runs, or why it cannot. The command is PID 1 of new mount, PID, IPC and UTS
+namespaces; the process that waits for it ends with its status, or with 128 + the signal that killed it. The
+network is the machine's. Only the standard library is imported, so that a container starts in some 50 ms.
 """
 
 import ctypes
@@ -27,7 +27,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def mount(source: str, target: Path, kind: str = "", flags: int = 0, data: str = "") -> None:
     """mount(2); raises OSError."""
-    arguments = (source.encode(), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), data.encode())
+    arguments = (
+        source.encode(),
+        os.fsencode(target),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        data.encode(),
+    )
     if libc.mount(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"mount {source}: {os.strerror(number)}", str(target))
@@ -94,7 +100,9 @@ def become(spec: dict[str, Any], started_fd: int) -> None:
         build_root(Path(spec["root"]), spec)
         os.chroot(spec["root"])
         os.chdir("/")
-        give_up_rights(spec["user"], spec["group"], spec["groups"], no_new_privileges=spec["no_new_privileges"])
+        give_up_rights(
+            spec["user"], spec["group"], spec["groups"], no_new_privileges=spec["no_new_privileges"]
+        )
         os.execvpe(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606  (no shell: argv is a list)
     except OSError as error:
         os.write(started_fd, f'exec: "{spec["command"][0]}": {error}'.encode())
@@ -104,10 +112,14 @@ def become(spec: dict[str, Any], started_fd: int) -> None:
 
 def main(started_fd: int) -> None:
     """Start the command, wait for its end, and end with its status."""
-    libc.prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)  # so that the tests' process leaves no container
+    libc.prctl(
+        SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0
+    )  # so that the tests' process leaves no container
     spec = json.load(sys.stdin)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.set_inheritable(started_fd, False)  # exec closes it: that is how the kubelet learns that the command runs
+    os.set_inheritable(
+        started_fd, False
+    )  # exec closes it: that is how the kubelet learns that the command runs
     if libc.unshare(NEW_MOUNTS | NEW_HOST_NAME | NEW_IPC | NEW_PROCESS_IDS) != 0:
         os.write(started_fd, f"unshare: {os.strerror(ctypes.get_errno())}".encode())
         os._exit(128)

@@ -1,7 +1,7 @@
 """The kubelet of the cluster of the tests: it runs a pod's container as processes of this machine, and writes what becomes of it.
 
-One kubelet serves all nodes. A pod that has a node gets its image, Secrets, volumes and container, and at its end the terminal
-phase, which is written before the pod's object goes, as kubelets do since Kubernetes 1.27.
+One kubelet serves all nodes. A pod that has a node gets its image, Secrets, volumes and container, and at its
+end the terminal phase, which is written before the pod's object goes, as kubelets do since Kubernetes 1.27.
 """
 
 import asyncio
@@ -142,7 +142,14 @@ class Work:
     def set_state(self, state: Json) -> None:
         running = "running" in state
         container = {key: self.container[key] for key in ("name", "image")}
-        status = {**container, "imageID": "", "ready": running, "started": running, "restartCount": 0, "state": state}
+        status = {
+            **container,
+            "imageID": "",
+            "ready": running,
+            "started": running,
+            "restartCount": 0,
+            "state": state,
+        }
         self.pod["status"]["containerStatuses"] = [status]
 
     def tell(self, reason: str, message: str) -> None:
@@ -198,9 +205,7 @@ class Kubelet:
         """Whether the image is there; tries again until the pod is told to end."""
         image = work.container["image"]
         while image not in self.images:
-            error = (
-                f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
-            )
+            error = f'failed to pull and unpack image "{image}": failed to resolve reference "{image}": {image}: not found'
             work.tell("Failed", f'Failed to pull image "{image}": {error}')
             work.set_waiting("ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {error}')
             if await work.pause(0.5):
@@ -220,7 +225,9 @@ class Kubelet:
             except ApiError as error:
                 if volume:
                     why = str(error).replace("configmaps", "configmap")  # as the kubelet says it
-                    work.tell("FailedMount", f'MountVolume.SetUp failed for volume "{volume["name"]}" : {why}')
+                    work.tell(
+                        "FailedMount", f'MountVolume.SetUp failed for volume "{volume["name"]}" : {why}'
+                    )
                     work.set_waiting("ContainerCreating")
                 else:
                     work.set_waiting("CreateContainerConfigError", str(error))
@@ -287,7 +294,12 @@ class Kubelet:
         command = [sys.executable, "-I", "-S", str(Path(launcher.__file__)), str(writing)]
         pipe = asyncio.subprocess.PIPE
         work.process = process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT, pass_fds=(writing,), process_group=0
+            *command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=(writing,),
+            process_group=0,
         )
         os.close(writing)
         assert process.stdin is not None
@@ -332,8 +344,12 @@ class Kubelet:
         # 4. What is left of it. A process that outlived the first one died with its PID namespace.
         await copying
         exit_code = int(process.returncode or 0)
-        fallback = work.container.get("terminationMessagePolicy") == "FallbackToLogsOnError" and exit_code != 0
-        tail = b"\n".join(line for _, line in work.log.lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(errors="replace")
+        fallback = (
+            work.container.get("terminationMessagePolicy") == "FallbackToLogsOnError" and exit_code != 0
+        )
+        tail = b"\n".join(line for _, line in work.log.lines[-MESSAGE_LINES:])[-MESSAGE_BYTES:].decode(
+            errors="replace"
+        )
         record.message = tail if fallback else ""
         shutil.rmtree(home, ignore_errors=True)
         return exit_code
@@ -386,7 +402,10 @@ class Kubelet:
 
 def security_context(pod: Json) -> Json:
     """The container's security context; what it leaves open is the pod's."""
-    return {**(pod["spec"].get("securityContext") or {}), **(pod["spec"]["containers"][0].get("securityContext") or {})}
+    return {
+        **(pod["spec"].get("securityContext") or {}),
+        **(pod["spec"]["containers"][0].get("securityContext") or {}),
+    }
 
 
 async def copy_log(process: asyncio.subprocess.Process, log: Log) -> None:

@@ -1,8 +1,9 @@
 """A stage task outside of Airflow, on the cluster of the tests or on a real one.
 
-A cluster has `kubeconfig`, `image`, `namespace`, the `settings` that say how patient Airflow is, `client`, `pods` and `wait_for`.
-In place of Airflow's scheduler and triggerer, `Task` does what these do: it runs the trigger of a deferred task, which went through
-its serialised form, and hands the event to the task. The pods run shell scripts.
+A cluster has `kubeconfig`, `image`, `namespace`, the `settings` that say how patient Airflow is, `client`,
+`pods` and `wait_for`. In place of Airflow's scheduler and triggerer, `Task` does what these do: it runs the
+trigger of a deferred task, which went through its serialised form, and hands the event to the task. The pods
+run shell scripts.
 """
 
 import asyncio

@@ -28,7 +28,9 @@ def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall()
 
 
-def test_the_pages_commands_lead_to_tables_and_pools(postgres_server: RunningPostgres, tmp_path: Path) -> None:
+def test_the_pages_commands_lead_to_tables_and_pools(
+    postgres_server: RunningPostgres, tmp_path: Path
+) -> None:
     skip_where_no_cluster_runs()
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed: nothing renders the trial")
@@ -42,7 +44,9 @@ def test_the_pages_commands_lead_to_tables_and_pools(postgres_server: RunningPos
     def follow(command: str) -> str:
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "REGISTRY": REGISTRY}
         words = ["/bin/bash", "-euc", command]
-        return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        ).stdout
 
     # 1. The commands up to the Secrets, of which only the addresses of the databases are others here.
     shutil.copytree(REPOSITORY / "deploy", tmp_path / "deploy")

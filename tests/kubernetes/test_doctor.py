@@ -55,11 +55,15 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
         yield None
 
     monkeypatch.setattr(airflow_session, "create_session", session)
-    monkeypatch.setattr(job, "most_recent_job", lambda *_, **__: SimpleNamespace(is_alive=lambda: pools["cpu"]))
+    monkeypatch.setattr(
+        job, "most_recent_job", lambda *_, **__: SimpleNamespace(is_alive=lambda: pools["cpu"])
+    )
     monkeypatch.setattr(
         Pool,
         "get_pools",
-        lambda **_: [SimpleNamespace(pool=name, slots=2, include_deferred=counts) for name, counts in pools.items()],
+        lambda **_: [
+            SimpleNamespace(pool=name, slots=2, include_deferred=counts) for name, counts in pools.items()
+        ],
     )
     return pools
 
@@ -123,7 +127,9 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
     airflow |= {"cpu": False, "gpu": False}
     for name in ("gpu", "finetune"):
         pod = yaml.safe_load((TEMPLATES / "a100" / f"{name}.yaml").read_text())
-        pod["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}})
+        pod["spec"]["volumes"].append(
+            {"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}}
+        )
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(pod))
     (tmp_path / "cpu.yaml").write_text("kind: Deployment\n")
     (tmp_path / "gpu.yaml").write_text((tmp_path / "gpu.yaml").read_text().replace("A100-SXM4", "H900"))
@@ -157,7 +163,9 @@ def test_the_driver_the_disk_the_taints_and_the_storage_class_of_nodes_are_named
     cluster.add_node(Node(name="old", gpus=1, labels={"kind": "old", **labels}))
     cluster.add_claim("toolformer-cache", bound=False)
     pod = yaml.safe_load((TEMPLATES / "a100" / "gpu.yaml").read_text())
-    pod["spec"]["volumes"].append({"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}})
+    pod["spec"]["volumes"].append(
+        {"name": "cache", "persistentVolumeClaim": {"claimName": "toolformer-cache"}}
+    )
     for name, kind in (("cpu", "tainted"), ("gpu", "small"), ("finetune", "old")):
         pod["spec"]["nodeSelector"] = {"kind": kind}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(pod))
@@ -165,7 +173,11 @@ def test_the_driver_the_disk_the_taints_and_the_storage_class_of_nodes_are_named
     _, found = doctor("--no-pods")
     for subject, state, words in (
         ("nodes for cpu", "missing", "all have taints (sku=gpu:NoSchedule). Add them to tolerations"),
-        ("nodes for gpu", "missing", "disk for pods 20 GiB, a pod asks for 24Gi. Give the nodes a larger boot disk"),
+        (
+            "nodes for gpu",
+            "missing",
+            "disk for pods 20 GiB, a pod asks for 24Gi. Give the nodes a larger boot disk",
+        ),
         ("nodes for finetune", "ok", "a pod wants 1; driver 550.54.15"),
         ("claim toolformer-cache", "unknown", "may wait for the first pod, or may not have ReadWriteMany"),
     ):

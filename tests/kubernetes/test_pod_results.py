@@ -25,7 +25,10 @@ class ResultTask(Task):
 
     def new_operator(self) -> StagePod:
         return StagePod(
-            task_id=self.name, arguments=["stage", "release"], manifest=self.manifest, **(self.arguments | self.more)
+            task_id=self.name,
+            arguments=["stage", "release"],
+            manifest=self.manifest,
+            **(self.arguments | self.more),
         )
 
     def context(self) -> Any:
@@ -45,7 +48,9 @@ def test_a_release_in_a_pod_says_what_it_made_and_which_tasks_are_not_needed(
 ) -> None:
     few = {"finetune": "12 are too few"}
     mute = "echo '{not json'; exit 0"
-    task = ResultTask(cluster, f"release-{deferrable}", mute, deferrable=deferrable, not_needed=lambda *_: few)
+    task = ResultTask(
+        cluster, f"release-{deferrable}", mute, deferrable=deferrable, not_needed=lambda *_: few
+    )
     with pytest.raises(AirflowException, match="expected its ids or counts") as raised:
         task.run()
     assert not isinstance(raised.value, AirflowFailException)

@@ -56,7 +56,9 @@ def test_a_stage_that_succeeds_leaves_its_asset_events_and_its_pod_for_a_second_
         assert [pod["status"]["phase"] for pod in task.pods()] == ["Succeeded"]
 
 
-def test_a_pods_exit_status_decides_on_the_retry(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
+def test_a_pods_exit_status_decides_on_the_retry(
+    cluster: TestCluster, background: ThreadPoolExecutor
+) -> None:
     for_good = {1: False, 2: True, 143: False}
     script = "echo 'expected x, found none.'; exit {}"
     tasks = [Task(cluster, f"exits-{code}", script.format(code), deferrable=True) for code in for_good]
@@ -132,7 +134,9 @@ def test_an_api_server_that_is_away_before_there_is_a_pod_is_named(cluster: Test
 def test_a_pod_that_kubernetes_refuses_fails_for_good(cluster: TestCluster) -> None:
     task = Task(cluster, "refused", "exit 0", deferrable=True)
     task.manifest["spec"]["hostNetwork"] = True
-    with pytest.raises(AirflowFailException, match=r"Kubernetes refused the pod: .*PodSecurity.*doctor --kubernetes"):
+    with pytest.raises(
+        AirflowFailException, match=r"Kubernetes refused the pod: .*PodSecurity.*doctor --kubernetes"
+    ):
         task.run()
 
 
@@ -186,7 +190,9 @@ def test_a_pod_that_goes_between_two_looks_is_asked_once_for_its_log(
         return {"status": "failed", "name": trigger.pod_name, "namespace": NAMESPACE, "message": "ended"}
 
     def asked_for_logs() -> int:
-        return sum(times for (_, resource, _), times in cluster.api.requests.items() if resource == "pods/log")
+        return sum(
+            times for (_, resource, _), times in cluster.api.requests.items() if resource == "pods/log"
+        )
 
     before = asked_for_logs()
     monkeypatch.setattr(pods.StagePod, "_read", then_gone)
@@ -198,7 +204,10 @@ def test_a_pod_that_goes_between_two_looks_is_asked_once_for_its_log(
 
 def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
     cluster.add_node(cpu_node("shaky", labels={"shaky": "yes"}))
-    tasks = [Task(cluster, f"node-lost-{way}", STOPS_WELL, deferrable=way, logging_interval=1) for way in (False, True)]
+    tasks = [
+        Task(cluster, f"node-lost-{way}", STOPS_WELL, deferrable=way, logging_interval=1)
+        for way in (False, True)
+    ]
     for task in tasks:
         task.manifest["spec"] |= {"nodeSelector": {"shaky": "yes"}, "terminationGracePeriodSeconds": 1}
     futures = [task.in_background(background) for task in tasks]
@@ -210,14 +219,20 @@ def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: 
         assert not task.pods()  # removed by force
 
 
-def test_stages_work_through_an_outage_of_the_api_server(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
-    tasks = [Task(cluster, f"outage-{way}", "echo ready; sleep 1; echo done", deferrable=way) for way in (False, True)]
+def test_stages_work_through_an_outage_of_the_api_server(
+    cluster: TestCluster, background: ThreadPoolExecutor
+) -> None:
+    tasks = [
+        Task(cluster, f"outage-{way}", "echo ready; sleep 1; echo done", deferrable=way)
+        for way in (False, True)
+    ]
     futures = [task.in_background(background) for task in tasks]
     records = [record for task in tasks for record in cluster.records_of(task.name)]
     cluster.outage()
     cluster.wait_for(lambda: all(record.ended for record in records), "both pods end meanwhile")
     cluster.back()
-    # A request that was under way when the server went may be lost: it is asked again after the provider's limit.
+    # A request that was under way when the server went may be lost: it is asked again after the provider's
+    # limit.
     assert [future.exception(timeout=3 * API_TIMEOUT) for future in futures] == [None, None]
     assert [task.deferrals for task in tasks] == [0, 1]
     assert [len(cluster.records_of(task.name)) for task in tasks] == [1, 1]
@@ -229,7 +244,9 @@ def test_the_time_limit_ends_a_stage_and_its_pod(cluster: TestCluster, deferrabl
     task = Task(cluster, f"too-long-{deferrable}", STOPS_WELL, deferrable=deferrable, execution_timeout=limit)
     task.new_pod()  # which the try takes over: however slow the machine is, it works when the time is up
     cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
-    with pytest.raises(AirflowException, match=r"deadline.*; the next try starts after the last committed micro-batch"):
+    with pytest.raises(
+        AirflowException, match=r"deadline.*; the next try starts after the last committed micro-batch"
+    ):
         task.run()
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
     (record,) = cluster.records_of(task.name)
@@ -337,7 +354,9 @@ def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_and_a_cleared_tas
 ) -> None:
     task = Task(cluster, "succeeded-before", "exit 0", deferrable=True)
     task.new_pod()
-    cluster.wait_for(lambda: task.pods()[0]["status"].get("phase") == "Succeeded", "the pod of the first try succeeds")
+    cluster.wait_for(
+        lambda: task.pods()[0]["status"].get("phase") == "Succeeded", "the pod of the first try succeeds"
+    )
     task.run()
     assert task.extra == {"release_id": "r1"}
     assert len(cluster.records_of(task.name)) == 1
@@ -371,7 +390,9 @@ def test_the_end_of_a_run_ends_its_pods_and_removes_old_ones(
     end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id="another run")
     assert (len(orphan.pods()), len(done.pods())) == (1, 1)
     end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id=RUN)
-    cluster.wait_for(lambda: not orphan.pods() and not done.pods(), "the orphan and the pod that succeeded are gone")
+    cluster.wait_for(
+        lambda: not orphan.pods() and not done.pods(), "the orphan and the pod that succeeded are gone"
+    )
     assert len(failed.pods()) == 1  # for a look at it
     monkeypatch.setattr(pods, "KEEP_ENDED", timedelta(0))
     end_pods_of_run(settings(cluster), dag_id="annotate_corpus", run_id=RUN)

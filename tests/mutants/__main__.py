@@ -1,8 +1,8 @@
 """Changes one place of a module at a time and runs its tests: what stays green is a mistake that no test would find.
 
-`python -m tests.mutants FOLDER [MODULE...]`, with the folder of cosmic-ray's programs, as `make mutants` starts it. Works in a
-copy of the checkout. A mutant that computes the same is listed in `equivalent.toml` with the reason; any other that survives is
-printed, and the status is 1.
+`python -m tests.mutants FOLDER [MODULE...]`, with the folder of cosmic-ray's programs, as `make mutants`
+starts it. Works in a copy of the checkout. A mutant that computes the same is listed in `equivalent.toml`
+with the reason; any other that survives is printed, and the status is 1.
 """
 
 import argparse
@@ -26,23 +26,36 @@ TESTS = {
         _STAGES,
     ),
     "annotation/chains.py": ("tests/unit/annotation/test_chains.py", "tests/integration/test_chains.py"),
-    "annotation/placebo.py": ("tests/unit/annotation/test_placebo.py", "tests/integration/test_placebo_stage.py"),
+    "annotation/placebo.py": (
+        "tests/unit/annotation/test_placebo.py",
+        "tests/integration/test_placebo_stage.py",
+    ),
     "annotation/scoring.py": ("tests/unit/annotation/test_scoring.py", _STAGES),
     "language_model/losses.py": ("tests/unit/test_losses.py",),
     "language_model/scoring.py": (
         "tests/unit/language_model/test_scoring.py",
         "tests/integration/test_exact_pruning.py",
     ),
-    "runs/micro_batches.py": ("tests/unit/runs/test_feeding.py", "tests/integration/test_micro_batches.py", _STAGES),
+    "runs/micro_batches.py": (
+        "tests/unit/runs/test_feeding.py",
+        "tests/integration/test_micro_batches.py",
+        _STAGES,
+    ),
     "stages/annotating.py": (_STAGES,),
     "audit/checking.py": ("tests/integration/test_checking.py",),
     "stages/evaluation.py": ("tests/integration/test_evaluation.py",),
     "stages/evaluation_report.py": ("tests/integration/test_evaluation_report_stage.py",),
     "stages/execution.py": (_STAGES, "tests/integration/test_micro_batches.py"),
     "stages/filtering.py": (_STAGES, "tests/integration/test_finished_work.py"),
-    "stages/finetuning.py": ("tests/integration/test_finetuning_setup.py", "tests/integration/test_finetuning.py"),
+    "stages/finetuning.py": (
+        "tests/integration/test_finetuning_setup.py",
+        "tests/integration/test_finetuning.py",
+    ),
     "stages/index_building.py": ("tests/integration/test_bm25_index.py",),
-    "stages/ingestion.py": ("tests/integration/test_ingestion.py", "tests/integration/test_corpus_versions.py"),
+    "stages/ingestion.py": (
+        "tests/integration/test_ingestion.py",
+        "tests/integration/test_corpus_versions.py",
+    ),
     "stages/placebo.py": ("tests/integration/test_placebo_stage.py",),
     "stages/planning.py": ("tests/integration/test_planning.py", _STAGES),
     "stages/release.py": ("tests/integration/test_release.py", "tests/integration/test_placebo_stage.py"),
@@ -54,7 +67,10 @@ TESTS = {
     "stages/sampling.py": (_STAGES, "tests/integration/test_pruned_rows.py"),
     "stages/scoring.py": (_STAGES, "tests/integration/test_exact_pruning.py"),
     "storage/forgetting.py": ("tests/integration/test_forgetting.py",),
-    "storage/publication.py": ("tests/integration/test_object_store.py", "tests/integration/test_checkpoints_on_s3.py"),
+    "storage/publication.py": (
+        "tests/integration/test_object_store.py",
+        "tests/integration/test_checkpoints_on_s3.py",
+    ),
     "run_page/rights.py": (
         "tests/dags/test_run_page.py",
         "tests/dags/test_run_page_calls.py",
@@ -96,7 +112,9 @@ def main() -> int:
             unlisted = [mutant for mutant in alive if mutant not in equivalent]
             survivors += len(unlisted)
             listed_too = len(alive) - len(unlisted)
-            _say(f"{module}: {len(results)} mutants, {len(alive)} survive, of which {listed_too} are equivalent")
+            _say(
+                f"{module}: {len(results)} mutants, {len(alive)} survive, of which {listed_too} are equivalent"
+            )
             for _, before, after in unlisted:
                 _say(f"  - {before}\n  + {after}")
     return int(survivors > 0)
@@ -105,7 +123,9 @@ def main() -> int:
 def _copy_checkout(folder: Path) -> None:
     """What git knows and does not ignore, so that no mutant is left in the checkout when this process is killed."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=REPOSITORY, capture_output=True, check=True, text=True).stdout.split("\0")
+    names = subprocess.run(listed, cwd=REPOSITORY, capture_output=True, check=True, text=True).stdout.split(
+        "\0"
+    )
     for name in names:
         if (REPOSITORY / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +136,9 @@ def _results(programs: Path, folder: Path, module: str) -> list[tuple[Mutant, bo
     """Each mutant of a module, and whether the tests stayed green."""
     # Without bytecode: a mutant may have the time and the size of the file before it.
     test = f"{sys.executable} -B -m pytest -x -q -p no:cacheprovider {' '.join(TESTS[module])}"
-    subprocess.run(test.split(), cwd=folder, stdout=subprocess.DEVNULL, check=True)  # without a mutant they are green
+    subprocess.run(
+        test.split(), cwd=folder, stdout=subprocess.DEVNULL, check=True
+    )  # without a mutant they are green
     (folder / "mutants.toml").write_text(
         f"""[cosmic-ray]
 module-path = {json.dumps(f"toolformer_ops/{module}")}
@@ -144,7 +166,9 @@ exclude-operators = [{json.dumps(f"^core/(?!({'|'.join(KINDS)})$)")}]
 
 def _mutant(module: str, result: dict[str, Any]) -> Mutant:
     lines = result["diff"].splitlines() if isinstance(result["diff"], str) else result["diff"]
-    changed = {line[0]: line[1:].strip() for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")}
+    changed = {
+        line[0]: line[1:].strip() for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")
+    }
     return module, changed["-"], changed["+"]
 
 

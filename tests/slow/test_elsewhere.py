@@ -1,4 +1,7 @@
-"""The same code elsewhere: in the image under docker-compose.yml, and on the other Python. Each takes minutes."""
+"""The same code elsewhere: in the image under docker-compose.yml, and on the other Python.
+
+Each takes minutes.
+"""
 
 import os
 import subprocess
@@ -11,9 +14,14 @@ pytestmark = pytest.mark.slow
 
 
 def _printed_by(*command: str) -> str:
-    """What a command says; it must succeed. It starts as from a shell, not as from the `make` and the pytest around it."""
+    """What a command says; it must succeed.
+
+    It starts as from a shell, not as from the `make` and the pytest around it.
+    """
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "PYTEST_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MAKE", "MFLAGS", "PYTEST_"))
     }
     done = subprocess.run(
         command,
@@ -40,4 +48,6 @@ def test_the_unit_tests_pass_on_python_3_12() -> None:
     tried = ["sh", "-c", "python3.12 -c 'import venv, ensurepip'"]
     if subprocess.run(tried, capture_output=True, check=False).returncode:
         pytest.skip("needs python3.12 with its venv: the unit tests were NOT tried on Python 3.12")
-    assert " passed" in _printed_by("make", "test", "TESTS=tests/unit", "PYTHON=python3.12", "VENV=.venv-3.12")
+    assert " passed" in _printed_by(
+        "make", "test", "TESTS=tests/unit", "PYTHON=python3.12", "VENV=.venv-3.12"
+    )

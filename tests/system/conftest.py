@@ -54,8 +54,8 @@ SAMPLING = {
     "placebos": 0,
     "placebo_sample": 0,
 }
-"""Chosen so that a model that knows nothing of a tool writes calls of it, and some are kept; without placebos, which are a second
-process that loads the model."""
+"""Chosen so that a model that knows nothing of a tool writes calls of it, and some are kept; without
+placebos, which are a second process that loads the model."""
 SECRETS = ("database_dsn", "s3_access_key_id", "s3_secret_access_key")
 CACHE_CLAIM = "toolformer-cache"
 
@@ -101,7 +101,8 @@ def services(
 ) -> Iterator[Settings]:
     """The settings that lead to a Postgres, an S3 and an Airflow of the session's own, with no rows and no objects.
 
-    Beside the tools of the paper Airflow has those of `site` and `tools_dir`. Its stages are pods where there is a cluster.
+    Beside the tools of the paper Airflow has those of `site` and `tools_dir`. Its stages are pods where there
+    is a cluster.
     """
     configuration = local_airflow.configuration
     with directory_in_memory(tmp_path_factory.mktemp("services")) as folder:
@@ -111,7 +112,8 @@ def services(
                 patch.delenv(name)
             patch.setenv(STATE_DIR_VARIABLE, str(paths.state))
             patch.setenv("PYTHONPATH", str(site))
-            # What changes starts a parsing by itself, or `run_stages_as` does; and each parsing counts, however soon it follows.
+            # What changes starts a parsing by itself, or `run_stages_as` does; and each parsing counts,
+            # however soon it follows.
             patch.setattr(
                 local_airflow,
                 "configuration",
@@ -126,14 +128,18 @@ def services(
             local_settings.write_text(LOCAL_SETTINGS, encoding="utf-8")
             write_environment(paths.environment, {"tools_dir": str(tools_dir), "micro_batch_documents": "2"})
             if cluster:
-                write_environment(paths.environment, pod_settings(cluster, tmp_path_factory.mktemp("pods"), tools_dir))
+                write_environment(
+                    paths.environment, pod_settings(cluster, tmp_path_factory.mktemp("pods"), tools_dir)
+                )
             load_settings.cache_clear()
             # One at a time: two that look for free ports at once find the same.
             with filelock.FileLock(Path(tempfile.gettempdir()) / "toolformer-tests-up.lock"):
                 found = up(load_settings())
         if cluster:
             values = {name: getattr(found, name).get_secret_value() for name in SECRETS}
-            cluster.add_secret("toolformer", {f"TOOLFORMER_{name.upper()}": value for name, value in values.items()})
+            cluster.add_secret(
+                "toolformer", {f"TOOLFORMER_{name.upper()}": value for name, value in values.items()}
+            )
         try:
             yield found
         finally:
@@ -166,7 +172,8 @@ LOCAL_SETTINGS = """
 import toolformer_ops.airflow_tasks.annotation_dag
 import toolformer_ops.airflow_tasks.kubernetes.pods
 """
-"""What the Airflow of the tests imports when it starts: a task is a fork of the scheduler, and would import it in a CPU second."""
+"""What the Airflow of the tests imports when it starts: a task is a fork of the scheduler, and would import
+it in a CPU second."""
 
 
 def run_stages_as(settings: Settings, airflow: AirflowClient, runner: str) -> None:
@@ -199,7 +206,9 @@ def kill_services(settings: Settings) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             spent = process.cpu_times()
-            seconds_of_supervised.append(spent.user + spent.system + spent.children_user + spent.children_system)
+            seconds_of_supervised.append(
+                spent.user + spent.system + spent.children_user + spent.children_system
+            )
             if process.name() != "postgres":
                 process.kill()
     _, living = psutil.wait_procs(processes, timeout=60)

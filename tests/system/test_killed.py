@@ -21,7 +21,8 @@ pytestmark = [pytest.mark.system, pytest.mark.slow]
 RUN = "killed"
 PARTS = ("scheduler", "triggerer", "api-server")
 SUMS = 120
-"""Enough texts that a kill meets a stage at work; all in one shard, of which a stage commits every second text."""
+"""Enough texts that a kill meets a stage at work; all in one shard, of which a stage commits every second
+text."""
 
 
 def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
@@ -34,14 +35,26 @@ def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
     write_environment(services.state_dir / "environment", {"seconds_per_document": "0.01"})
     run_stages_as(services, airflow, "local")
     numbers = range(100, 100 + SUMS)
-    texts = (f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left." for n in numbers)
-    conf = {"corpus": put_lines(services, "corpora/sums.jsonl", texts), "model": model, "tools": ["Calculator"]}
-    airflow.trigger(ANNOTATE, RUN, conf | SAMPLING | {"keep_thresholds": {"Calculator": 0.0}, "finetune": False})
+    texts = (
+        f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left." for n in numbers
+    )
+    conf = {
+        "corpus": put_lines(services, "corpora/sums.jsonl", texts),
+        "model": model,
+        "tools": ["Calculator"],
+    }
+    airflow.trigger(
+        ANNOTATE, RUN, conf | SAMPLING | {"keep_thresholds": {"Calculator": 0.0}, "finetune": False}
+    )
 
     # 1. All parts of Airflow at once, and what they have started.
     until("a filter", lambda: done("filter"), seconds=0.05)
     reports = Supervisor(StatePaths(services.state_dir)).reports()
-    parts = [psutil.Process(report.process_id) for report in reports if report.name.removeprefix("airflow-") in PARTS]
+    parts = [
+        psutil.Process(report.process_id)
+        for report in reports
+        if report.name.removeprefix("airflow-") in PARTS
+    ]
     assert len(parts) == len(PARTS)
     for process in [process for part in parts for process in (part, *part.children(recursive=True))]:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
@@ -49,7 +62,11 @@ def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
 
     # 2. The shard, in two of its stages, once each has committed something.
     for stage, by in (("sample", signal.SIGKILL), ("score", signal.SIGTERM)):
-        shard = until(f"{stage} at work", lambda: done(stage) and stage_process("annotate", RUN), seconds=0.05)  # noqa: B023
+
+        def shard_at_work(stage: str = stage) -> psutil.Process | None:
+            return stage_process("annotate", RUN) if done(stage) else None
+
+        shard = until(f"{stage} at work", shard_at_work, seconds=0.05)
         shard.send_signal(by)
         shard.wait(30)
         assert 0 < done(stage) < SUMS

@@ -1,8 +1,8 @@
 """Airflow's scheduler starts the nights of a schedule file, whose stages are processes, and people are told what they brought.
 
-The clock is given: a schedule's next date is moved to now. Two nights: the first annotates the corpus with the tool of a package,
-and a process of it is killed; the second finds nothing new. The file is edited while the first is under way. A second file, with
-a mistake, is an import error of its own.
+The clock is given: a schedule's next date is moved to now. Two nights: the first annotates the corpus with
+the tool of a package, and a process of it is killed; the second finds nothing new. The file is edited while
+the first is under way. A second file, with a mistake, is an import error of its own.
 """
 
 import configparser
@@ -92,7 +92,9 @@ def received(services: Settings, airflow: AirflowClient) -> Iterator[Told]:
 
 def runs(airflow: AirflowClient) -> list[dict[str, Any]]:
     """The nights, the first one first."""
-    found: list[dict[str, Any]] = airflow.get(f"/dags/{DAG_ID}/dagRuns", order_by="run_after", limit=100)["dag_runs"]
+    found: list[dict[str, Any]] = airflow.get(f"/dags/{DAG_ID}/dagRuns", order_by="run_after", limit=100)[
+        "dag_runs"
+    ]
     return found
 
 
@@ -121,9 +123,14 @@ def waiting_filter(settings: Settings, run_id: str) -> psutil.Process | None:
     """The process that filters, once it waits to say that it has finished a text."""
     process = stage_process("filter", TOOL, run_id)
     waiting = {
-        port for (port,) in rows(settings, "select client_port from pg_stat_activity where wait_event_type = 'Lock'")
+        port
+        for (port,) in rows(
+            settings, "select client_port from pg_stat_activity where wait_event_type = 'Lock'"
+        )
     }
-    return process if process and waiting & {open_.laddr.port for open_ in process.net_connections()} else None
+    return (
+        process if process and waiting & {open_.laddr.port for open_ in process.net_connections()} else None
+    )
 
 
 @pytest.fixture(scope="module")
@@ -138,16 +145,22 @@ def nights(services: Settings, airflow: AirflowClient, model: str, received: Tol
     text = SCHEDULE.format(corpus=corpus, model=model, sampling=sampling, month=month)
     mistaken.write_text(text.replace("owner", "ownr"), encoding="utf-8")
     schedule.write_text(text, encoding="utf-8")
-    until("the schedule", lambda: DAG_ID in {dag["dag_id"] for dag in airflow.get("/dags", limit=100)["dags"]})
+    until(
+        "the schedule", lambda: DAG_ID in {dag["dag_id"] for dag in airflow.get("/dags", limit=100)["dags"]}
+    )
     night_falls(services, airflow)
     with held_stages(services):
-        # A try waits with its first text until Airflow knows the edited file, however slow the dag processor is.
+        # A try waits with its first text until Airflow knows the edited file, however slow the dag processor
+        # is.
         run_id = f"{DAG_ID}.{runs(airflow)[0]['dag_run_id']}"
         killed = until("a filter at work", lambda: waiting_filter(services, run_id))
         killed.kill()
         killed.wait(30)
         schedule.write_text(text.replace("finetune = false", "finetune = true"), encoding="utf-8")
-        until("the edited schedule", lambda: len(airflow.get(f"/dags/{DAG_ID}/dagVersions")["dag_versions"]) == 2)
+        until(
+            "the edited schedule",
+            lambda: len(airflow.get(f"/dags/{DAG_ID}/dagVersions")["dag_versions"]) == 2,
+        )
     until("the first night", lambda: ended(airflow))
     night_falls(services, airflow)
     until("the second night", lambda: len(ended(airflow)) == 2)
@@ -159,7 +172,9 @@ def nights(services: Settings, airflow: AirflowClient, model: str, received: Tol
     mistaken.unlink()
 
 
-def test_the_scheduler_starts_night_after_night_and_the_note_sums_each_up(services: Settings, nights: Nights) -> None:
+def test_the_scheduler_starts_night_after_night_and_the_note_sums_each_up(
+    services: Settings, nights: Nights
+) -> None:
     versions = "select corpus_version from annotation_runs where schedule = 'shop' order by started_at"
     assert rows(services, versions) == [(1,), (1,)]
     first, second = (run["note"] for run in nights)
@@ -178,13 +193,17 @@ def test_a_killed_stage_is_tried_again_and_each_text_is_done_once(
     done = "select 1 from stage_ledger join run_tools on recipe_id = filter_recipe_id where run_id = :run"
     assert len(rows(services, done, run=f"{DAG_ID}.{run_id}")) == len(TEXTS[3:])
     assert rows(services, "select * from micro_batch_tries") == []  # no text is suspected any more
-    kept = rows(services, "select call_text, result from kept_calls where run_id = :run", run=f"{DAG_ID}.{run_id}")
+    kept = rows(
+        services, "select call_text, result from kept_calls where run_id = :run", run=f"{DAG_ID}.{run_id}"
+    )
     assert kept
     for text, result in kept:  # the package's tool has run
         assert result == str(len(text.removeprefix(f"{TOOL}(").removesuffix(")").split()))
 
 
-def test_a_file_that_is_edited_counts_for_the_next_night_alone(airflow: AirflowClient, nights: Nights) -> None:
+def test_a_file_that_is_edited_counts_for_the_next_night_alone(
+    airflow: AirflowClient, nights: Nights
+) -> None:
     first, second = nights
     numbers = [[version["version_number"] for version in run["dag_versions"]] for run in (first, second)]
     assert numbers == [[1], [2]]

@@ -1,8 +1,8 @@
 """A person fills in the form of `annotate_corpus` in a browser, and finds calls, a release, a model, a page and a report.
 
-One run does everything, in pods if this machine can run a cluster: a tool of the paper and one of an MCP server; release; a
-person's yes; finetuning; two suites of which one has no data, so that the run is red. One of its pods is evicted.
-With RUN_PAGE_PICTURES, a folder, the pictures of docs/run_page.md are made there.
+One run does everything, in pods if this machine can run a cluster: a tool of the paper and one of an MCP
+server; release; a person's yes; finetuning; two suites of which one has no data, so that the run is red. One
+of its pods is evicted. With RUN_PAGE_PICTURES, a folder, the pictures of docs/run_page.md are made there.
 """
 
 import json
@@ -84,10 +84,14 @@ def page(services: Settings, airflow: AirflowClient) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def run(page: Page, services: Settings, airflow: AirflowClient, model: str, cluster: TestCluster | None) -> str:
+def run(
+    page: Page, services: Settings, airflow: AirflowClient, model: str, cluster: TestCluster | None
+) -> str:
     """The id of the run, which has ended."""
     run_stages_as(services, airflow, "kubernetes" if cluster else "local")
-    ObjectStore(services).put("evaluation/svamp/SVAMP.json", json.dumps(PROBLEMS).encode(), "application/json")
+    ObjectStore(services).put(
+        "evaluation/svamp/SVAMP.json", json.dumps(PROBLEMS).encode(), "application/json"
+    )
     # 1. The form.
     page.goto(f"{services.airflow_url}/dags/{ANNOTATE}")
     page.get_by_test_id("trigger-dag-button").first.click()
@@ -110,7 +114,9 @@ def run(page: Page, services: Settings, airflow: AirflowClient, model: str, clus
     page.keyboard.press("End")  # behind the brace that opens
     page.keyboard.insert_text(json.dumps(NOT_IN_THE_FORM).strip("{}") + ",")
     page.keyboard.press("Control+Home")
-    form.get_by_role("button", name="Evaluation", exact=True).click()  # leaves the editor, which reads its text then
+    form.get_by_role(
+        "button", name="Evaluation", exact=True
+    ).click()  # leaves the editor, which reads its text then
     expect(trigger).to_be_enabled()
     picture(page, "form")
     trigger.click()
@@ -150,14 +156,18 @@ def write(form: Locator, name: str, value: str | list[str]) -> None:
 
 def waiting_pod(settings: Settings, cluster: TestCluster) -> PodRecord | None:
     """The pod that annotates for the Calculator, once it and all others that write in the ledger wait for a lock."""
-    at_work = [record for record in cluster.records if record.stage in ("filter", "annotate") and record.is_at_work]
+    at_work = [
+        record for record in cluster.records if record.stage in ("filter", "annotate") and record.is_at_work
+    ]
     waiting = one(settings, "select count(*) from pg_stat_activity where wait_event_type = 'Lock'")
     found = [record for record in at_work if record.labels["task_id"] == "Calculator.annotate"]
     return found[0] if found and waiting == len(at_work) else None
 
 
 def waits_for_a_yes(airflow: AirflowClient, run_id: str) -> bool:
-    return bool(airflow.get(f"{of_run(run_id)}/taskInstances/approve_finetuning")["state"] == "awaiting_input")
+    return bool(
+        airflow.get(f"{of_run(run_id)}/taskInstances/approve_finetuning")["state"] == "awaiting_input"
+    )
 
 
 def of_run(run_id: str) -> str:
@@ -180,15 +190,17 @@ def test_a_run_from_the_form_ends_with_calls_and_the_answer_in_sql_and_a_release
     assert {tool for tool, _, _ in kept} == set(CHOSEN)
     for tool, text, result in kept:
         assert tool != "Echo" or text == f"Echo({result})"
-    answers = rows(services, "select step, is_approved, answered_by from approvals where run_id = :run", run=run)
+    answers = rows(
+        services, "select step, is_approved, answered_by from approvals where run_id = :run", run=run
+    )
     assert answers == [("before_finetuning", True, services.airflow_username)]
     assert f"- Before finetuning: approved by {services.airflow_username}, " in airflow.note(ANNOTATE, run)
-    release = (
-        "select uri, calls from run_releases join dataset_releases using (release_id) where run_releases.run_id = :run"
-    )
+    release = "select uri, calls from run_releases join dataset_releases using (release_id) where run_releases.run_id = :run"
     [(release_uri, calls)] = rows(services, release, run=run)
     assert len(kept) >= calls > 0
-    model = "select uri from run_models model join finetuned_models using (model_id) where model.run_id = :run"
+    model = (
+        "select uri from run_models model join finetuned_models using (model_id) where model.run_id = :run"
+    )
     store = ObjectStore(services)
     for uri, ending in ((release_uri, ".parquet"), (one(services, model, run=run), ".safetensors")):
         manifest = store.read_manifest(store.key_of(uri))
@@ -201,15 +213,22 @@ def test_a_suite_without_data_fails_by_name_and_stops_no_other_and_what_is_not_c
     services: Settings, airflow: AirflowClient, run: str
 ) -> None:
     tasks = airflow.get(f"{of_run(run)}/taskInstances", limit=100)["task_instances"]
-    by_state = {state: {task["task_id"] for task in tasks if task["state"] == state} for state in ("failed", "success")}
+    by_state = {
+        state: {task["task_id"] for task in tasks if task["state"] == state}
+        for state in ("failed", "success")
+    }
     assert by_state["failed"] == {"evaluation.lama", "finish_run"}
     assert by_state["success"] >= {"publish", "evaluation.math", "evaluation.report"}
     [lama] = [task for task in airflow.tasks(ANNOTATE, run, "failed") if task.task_id == "evaluation.lama"]
     assert "EvaluationDataError: " in "\n".join(airflow.log_tail(ANNOTATE, run, lama, 20))
     skipped = [task for task in tasks if task["state"] == "skipped"]
-    assert {"Calendar", "WordCount", "finetune_without_calls"} <= {task["task_id"].split(".")[0] for task in skipped}
+    assert {"Calendar", "WordCount", "finetune_without_calls"} <= {
+        task["task_id"].split(".")[0] for task in skipped
+    }
     assert [task["task_id"] for task in skipped if task["pid"]] == []  # no start of 0.9 s each
-    found = rows(services, "select variant, suite, subset, inputs from evaluation_scores where run_id = :run", run=run)
+    found = rows(
+        services, "select variant, suite, subset, inputs from evaluation_scores where run_id = :run", run=run
+    )
     assert sorted(found) == [(variant, "math", "svamp", 3) for variant in ("base", "disabled", "with_tools")]
     assert one(services, "select state from annotation_runs where run_id = :run", run=run) == "failed"
 
@@ -224,7 +243,9 @@ def test_an_evicted_pod_is_tried_again_and_each_text_is_done_once(
     path = f"{of_run(run)}/taskInstances/Calculator.annotate/logs"
     logs = [
         json.dumps(airflow.get(f"{path}/{number}", map_index=0, full_content="true")["content"])
-        for number in range(1, tries["Calculator.annotate [0]"])  # Airflow may begin a try more where a machine is slow
+        for number in range(
+            1, tries["Calculator.annotate [0]"]
+        )  # Airflow may begin a try more where a machine is slow
     ]
     assert any("low on resource: memory" in log for log in logs)
     done = "select stage, count(*) from stage_ledger where stage in ('sample', 'score') group by 1"
@@ -233,10 +254,21 @@ def test_an_evicted_pod_is_tried_again_and_each_text_is_done_once(
     assert rows(services, "select * from micro_batch_tries") == []  # no text is suspected any more
     # 2. The pods: at most one a try, and nothing works on.
     named = [
-        tuple(record.labels.get(key) for key in ("task_id", "map_index", "try_number")) for record in cluster.records
+        tuple(record.labels.get(key) for key in ("task_id", "map_index", "try_number"))
+        for record in cluster.records
     ]
     assert len(named) == len(set(named))
-    stages = {"filter", "annotate", "check", "evaluate", "ingest", "release", "check-release", "finetune", "publish"}
+    stages = {
+        "filter",
+        "annotate",
+        "check",
+        "evaluate",
+        "ingest",
+        "release",
+        "check-release",
+        "finetune",
+        "publish",
+    }
     assert set(cluster.started_by_stage()) == stages
     cluster.wait_for(lambda: not any(record.is_at_work for record in cluster.records), "no pod works on")
     assert cluster.gpus_in_use() == 0 < cluster.most_gpus_in_use
@@ -273,7 +305,8 @@ def wait_for(page: Page, part: str) -> None:
     """Return once the frame is at an address with this part, whole."""
     frame = "document.querySelector('iframe').contentWindow"
     page.wait_for_function(
-        f"part => {frame}.location.href.includes(part) && {frame}.document.readyState === 'complete'", arg=part
+        f"part => {frame}.location.href.includes(part) && {frame}.document.readyState === 'complete'",
+        arg=part,
     )
 
 
@@ -319,15 +352,21 @@ def test_the_tab_of_a_red_run_says_what_its_failed_task_said_and_shows_the_numbe
     failed = opened(page, services, run).locator("[data-failed-tasks] .notice").filter(has_text="lama").first
     failed.get_by_role("link", name="Log of the task").click()
     page.wait_for_url(f"**/dags/{ANNOTATE}/runs/**/tasks/**")  # the window itself, not the frame
-    assert [message for message in said if "Content Security Policy" in message and "toolformer" in message] == []
+    assert [
+        message for message in said if "Content Security Policy" in message and "toolformer" in message
+    ] == []
 
 
-def test_the_navigation_leads_to_the_release_whose_calls_are_judged(page: Page, services: Settings, run: str) -> None:
+def test_the_navigation_leads_to_the_release_whose_calls_are_judged(
+    page: Page, services: Settings, run: str
+) -> None:
     release_id = one(services, "select release_id from run_releases where run_id = :run", run=run)
     page.goto(f"{services.airflow_url}/plugin/corpora")
     frame = page.frame_locator('iframe[title="Corpora and releases"]')
     frame.get_by_role("link", name=release_id).first.click()
-    expect(frame.locator("#fetch")).to_contain_text(f"toolformer-ops download s3://toolformer/releases/{release_id}")
+    expect(frame.locator("#fetch")).to_contain_text(
+        f"toolformer-ops download s3://toolformer/releases/{release_id}"
+    )
     page.goto(f"{services.airflow_url}/plugin/review")
     frame = page.frame_locator('iframe[title="Review"]')
     frame.get_by_role("link", name=release_id).first.click()
@@ -342,29 +381,44 @@ def test_the_navigation_leads_to_the_release_whose_calls_are_judged(page: Page, 
 
 def test_nobody_sees_it_without_signing_in(services: Settings, run: str) -> None:
     query = f"dag_id={ANNOTATE}&run_id={quote(run)}"
-    for path in ("run", "calls", "review", "assets/page.js", "no/such/page", f"reports/{ANNOTATE}/{quote(run)}"):
+    for path in (
+        "run",
+        "calls",
+        "review",
+        "assets/page.js",
+        "no/such/page",
+        f"reports/{ANNOTATE}/{quote(run)}",
+    ):
         answer = httpx.get(f"{services.airflow_url}/toolformer/{path}?{query}", timeout=60)
         assert answer.status_code == 401, path
         assert CHOSEN[0] not in answer.text
 
 
 def test_a_run_that_a_person_ends_is_closed(services: Settings, airflow: AirflowClient, model: str) -> None:
-    AnnotatedRun(services, {"Calculator": 0.25}, run_id="ended", prune_below=0.0)  # its rows; no task of it starts
+    AnnotatedRun(
+        services, {"Calculator": 0.25}, run_id="ended", prune_below=0.0
+    )  # its rows; no task of it starts
     of_dag = f"/dags/{ANNOTATE}"
     airflow._request("PATCH", of_dag, json={"is_paused": True})
     conf = {"corpus": "s3://toolformer/corpora", "model": model}
-    airflow._request("POST", f"{of_dag}/dagRuns", json={"dag_run_id": "ended", "logical_date": None, "conf": conf})
+    airflow._request(
+        "POST", f"{of_dag}/dagRuns", json={"dag_run_id": "ended", "logical_date": None, "conf": conf}
+    )
     airflow._request("PATCH", f"{of_dag}/dagRuns/ended", json={"state": "failed"})  # as the UI does
     airflow._request("PATCH", of_dag, json={"is_paused": False})
     state = "select state from annotation_runs where run_id = 'ended'"
     until("its end", lambda: one(services, state) == "failed")
 
 
-def test_nothing_that_the_run_leaves_holds_a_password(services: Settings, airflow: AirflowClient, run: str) -> None:
+def test_nothing_that_the_run_leaves_holds_a_password(
+    services: Settings, airflow: AirflowClient, run: str
+) -> None:
     held = json.loads((services.state_dir / "secrets.json").read_text())
     passwords = [value for name, value in held.items() if name != "s3_access_key"]
     assert len(passwords) >= 10
-    tables = [table for (table,) in rows(services, "select tablename from pg_tables where schemaname = 'public'")]
+    tables = [
+        table for (table,) in rows(services, "select tablename from pg_tables where schemaname = 'public'")
+    ]
     left = {table: str(rows(services, f'select * from "{table}"')) for table in tables}
     store = ObjectStore(services)
     left |= {key: store.get(key).decode(errors="replace") for key in store.list("")}
@@ -373,4 +427,6 @@ def test_nothing_that_the_run_leaves_holds_a_password(services: Settings, airflo
     left["runs"] = str(airflow.get("/dags/~/dagRuns", limit=100))
     assert logs
     assert any(name.endswith("index.html") for name in left)
-    assert [name for name, content in left.items() if any(password in content for password in passwords)] == []
+    assert [
+        name for name, content in left.items() if any(password in content for password in passwords)
+    ] == []

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from tests.tiny_models import save_tiny_llama
 
-WORDS = (
-    "the shop had sold shirts of them so it has left on we meet today and film people passed a test this day is in year"
-)
+WORDS = "the shop had sold shirts of them so it has left on we meet today and film people passed a test this day is in year"
 LESSONS = 400
 STEPS = 150
 BATCH = 16

@@ -37,7 +37,11 @@ class ScriptedAirflow:
     def client(self, *login: str, patience_seconds: float = 5.0) -> AirflowClient:
         transport = httpx.MockTransport(self)
         return AirflowClient(
-            "http://airflow/", *login, patience_seconds=patience_seconds, wait_seconds=0.0, transport=transport
+            "http://airflow/",
+            *login,
+            patience_seconds=patience_seconds,
+            wait_seconds=0.0,
+            transport=transport,
         )
 
     def sent(self) -> list[httpx.Request]:
@@ -87,12 +91,18 @@ def test_a_dag_is_opened_once_airflow_has_parsed_it_or_it_is_said_why_it_cannot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     not_yet = (404, {"detail": "not found"})
-    airflow = ScriptedAirflow(PATCH=[not_yet] * 3 + [(200, {"dag_id": "d"})], GET=(200, import_errors("other.py")))
-    airflow.client(patience_seconds=0.0).open_dag("annotate_corpus")  # which is for a server that does not answer
+    airflow = ScriptedAirflow(
+        PATCH=[not_yet] * 3 + [(200, {"dag_id": "d"})], GET=(200, import_errors("other.py"))
+    )
+    airflow.client(patience_seconds=0.0).open_dag(
+        "annotate_corpus"
+    )  # which is for a server that does not answer
     opened = [request for request in airflow.sent() if request.method == "PATCH"]
     assert [json.loads(request.content) for request in opened] == [{"is_paused": False}] * 4
     broken = ScriptedAirflow(PATCH=not_yet, GET=(200, import_errors("other.py", "dags/annotate_corpus.py")))
-    with pytest.raises(AirflowError, match=r"import dags/annotate_corpus\.py, found: ImportError: no module named x"):
+    with pytest.raises(
+        AirflowError, match=r"import dags/annotate_corpus\.py, found: ImportError: no module named x"
+    ):
         broken.client().open_dag("annotate_corpus")
     monkeypatch.setattr(airflow_client, "_SECONDS_TO_PARSE", 0.0)
     with pytest.raises(AirflowError, match="DAG processor's log"):
@@ -114,9 +124,19 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends_and_runs_as_they_are
     def pages(name: str, found: list[Any]) -> list[Any]:
         return [(200, {name: part, "total_entries": len(found)}) for part in (found[:100], found[100:])]
 
-    task = {"task_id": "late", "map_index": -1, "state": "failed", "try_number": 1, "end_date": "2026-11-21T12:00:00Z"}
+    task = {
+        "task_id": "late",
+        "map_index": -1,
+        "state": "failed",
+        "try_number": 1,
+        "end_date": "2026-11-21T12:00:00Z",
+    }
     early = task | {"task_id": "early", "end_date": "2026-11-21T11:00:00Z"}
-    found = ScriptedAirflow(GET=pages("task_instances", [task] * 100 + [early])).client().tasks("d", "r", "failed")
+    found = (
+        ScriptedAirflow(GET=pages("task_instances", [task] * 100 + [early]))
+        .client()
+        .tasks("d", "r", "failed")
+    )
     assert (len(found), found[0].name, found[1].name) == (101, "early", "late")
     runs = [{"dag_id": f"nightly_{number}", "dag_run_id": "r", "state": "failed"} for number in range(130)]
     airflow = ScriptedAirflow(GET=pages("dag_runs", runs))
@@ -127,7 +147,13 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends_and_runs_as_they_are
 
 
 def test_the_end_of_a_log_is_read_from_structured_and_plain_lines() -> None:
-    content = [{"event": "one"}, {"event": ""}, "two", {"event": "three", "level": "error"}, {"event": "::endgroup::"}]
+    content = [
+        {"event": "one"},
+        {"event": ""},
+        "two",
+        {"event": "three", "level": "error"},
+        {"event": "::endgroup::"},
+    ]
     airflow = ScriptedAirflow(GET=(200, {"content": content}))
     assert airflow.client().log_tail("d", "r", TASK, 2) == ["two", "three"]
     [request] = airflow.sent()
@@ -140,7 +166,12 @@ def test_a_note_is_set_on_the_run_that_is_named_and_addresses_lead_to_it() -> No
     client = airflow.client()
     client.set_note("nightly_posts", "scheduled__2026-11-22T02:00:00+00:00", "3 documents are new.")
     request = airflow.requests[-1]
-    assert request.url.raw_path == b"/api/v2/dags/nightly_posts/dagRuns/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00"
+    assert (
+        request.url.raw_path
+        == b"/api/v2/dags/nightly_posts/dagRuns/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00"
+    )
     assert json.loads(request.content) == {"note": "3 documents are new."}
     assert client.run_url("d", "manual__1+00:00") == "http://airflow/dags/d/runs/manual__1%2B00%3A00"
-    assert client.task_url("d", "r", TASK) == "http://airflow/dags/d/runs/r/tasks/Calculator.annotate/mapped/2"
+    assert (
+        client.task_url("d", "r", TASK) == "http://airflow/dags/d/runs/r/tasks/Calculator.annotate/mapped/2"
+    )

@@ -15,7 +15,9 @@ def test_reference_and_engine_sample_and_keep_the_same_calls(tiny_gpt2_dir: Path
     job = Job(
         tool="Calculator",
         prompt=PROMPT,
-        texts=tuple(Text(text, Document.of(text), str(number)) for number, text in enumerate((TEXT, TEXT[25:]))),
+        texts=tuple(
+            Text(text, Document.of(text), str(number)) for number, text in enumerate((TEXT, TEXT[25:]))
+        ),
         choices=sampling_choices(positions=4, samples=3, tokens=8),
         call_start=" [",
         injects_calls=True,

@@ -42,7 +42,16 @@ def test_a_call_is_read_as_name_and_input() -> None:
 
 
 def test_what_is_not_one_call_does_not_parse() -> None:
-    for written in ("", "54", "Calculator", "Calculator(4", "1Tool(4)", "QA(see [1)", "QA(a\nb)", "the QA(x) is"):
+    for written in (
+        "",
+        "54",
+        "Calculator",
+        "Calculator(4",
+        "1Tool(4)",
+        "QA(see [1)",
+        "QA(a\nb)",
+        "the QA(x) is",
+    ):
         with pytest.raises(CallSyntaxError):
             parse_call(written)
 
@@ -89,7 +98,9 @@ def test_a_call_brings_its_space_before_it_and_at_the_start_of_a_line_after_it()
 def test_calls_of_other_names_and_plain_brackets_stay_in_the_text() -> None:
     text = "see [1] and [Note(2) -> 3] and [Calculator] here"
     assert take_out(text, TOOLS) == text
-    assert take_out("so[QA(x) -> y]it is", TOOLS) == "soit is"  # of white space, only a space goes with a call
+    assert (
+        take_out("so[QA(x) -> y]it is", TOOLS) == "soit is"
+    )  # of white space, only a space goes with a call
 
 
 def test_text_that_could_smuggle_in_a_call_is_recognised() -> None:
@@ -131,8 +142,13 @@ def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
 
 @settings(derandomize=True, deadline=None)
 @given(
-    st.lists(st.sampled_from(["a", " ", "\n", "[", "]", "QA", "[QA(", "[QA(1) -> 2]"]), max_size=12).map("".join),
-    st.lists(st.tuples(st.integers(0, 60), st.text(st.sampled_from("a[]()-> \n9"), max_size=6), results), max_size=4),
+    st.lists(st.sampled_from(["a", " ", "\n", "[", "]", "QA", "[QA(", "[QA(1) -> 2]"]), max_size=12).map(
+        "".join
+    ),
+    st.lists(
+        st.tuples(st.integers(0, 60), st.text(st.sampled_from("a[]()-> \n9"), max_size=6), results),
+        max_size=4,
+    ),
 )
 def test_what_is_plainly_written_gives_the_text_back(text: str, placed: list[tuple[int, str, str]]) -> None:
     assume(call_opening("QA") not in text)

@@ -11,7 +11,9 @@ SUM = "Out of 1400 people, 400 passed, that is 29 %."
 
 
 def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_continues() -> None:
-    text = released_text(SUM, released_call(11, "Who?", "people", "QA"), released_call(39, "400 / 1400", "0.29"))
+    text = released_text(
+        SUM, released_call(11, "Who?", "people", "QA"), released_call(39, "400 / 1400", "0.29")
+    )
     seed = next(seed for seed in range(1000) if opening(conversation(text, seed)) == "Out")
     messages = conversation(text, seed)
     assert [(message["role"], message["content"]) for message in messages] == [
@@ -33,7 +35,9 @@ def test_an_opening_ends_after_a_word_and_reaches_at_most_to_the_first_call() ->
     assert found == {"", "Out", "Out of", "Out of 1400", "Out of 1400 people,"}
 
 
-_CALLS = st.tuples(st.sampled_from(tool_names()), st.integers(0, 10**6), st.text(max_size=8), st.text(max_size=8))
+_CALLS = st.tuples(
+    st.sampled_from(tool_names()), st.integers(0, 10**6), st.text(max_size=8), st.text(max_size=8)
+)
 
 
 @settings(derandomize=True, max_examples=50, deadline=None)
@@ -42,7 +46,8 @@ def test_what_the_user_gives_and_the_assistant_writes_is_the_plain_text(
     plain: str, drawn: list[tuple[str, int, str, str]], seed: int
 ) -> None:
     calls = [
-        released_call(place % (len(plain) + 1), call_input, result, tool) for tool, place, call_input, result in drawn
+        released_call(place % (len(plain) + 1), call_input, result, tool)
+        for tool, place, call_input, result in drawn
     ]
     text = released_text(plain, *calls)
     messages = conversation(text, seed)

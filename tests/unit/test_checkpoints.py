@@ -42,7 +42,12 @@ def test_checkpoint_counts_once_it_is_concluded(checkpoints: Checkpoints) -> Non
 def test_checkpoint_whose_files_are_not_those_it_lists_or_of_another_training_is_none(
     checkpoints: Checkpoints,
 ) -> None:
-    for file, content in (("optimizer.pt", "opt"), ("optimizer.pt", ""), ("rng_state_1.pth", "more"), (WHOLE, '{"a')):
+    for file, content in (
+        ("optimizer.pt", "opt"),
+        ("optimizer.pt", ""),
+        ("rng_state_1.pth", "more"),
+        (WHOLE, '{"a'),
+    ):
         path = _write(checkpoints, 100)
         checkpoints.conclude(100, None)
         assert Checkpoints(checkpoints.folder, "model-2").last_step() is None

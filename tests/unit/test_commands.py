@@ -94,7 +94,9 @@ TYPED: list[tuple[list[str], int, str, str]] = [
 """What is typed, the status, what stdout begins with or holds, and what stderr holds."""
 
 
-@pytest.mark.parametrize(("words", "status", "printed", "said"), TYPED, ids=[" ".join(item[0])[:60] for item in TYPED])
+@pytest.mark.parametrize(
+    ("words", "status", "printed", "said"), TYPED, ids=[" ".join(item[0])[:60] for item in TYPED]
+)
 def test_what_is_typed_has_its_status_and_its_words(
     run: Run, words: list[str], status: int, printed: str, said: str
 ) -> None:

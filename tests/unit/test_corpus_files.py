@@ -12,7 +12,14 @@ import zstandard
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
 from toolformer_ops.storage.corpus_addresses import normal_uri
-from toolformer_ops.storage.corpus_files import CorpusFile, Line, OpenedFile, UnpackingLimits, find_files, unpacked
+from toolformer_ops.storage.corpus_files import (
+    CorpusFile,
+    Line,
+    OpenedFile,
+    UnpackingLimits,
+    find_files,
+    unpacked,
+)
 
 LIMIT = 1000
 PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
@@ -49,12 +56,18 @@ def test_lines_are_numbered_from_1_and_blank_ones_are_no_records(tmp_path: Path)
         for name in PACK:  # packed in several parts, under any name
             lines = _outcome(_lines(tmp_path / f"a.jsonl{name}", pack(b"one\ntw") + pack(b"o\nthree\n")))
             as_named = suffix or not name
-            assert lines == ([(1, b"one"), (2, b"two"), (3, b"three")] if as_named else [(0, "unreadable_file")])
+            assert lines == (
+                [(1, b"one"), (2, b"two"), (3, b"three")] if as_named else [(0, "unreadable_file")]
+            )
 
 
 def test_a_line_of_exactly_the_limit_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
     content = b"x" * LIMIT + b"\n" + b"y" * (LIMIT + 1) + b"\nz"
-    assert _outcome(_lines(tmp_path / "a.jsonl", content)) == [(1, b"x" * LIMIT), (2, "line_too_long"), (3, b"z")]
+    assert _outcome(_lines(tmp_path / "a.jsonl", content)) == [
+        (1, b"x" * LIMIT),
+        (2, "line_too_long"),
+        (3, b"z"),
+    ]
 
 
 def test_a_line_of_50_megabytes_is_never_held(tmp_path: Path) -> None:
@@ -87,7 +100,9 @@ def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(tmp_p
 
 @packed
 @pytest.mark.parametrize("damage", ["broken off", "overwritten"])
-def test_of_a_packed_file_that_is_damaged_the_readable_lines_are_kept(tmp_path: Path, suffix: str, damage: str) -> None:
+def test_of_a_packed_file_that_is_damaged_the_readable_lines_are_kept(
+    tmp_path: Path, suffix: str, damage: str
+) -> None:
     source = random.Random(0)  # noqa: S311 - content that does not compress well
     content = b"".join(b"%d %d\n" % (number, source.getrandbits(256)) for number in range(5000))
     data, place = PACK[suffix](content), len(PACK[suffix](content)) * 3 // 4
@@ -110,7 +125,10 @@ def test_a_source_that_fails_is_an_error_and_not_a_refused_file() -> None:
 def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path) -> None:
     settings = load_settings()
     (tmp_path / "README.md").write_bytes(b"")
-    for path, said in ((tmp_path / "none", f"{tmp_path}/none, found nothing"), (tmp_path, r"files ending in \.jsonl")):
+    for path, said in (
+        (tmp_path / "none", f"{tmp_path}/none, found nothing"),
+        (tmp_path, r"files ending in \.jsonl"),
+    ):
         with pytest.raises(CorpusError, match=said):
             find_files(settings, normal_uri(str(path)))
     others = ("README.md", ".hidden.jsonl", ".git/d.jsonl", "z.parquet.gz")
@@ -147,5 +165,7 @@ def test_packed_data_is_whole_and_within_its_limit_or_refused(suffix: str) -> No
     for damaged in (data[: len(data) // 5], data[:-2], data + b"rubbish"):
         with pytest.raises(CorpusError, match=r"corpus\.jsonl: expected whole packed data"):
             _read(damaged)
-    with pytest.raises(ExpandsTooFarError, match=r"corpus\.jsonl: expected at most .*TOOLFORMER_MAX_UNPACKED_GIB"):
+    with pytest.raises(
+        ExpandsTooFarError, match=r"corpus\.jsonl: expected at most .*TOOLFORMER_MAX_UNPACKED_GIB"
+    ):
         _read(data, UnpackingLimits(unpacked_bytes=len(TEXT) - 1, ratio=1e6))

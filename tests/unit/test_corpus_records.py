@@ -20,7 +20,10 @@ def test_the_characters_of_a_record_are_those_of_the_line() -> None:
         (whole, Record("A b.", "https://x.org/a", DAY, "T", "7")),
         (b'{"text": " a\\r\\n\\tb \\n"}\r', Record(" a\r\n\tb \n")),  # white space stays
         (b'{"text": "\\ud83d\\ude00"}', Record("\U0001f600")),  # two surrogates are one character
-        (b'{"text": "a\x7f\\u001b", "title": "b\x7f"}', Record("a\u2421\u241b", title="b\u2421", escaped_characters=2)),
+        (
+            b'{"text": "a\x7f\\u001b", "title": "b\x7f"}',
+            Record("a\u2421\u241b", title="b\u2421", escaped_characters=2),
+        ),
         (b'{"text": "a", "url": "u\\u0000"}', Record("a", url="u\u2400")),
     ):
         assert read_record(line) == record
@@ -70,7 +73,10 @@ def test_a_date_is_the_day_that_is_written_or_left_out_and_said_so() -> None:
         ("2014-05-06T23:59:59-08:00", DAY, ()),  # the day that is written
         (None, None, ()),
         ("", None, ()),
-        *((value, None, OF_NO_DAY) for value in ("2014-02-30", "May 6, 2014", "2014", "2014-05-061", 1611010900000)),
+        *(
+            (value, None, OF_NO_DAY)
+            for value in ("2014-02-30", "May 6, 2014", "2014", "2014-05-061", 1611010900000)
+        ),
     ):
         assert read(date=value) == Record("a", document_date=day, ignored=ignored)
 

@@ -121,8 +121,13 @@ def test_pools_are_those_of_the_dags_and_count_deferred_tasks() -> None:
 # Settings and secrets
 
 
-def test_templates_of_secrets_name_exactly_the_secret_settings_and_the_keys_of_the_chart_and_no_value() -> None:
-    for file, names in (("toolformer.env", SECRETS_OF_SETTINGS), ("toolformer-airflow.env", KEYS_OF_THE_CHART)):
+def test_templates_of_secrets_name_exactly_the_secret_settings_and_the_keys_of_the_chart_and_no_value() -> (
+    None
+):
+    for file, names in (
+        ("toolformer.env", SECRETS_OF_SETTINGS),
+        ("toolformer-airflow.env", KEYS_OF_THE_CHART),
+    ):
         assert variables(KUBERNETES / "secrets" / file) == dict.fromkeys(names, "")
 
 
@@ -151,7 +156,9 @@ def test_every_setting_exists_is_no_secret_and_has_a_value_that_it_takes(
         monkeypatch.setenv(variable, settings[variable])
     read = Settings(_env_file=None)  # type: ignore[call-arg]
     assert read.runner == "kubernetes"
-    assert all(not value.get_secret_value() for value in read.__dict__.values() if isinstance(value, SecretStr))
+    assert all(
+        not value.get_secret_value() for value in read.__dict__.values() if isinstance(value, SecretStr)
+    )
 
 
 def test_tool_files_are_where_airflow_and_every_stage_look_for_them(

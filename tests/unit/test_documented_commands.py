@@ -29,7 +29,8 @@ CHECKED = (
     "tests/kubernetes/real",
     "#",
 )
-"""First words of lines that a test of this file checks: by the program that reads them, or by the files that they name."""
+"""First words of lines that a test of this file checks: by the program that reads them, or by the files that
+they name."""
 NOT_CHECKED = {
     "docker": "needs dockerd and its plugin compose; tests/docker",
     "helm": "is not installed; tests/unit/test_deploy.py renders the values",
@@ -54,7 +55,10 @@ NOT_CHECKED = {
 
 
 def _refused(words: Sequence[str]) -> str | None:
-    """Why the command line refuses these words; None if it takes them. Values are not looked at: `RUN` stands for a run."""
+    """Why the command line refuses these words; None if it takes them.
+
+    Values are not looked at: `RUN` stands for a run.
+    """
     command: Any = typer.main.get_command(app)
     context = command.context_class(command, info_name="toolformer-ops")
     rest = list(words)
@@ -97,7 +101,9 @@ def test_each_command_that_a_page_names_takes_what_the_page_hands_it() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("words", [["rum"], ["call", "--modle", "x"], ["runs", "a", "b"], ["stage", "no-such-stage"]])
+@pytest.mark.parametrize(
+    "words", [["rum"], ["call", "--modle", "x"], ["runs", "a", "b"], ["stage", "no-such-stage"]]
+)
 def test_a_command_that_there_is_not_is_found(words: list[str]) -> None:
     assert _refused(words) is not None
 
@@ -124,7 +130,8 @@ def test_make_has_each_target_and_reads_each_variable() -> None:
 def test_kubectl_takes_each_of_its_commands() -> None:
     used = {tuple(words) for page in PAGES for words in _typed(page, "kubectl") if words}
     assert len(used) > 15
-    # With --help nothing is asked of a cluster; the word before it is the value of an option that a page leaves open.
+    # With --help nothing is asked of a cluster; the word before it is the value of an option that a page
+    # leaves open.
     typed = [words[: words.index("--")] if "--" in words else words for words in used]
     assert [words for words in typed if not _answer("kubectl", *words, "x", "--help")] == []
 
@@ -138,7 +145,9 @@ def test_airflow_takes_each_of_its_commands() -> None:
 
 
 def test_each_file_of_the_checkout_that_a_command_names_is_there() -> None:
-    words = {word for page in PAGES for command in commands(page) for word in re.split(r"[\s=,\"']+", command)}
+    words = {
+        word for page in PAGES for command in commands(page) for word in re.split(r"[\s=,\"']+", command)
+    }
     named = {
         word
         for word in words
@@ -146,7 +155,9 @@ def test_each_file_of_the_checkout_that_a_command_names_is_there() -> None:
     }
     assert len(named) > 40
     assert [
-        name for name in named - {"deploy/kubernetes/mine/kustomization.yaml"} if not (REPOSITORY / name).exists()
+        name
+        for name in named - {"deploy/kubernetes/mine/kustomization.yaml"}
+        if not (REPOSITORY / name).exists()
     ] == []
 
 
@@ -168,7 +179,9 @@ def test_each_example_of_python_compiles_and_imports_what_there_is() -> None:
             for node in ast.walk(ast.parse(body)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("toolformer_ops"):
                     module = importlib.import_module(str(node.module))
-                    assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], page.name
+                    assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], (
+                        page.name
+                    )
                     seen += 1
     assert seen > 5
 
@@ -181,7 +194,9 @@ def test_each_example_of_toml_is_toml() -> None:
 
 
 def test_each_module_that_a_page_starts_is_there() -> None:
-    named = {name for page in PAGES for line in commands(page) for name in re.findall(r"python -m ([\w.]+)", line)}
+    named = {
+        name for page in PAGES for line in commands(page) for name in re.findall(r"python -m ([\w.]+)", line)
+    }
     assert len(named) >= 2
     missing = [name for name in named - {"pytest"} if not _is_module(name)]
     assert missing == []

@@ -19,7 +19,15 @@ __all__ = ["run"]  # a fixture
 
 def test_the_status_says_whether_a_retry_may_mend_it_and_whether_it_waits_for_something() -> None:
     for status, kinds in (
-        (2, (errors.UsageError, errors.MissingDataSetError, errors.ConfigurationError, errors.BucketNotFoundError)),
+        (
+            2,
+            (
+                errors.UsageError,
+                errors.MissingDataSetError,
+                errors.ConfigurationError,
+                errors.BucketNotFoundError,
+            ),
+        ),
         (3, (errors.NoResultError, errors.NoKeptCallError)),
         (1, (errors.ObjectStoreError, errors.WriteConflictError, errors.DatabaseError, ValueError)),
         (75, (errors.DatabaseUnreachableError, errors.BrokenConnectionError, errors.InfrastructureError)),
@@ -80,7 +88,9 @@ def test_a_stage_waits_for_what_is_not_there_now_and_begins_anew_until_its_time_
 
 def test_what_an_address_holds_forges_no_line_of_a_log() -> None:
     forged = "s3://b/x\n12:00:00 INFO all is well\r\x1b[2J\x9b2J\u2028\x00"
-    record = logging.LogRecord("toolformer_ops", logging.ERROR, "", 0, "CorpusError: found %s", (forged,), None)
+    record = logging.LogRecord(
+        "toolformer_ops", logging.ERROR, "", 0, "CorpusError: found %s", (forged,), None
+    )
     shown = command_line.OneRecord("%(levelname)s %(message)s").format(record)
     assert shown.splitlines() == [
         "ERROR CorpusError: found s3://b/x",

@@ -28,7 +28,9 @@ CONTENTS = ReportContents(
 HOSTILE = '<script>alert("1")</script> <img src=https://evil.example/x> {{ 7 * 7 }} \u202eback\x00'
 
 
-def score(variant: Variant, share: float, *, subset: str = "svamp", k: int = 0, inputs: int = 200) -> SuiteScore:
+def score(
+    variant: Variant, share: float, *, subset: str = "svamp", k: int = 0, inputs: int = 200
+) -> SuiteScore:
     """A row of the suite math, half of whose inputs had a call where tools were allowed."""
     with_tools = variant == "with_tools"
     return SuiteScore(
@@ -44,7 +46,9 @@ def perplexity(variant: Variant, value: float, metric: str = "perplexity_by_toke
     )  # fmt: skip
 
 
-def evaluated(number: int, correct: bool, calls: tuple[MadeCall, ...] = (), subset: str = "svamp") -> EvaluatedInput:
+def evaluated(
+    number: int, correct: bool, calls: tuple[MadeCall, ...] = (), subset: str = "svamp"
+) -> EvaluatedInput:
     return EvaluatedInput(
         "math", subset, "model", "with_tools", 10, number, f"Question {number}?", ("2.87",), " It is 2.87.", "2.87", correct, calls,
         CALENDAR_DATE,
@@ -84,7 +88,8 @@ ROWS: list[tuple[list[SuiteScore], list[str], list[list[bool | None]]]] = [
         ["M", "Toolformer, k = 3", "Toolformer, k = 10"], [[True, None], [False, None], [None, True]],
     ),
 ]  # fmt: skip
-"""Scores, the names of the rows that they give, and of each cell whether it is the best of its column (None: it is empty)."""
+"""Scores, the names of the rows that they give, and of each cell whether it is the best of its column (None:
+it is empty)."""
 
 
 def test_rows_are_in_order_and_the_best_of_a_column_is_marked() -> None:
@@ -106,7 +111,9 @@ def test_table_9_has_scores_with_and_without_a_call_and_shares_by_tool() -> None
 
 @settings(derandomize=True, max_examples=50, deadline=None)
 @given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=5))
-def test_at_any_offsets_no_character_is_lost_or_shown_twice(written: str, offsets: list[tuple[int, int]]) -> None:
+def test_at_any_offsets_no_character_is_lost_or_shown_twice(
+    written: str, offsets: list[tuple[int, int]]
+) -> None:
     calls = [MadeCall("QA", "", "x", None, start, end, 0.0) for start, end in offsets]
     found = segments(written, calls)
     assert "".join(piece.text for piece in found) == written
@@ -115,7 +122,11 @@ def test_at_any_offsets_no_character_is_lost_or_shown_twice(written: str, offset
 
 def test_examples_take_subsets_in_turn_and_calls_before_others() -> None:
     inputs = [evaluated(number, number % 2 == 0) for number in range(1, 30)]
-    inputs += [evaluated(50, False, (CALL,)), evaluated(51, True, (CALL,)), evaluated(1, True, subset="mawps")]
+    inputs += [
+        evaluated(50, False, (CALL,)),
+        evaluated(51, True, (CALL,)),
+        evaluated(1, True, subset="mawps"),
+    ]
     chosen = [(example.subset, example.number) for example in choose_examples(inputs, at_most=5)]
     assert chosen == [*(("svamp", number) for number in (1, 2, 50, 51)), ("mawps", 1)]
     assert choose_examples([replace(inputs[0], variant="base")]) == []
@@ -131,7 +142,9 @@ def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
     inputs += [replace(evaluated(number, correct), **of_base) for number, correct in base.items()]
     [found] = compare_inputs(inputs)
     assert (found.call_start_rank, found.other, found.inputs) == (10, "M", 5)
-    assert found.found.difference == pytest.approx((2 - 1) / 5)  # two inputs only Toolformer gets right, one only M
+    assert found.found.difference == pytest.approx(
+        (2 - 1) / 5
+    )  # two inputs only Toolformer gets right, one only M
     assert found.found.interval.low < found.found.difference < found.found.interval.high
     assert found.found.p_value == 1.0  # 2 of 3 is what a coin gives
     assert compare_inputs([evaluated(1, True)]) == []
@@ -160,13 +173,19 @@ def test_loss_curves_leave_out_what_is_no_number_and_none_is_no_chart() -> None:
     drawn = loss_chart([TrainedModel("with_tools", "0123", "", {}, *losses)])
     curves = re.findall(r'class="curve".*?<path[^>]* d="([^"]*)"', drawn, re.DOTALL)
     assert [path.count("L") for path in curves] == [1, 1]  # two points each
-    assert loss_chart([TrainedModel("with_tools", "0123", "", {}, ((0, float("nan")),), ())]) == loss_chart([]) == ""
+    assert (
+        loss_chart([TrainedModel("with_tools", "0123", "", {}, ((0, float("nan")),), ())])
+        == loss_chart([])
+        == ""
+    )
 
 
 def hostile() -> ReportContents:
     """A page with everything on it, hostile wherever a text comes from outside."""
     model = TrainedModel("with_tools", "0123", HOSTILE, {"steps": HOSTILE}, ((1, 3.0), (2, 2.0)))
-    scores = tuple(replace(found, subset=HOSTILE) for found in (score("base", 0.2), score("with_tools", 0.4, k=10)))
+    scores = tuple(
+        replace(found, subset=HOSTILE) for found in (score("base", 0.2), score("with_tools", 0.4, k=10))
+    )
     call = MadeCall(HOSTILE, HOSTILE, None, HOSTILE, 3, 3, 0.1)
     texts = dict.fromkeys(("subset", "prompt", "written", "predicted"), HOSTILE)
     shown = replace(evaluated(1, True, (call,)), answers=(HOSTILE,), **texts)

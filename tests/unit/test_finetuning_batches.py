@@ -62,7 +62,11 @@ def _mean_loss_alone(network: Any, examples: list[dict[str, list[int]]]) -> floa
 def test_rows_never_exceed_their_width_and_lose_nothing() -> None:
     assert fill_rows([5, 9, 4, 1, 6], 10) == [[1], [4, 3], [0, 2]]  # 9, 6 + 1, 5 + 4: 27 tokens for 25
     assert fill_rows([12, 3], 10) == [[0], [1]]  # nothing stands beside what is longer than a row
-    assert fill_rows([30, 30, 30], 1000) == [[0], [1], [2]]  # one row would have no padding either, and more attention
+    assert fill_rows([30, 30, 30], 1000) == [
+        [0],
+        [1],
+        [2],
+    ]  # one row would have no padding either, and more attention
     assert fill_rows([30, 1, 1, 1], 1000) == [[0, 1, 2, 3]]  # two rows would take 60 tokens for 33
     for seed in range(5):
         draw = random.Random(seed)  # noqa: S311 - no secret
@@ -75,7 +79,9 @@ def test_rows_never_exceed_their_width_and_lose_nothing() -> None:
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(networks: dict[str, Any], shape: str) -> None:
+def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(
+    networks: dict[str, Any], shape: str
+) -> None:
     network, examples = networks[shape], _examples()
     examples[3]["labels"][20:31] = [NOT_SCORED] * 11
     examples[1]["labels"][-1] = NOT_SCORED
@@ -90,7 +96,9 @@ def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(networks:
             assert int(scored_tokens(batch["labels"])) == 229 - 7 - 12
             assert _mean_loss(network, batch) == pytest.approx(expected, abs=1e-5)
             scoring_all = batch | {"labels": batch["input_ids"]}
-            assert abs(_mean_loss(network, scoring_all) - expected) > 1e-4  # what this test would see otherwise
+            assert (
+                abs(_mean_loss(network, scoring_all) - expected) > 1e-4
+            )  # what this test would see otherwise
 
 
 def test_network_that_fills_a_cache_is_never_packed(networks: dict[str, Any]) -> None:

@@ -52,7 +52,12 @@ def job(tmp_path: Path) -> TrainingJob:
     ],
 )
 def test_one_process_a_gpu_and_as_many_as_share_a_batch_evenly(
-    monkeypatch: pytest.MonkeyPatch, gpus: int, visible: str | None, device: str, asked: int | None, expected: Any
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: int,
+    visible: str | None,
+    device: str,
+    asked: int | None,
+    expected: Any,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
@@ -124,14 +129,21 @@ def test_each_process_loads_onto_its_own_gpu_and_none_onto_one_what_deepspeed_di
 
     monkeypatch.setattr(training, "load_network", load)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    for world, device, sharded in ((1, "cuda:1", False), (2, "cpu", False), (2, "cuda", False), (2, "cuda", True)):
+    for world, device, sharded in (
+        (1, "cuda:1", False),
+        (2, "cpu", False),
+        (2, "cuda", False),
+        (2, "cuda", True),
+    ):
         monkeypatch.setenv("WORLD_SIZE", str(world))
         with pytest.raises(StopError):
             training.load_base_model(_settings(device), "model", None, sharded=sharded)
     assert devices == ["cuda:1", "cpu", "cuda:1", "cpu"]
 
 
-def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from accelerate.utils.deepspeed import HfDeepSpeedConfig
     from transformers.integrations import deepspeed
 

@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import DeviceMemoryError, InfrastructureError, ModelError, ToolformerError, exit_code
+from toolformer_ops.errors import (
+    DeviceMemoryError,
+    InfrastructureError,
+    ModelError,
+    ToolformerError,
+    exit_code,
+)
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models import gpus
 from toolformer_ops.language_model.models.loading import _cannot_be_loaded
@@ -38,9 +44,19 @@ def driver(cuda: int, error: str = "") -> SimpleNamespace:
     [
         (None, None, 2, ["found torch", "--build-arg TORCH_INDEX="]),
         ("13.0", None, 75, ["no NVIDIA driver"]),
-        ("13.0", driver(12040), 2, ["CUDA 13 (branch 580) or newer", "one for CUDA 12.4", "too old", "whl/cu126"]),
+        (
+            "13.0",
+            driver(12040),
+            2,
+            ["CUDA 13 (branch 580) or newer", "one for CUDA 12.4", "too old", "whl/cu126"],
+        ),
         ("12.6", driver(11080), 2, ["CUDA 12 (branch 525) or newer", "one for CUDA 11.8"]),
-        ("12.6", driver(12020, "CUDA_ERROR_NO_DEVICE"), 75, ["driver for CUDA 12.2 says CUDA_ERROR_NO_DEVICE"]),
+        (
+            "12.6",
+            driver(12020, "CUDA_ERROR_NO_DEVICE"),
+            75,
+            ["driver for CUDA 12.2 says CUDA_ERROR_NO_DEVICE"],
+        ),
     ],
 )
 def test_no_gpu_is_told_from_torch_without_cuda_no_driver_and_a_driver_that_is_too_old(
@@ -74,7 +90,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: cards[number][0])
         monkeypatch.setattr(
-            torch.cuda, "mem_get_info", lambda number: (int(cards[number][1] * GIB), int(cards[number][2] * GIB))
+            torch.cuda,
+            "mem_get_info",
+            lambda number: (int(cards[number][1] * GIB), int(cards[number][2] * GIB)),
         )
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda number: int(cards[number][3] * GIB))
         monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -105,17 +123,22 @@ def test_the_doctor_names_driver_slices_and_what_other_processes_hold(
     assert "devices are busy or unavailable. Does another process have it for itself" in detail
 
 
-def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(machine: Callable[..., None]) -> None:
+def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(
+    machine: Callable[..., None],
+) -> None:
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     out_of_memory = Mock(side_effect=error)
     memory = DeviceMemory(MagicMock(dtype=torch.float16, parameters=lambda: []), free_bytes=0)
     machine((A100, 0.2, 79.2, 15.0))
-    with pytest.raises(InfrastructureError, match=r"one of texts, found GPU 0: .*64\.0 GiB held by other processes"):
+    with pytest.raises(
+        InfrastructureError, match=r"one of texts, found GPU 0: .*64\.0 GiB held by other processes"
+    ):
         memory.halving(out_of_memory, [1], "texts")
     with pytest.raises(InfrastructureError, match="expected memory for the weights of models/m"):
         _cannot_be_loaded("models/m", {}, error)
-    # All of it is this process's own, and what other processes of a training hold on their GPUs does not count.
+    # All of it is this process's own, and what other processes of a training hold on their GPUs does not
+    # count.
     machine((A100, 0.2, 79.2, 0.0), (A100, 0.2, 79.2, 78.0), current=1)
     with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
         memory.halving(out_of_memory, [1], "texts")

@@ -27,7 +27,9 @@ def test_a_module_or_function_is_imported_when_it_is_used(monkeypatch: pytest.Mo
     assert rgb_to_hsv(*hsv_to_rgb(0.0, 0.0, 0.5))[2] == 0.5
 
 
-def test_a_model_is_loaded_without_scipys_optimisers_and_the_method_without_any_service(tiny_model_dir: str) -> None:
+def test_a_model_is_loaded_without_scipys_optimisers_and_the_method_without_any_service(
+    tiny_model_dir: str,
+) -> None:
     program = (
         "import importlib, pkgutil, sys; import toolformer_ops.annotation as room; "
         "[importlib.import_module(f'{room.__name__}.{found.name}') for found in pkgutil.iter_modules(room.__path__)]; "

@@ -67,7 +67,9 @@ def test_by_default_runs_read_nothing_of_the_state_folder_the_system_and_hidden_
         assert PASSWORD not in str(caught.value)
 
 
-def test_by_default_runs_read_all_else(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_runs_read_all_else(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for address in ("posts.jsonl", f"file://{tmp_path}/posts.jsonl", f"{tmp_path}/x/../posts.jsonl"):
         assert local_path(settings, address, "corpus") == tmp_path / "posts.jsonl"
@@ -80,7 +82,9 @@ def test_by_default_runs_read_all_else(settings: Settings, tmp_path: Path, monke
     assert local_path(settings, str(tmp_path / "a.jsonl"), "corpus") == tmp_path / "..data" / "a.jsonl"
 
 
-def test_with_roots_runs_read_below_them_and_what_the_deployment_names(settings: Settings, tmp_path: Path) -> None:
+def test_with_roots_runs_read_below_them_and_what_the_deployment_names(
+    settings: Settings, tmp_path: Path
+) -> None:
     state = settings.state_dir
     roots = f"/corpora:{tmp_path}/a:/var/data:{state}"
     settings = settings.model_copy(update={"corpus_roots": roots, "default_model": "/var/models/base"})
@@ -97,7 +101,10 @@ def test_what_is_no_address_of_files_is_one_sentence(settings: Settings) -> None
         ("http://host/posts.jsonl", "path, or an address with file:// or s3://"),
         ("/" + "a/" * 2500, "File name too long"),
         ("~nobody-of-that-name/posts", "it leads nowhere"),
-        ("/posts\x1b[31m\nERROR all is well\x00", r"without control characters, found '/posts\\x1b\[31m\\nERROR"),
+        (
+            "/posts\x1b[31m\nERROR all is well\x00",
+            r"without control characters, found '/posts\\x1b\[31m\\nERROR",
+        ),
     ):
         for take in (local_path, require_there):
             with pytest.raises(CorpusError, match=said) as caught:
@@ -124,7 +131,9 @@ TAKERS: dict[str, Callable[[Settings, str], object]] = {
     ],
     "form: corpus": lambda settings, path: require_annotation(settings, _run(corpus=path)),
     "form: model": lambda settings, path: require_annotation(settings, _run(model=path)),
-    "form: evaluation data": lambda settings, path: require_annotation(settings, _run(evaluation_data=path) | MATH),
+    "form: evaluation data": lambda settings, path: require_annotation(
+        settings, _run(evaluation_data=path) | MATH
+    ),
     "form of a finetuning: evaluation data": lambda settings, path: require_finetuning(
         settings, {"release": "0" * 16, "evaluation_data": path} | MATH
     ),
@@ -159,7 +168,9 @@ def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_ow
     for name in ("vocab.json", ".content_hashes.json"):
         (model / name).symlink_to(settings.state_dir / "secrets.json")
         for take in (TAKERS["model"], TAKERS["tokenizer"], TAKERS["model to publish"]):
-            with pytest.raises(UsageError, match=f"{name}: expected a file of the model, found a link to a file"):
+            with pytest.raises(
+                UsageError, match=f"{name}: expected a file of the model, found a link to a file"
+            ):
                 take(settings, str(model))
         (model / name).unlink()
 

@@ -86,7 +86,9 @@ def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
     path = tmp_path / "environment"
     path.write_text("# mine\nTOOLFORMER_DEVICE=cuda\nexport TOOLFORMER_S3_BUCKET=old\n")
     for value in ("it's", "two\nlines", "back\\slash", 'say "hello" # twice'):
-        write_environment(path, {"s3_bucket": value, "database_dsn": "postgresql://o:p@127.0.0.1:1/toolformer"})
+        write_environment(
+            path, {"s3_bucket": value, "database_dsn": "postgresql://o:p@127.0.0.1:1/toolformer"}
+        )
         load_settings.cache_clear()
         settings = load_settings()
         assert (settings.s3_bucket, settings.device) == (value, "cuda")
@@ -107,7 +109,10 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
     assert not any(secret in repr(made) for secret in written.values())
     path.write_text(json.dumps({"postgres_owner": "kept"}))  # one that is lacking is added
     made = load_or_make_secrets(path)
-    assert (made.postgres_owner, json.loads(path.read_text())["postgres_reader"]) == ("kept", made.postgres_reader)
+    assert (made.postgres_owner, json.loads(path.read_text())["postgres_reader"]) == (
+        "kept",
+        made.postgres_reader,
+    )
     path.write_text('{"postgres_owner": ')
     with pytest.raises(ServiceError, match=r"toolformer-ops clean"):
         load_or_make_secrets(path)
@@ -130,7 +135,9 @@ def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Pat
     assert len(str(Supervisor(deep).socket)) < 100  # short enough for the kernel
 
 
-def test_configuration_of_the_supervisor_holds_no_secret(paths: StatePaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_of_the_supervisor_holds_no_secret(
+    paths: StatePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://production")
     parser = configured(paths)
     text = str([dict(section) for section in parser.values()])
@@ -139,7 +146,9 @@ def test_configuration_of_the_supervisor_holds_no_secret(paths: StatePaths, monk
     assert {name for name in parser.sections() if name.startswith("program:")} == programs
     assert "inet_http_server" not in parser
     environment = Supervisor(paths).environment()
-    assert [name for name in environment if name.startswith("AIRFLOW")] == ["AIRFLOW_HOME"]  # none of the caller's
+    assert [name for name in environment if name.startswith("AIRFLOW")] == [
+        "AIRFLOW_HOME"
+    ]  # none of the caller's
     # Postgres, the first, stops after all that use it.
     priorities = [int(parser[f"group:{service}"]["priority"]) for service in SERVICES]
     assert priorities == sorted(set(priorities))

@@ -80,7 +80,11 @@ def test_a_known_weakness_of_a_locked_package_is_an_error(tmp_path: Path) -> Non
     found: list[tuple[dict[str, Any], int, str]] = [
         ({"skip_reason": "not found"}, 0, "SKIPPED"),
         ({"version": "1.10.10", "vulns": []}, 0, "1 packages looked up, 0 weak"),
-        ({"version": "1.10.10", "vulns": [{"id": "GHSA-1", "fix_versions": ["2.0"]}]}, 1, "a2wsgi 1.10.10: GHSA-1"),
+        (
+            {"version": "1.10.10", "vulns": [{"id": "GHSA-1", "fix_versions": ["2.0"]}]},
+            1,
+            "a2wsgi 1.10.10: GHSA-1",
+        ),
     ]
     for package, status, words in found:
         printed = json.dumps({"dependencies": [{"name": "a2wsgi"} | package]})
@@ -116,7 +120,8 @@ def test_containers_have_no_rights_a_root_that_is_read_only_and_bounds(compose: 
         assert service["read_only"] is True, name
         assert re.fullmatch(r"\d+g|\$\{[A-Z]+_MEMORY:-\d+g\}", service["mem_limit"]), name
         assert set(service["logging"]["options"]) == {"max-size", "max-file"}, name
-        # The image of the factory has a user of its own; those of Postgres and SeaweedFS begin as root to change their user.
+        # The image of the factory has a user of its own; those of Postgres and SeaweedFS begin as root to
+        # change their user.
         assert ("build" in service) != (service.get("user", "").split(":")[0] in ("999", "1000")), name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
     dockerfile = (REPOSITORY / "Dockerfile").read_text()
@@ -126,7 +131,9 @@ def test_containers_have_no_rights_a_root_that_is_read_only_and_bounds(compose: 
 
 def test_no_secret_stands_in_the_compose_file(compose: dict[str, Any]) -> None:
     environments = [service.get("environment", {}).items() for service in compose["services"].values()]
-    named = [(name, str(value)) for found in environments for name, value in found if SECRET_NAME.search(name)]
+    named = [
+        (name, str(value)) for found in environments for name, value in found if SECRET_NAME.search(name)
+    ]
     assert len(named) > 10
     assert [name for name, value in named if not re.search(r"\$\{[A-Z0-9_]+:\?[^}]+\}", value)] == []
     asked = re.findall(r"\$\{([A-Z0-9_]+):\?", (REPOSITORY / "docker-compose.yml").read_text())

@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from toolformer_ops.language_model.losses import SCORED_TOKENS, TOKEN_WEIGHTS, is_kept, token_weights, weighted_loss
+from toolformer_ops.language_model.losses import (
+    SCORED_TOKENS,
+    TOKEN_WEIGHTS,
+    is_kept,
+    token_weights,
+    weighted_loss,
+)
 from toolformer_ops.records import CallLosses
 
 
@@ -13,7 +19,9 @@ def test_the_weights_are_those_of_the_paper_and_sum_to_one() -> None:
     assert len(TOKEN_WEIGHTS) == SCORED_TOKENS
     for tokens in (1, 4, 5, 8):
         weights = token_weights(tokens)
-        falling = [max(0.0, 1 - t / tokens) for t in range(tokens + 3)]  # the paper's formula, 1 / tokens for its 0.2
+        falling = [
+            max(0.0, 1 - t / tokens) for t in range(tokens + 3)
+        ]  # the paper's formula, 1 / tokens for its 0.2
         assert list(weights) == pytest.approx([weight / sum(falling) for weight in falling if weight > 1e-12])
         assert math.fsum(weights) == pytest.approx(1.0, abs=1e-15)
 

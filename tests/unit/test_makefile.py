@@ -23,7 +23,9 @@ print(json.dumps([sys.argv[1:], {{name: os.environ.get(name) for name in names}}
 def harmful(tmp_path: Path) -> str:
     """Text that makes the file `executed` where make or a shell reads it."""
     touch = f"touch {tmp_path / 'executed'}"
-    return f"$(shell {touch}) $$(shell {touch}) `{touch}` \"; {touch}; \" '; {touch}; ' $({touch}) $HOME %s # \\"
+    return (
+        f"$(shell {touch}) $$(shell {touch}) `{touch}` \"; {touch}; \" '; {touch}; ' $({touch}) $HOME %s # \\"
+    )
 
 
 @pytest.fixture
@@ -45,7 +47,9 @@ def made(bin_folder: Path, *words: str, **environment: str) -> tuple[list[str], 
         command, cwd=REPOSITORY, env=os.environ | environment, capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stderr
-    assert not (bin_folder.parent / "executed").exists(), f"make {shlex.join(words)} executed what a user typed"
+    assert not (bin_folder.parent / "executed").exists(), (
+        f"make {shlex.join(words)} executed what a user typed"
+    )
     arguments, found = json.loads(finished.stdout)
     return arguments, found
 

@@ -18,7 +18,9 @@ def test_every_file_that_a_text_names_with_its_folder_is_there() -> None:
         f"{text.relative_to(REPOSITORY)}: {name}"
         for text in texts
         for name in NAMED.findall(text.read_text(encoding="utf-8"))
-        for near in [(REPOSITORY, REPOSITORY / "toolformer_ops", REPOSITORY / "sql", text.parent, text.parent.parent)]
+        for near in [
+            (REPOSITORY, REPOSITORY / "toolformer_ops", REPOSITORY / "sql", text.parent, text.parent.parent)
+        ]
         if name not in EXAMPLES and not any((folder / name).exists() for folder in near)
     ]
     assert lost == []

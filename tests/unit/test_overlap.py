@@ -15,7 +15,9 @@ def numbered(texts: list[str]) -> list[tuple[uuid.UUID, str]]:
 
 
 def ngrams(**questions: list[str]) -> EvaluationNgrams:
-    return EvaluationNgrams([QuestionSet("suite", name, "0" * 64, texts) for name, texts in questions.items()])
+    return EvaluationNgrams(
+        [QuestionSet("suite", name, "0" * 64, texts) for name, texts in questions.items()]
+    )
 
 
 def shared(overlaps: list[Overlap]) -> Found:
@@ -37,7 +39,11 @@ def by_sets_of_tuples(questions: dict[str, list[str]], lengths: dict[str, int], 
             own = tuples(question, lengths[name]) - taken
             taken |= own
             own = {ngram for ngram in own if sum(ngram in of_text for of_text in held) <= 10}
-            found |= {(place, name, number): len(own & of_text) for place, of_text in enumerate(held) if own & of_text}
+            found |= {
+                (place, name, number): len(own & of_text)
+                for place, of_text in enumerate(held)
+                if own & of_text
+            }
     return found
 
 
@@ -76,7 +82,12 @@ def test_all_overlaps_are_found_and_no_others() -> None:
 
 def test_a_text_needs_a_whole_ngram_and_a_question_of_fewer_words_is_counted_and_not_compared() -> None:
     evaluation_data = ngrams(problems=[words(0, 20)] * 20 + ["How many are left?"])
-    texts = [f"So {words(3, 12)} end", f"So {words(3, 13)} end", "How many are left? How many are left?", words(0, 20)]
+    texts = [
+        f"So {words(3, 12)} end",
+        f"So {words(3, 13)} end",
+        "How many are left? How many are left?",
+        words(0, 20),
+    ]
     found = evaluation_data.overlaps(numbered(texts))
     overlaps = [(one.document_id.int, one.question, one.words) for one in found]
     assert overlaps == [(1, 1, words(3, 13)), (3, 1, words(0, 13))]

@@ -31,11 +31,17 @@ def stored() -> set[tuple[str, str]]:
 
 
 def test_every_statement_is_named_by_the_code_and_every_name_has_a_statement() -> None:
-    in_package = set(named("toolformer_ops")) | set(named("docs"))  # the pages of reference ask what the tables are
+    in_package = set(named("toolformer_ops")) | set(
+        named("docs")
+    )  # the pages of reference ask what the tables are
     for_any_name = {topic for topic, name in in_package if not name}
-    asked = {(topic, name) for topic, name in in_package | set(named("tests")) | set(named("benchmarks")) if name}
+    asked = {
+        (topic, name) for topic, name in in_package | set(named("tests")) | set(named("benchmarks")) if name
+    }
     assert asked - stored() == set(), "no such statement"
-    assert {(topic, name) for topic, name in stored() - in_package if topic not in for_any_name} == set(), "never used"
+    assert {(topic, name) for topic, name in stored() - in_package if topic not in for_any_name} == set(), (
+        "never used"
+    )
 
 
 def test_a_statement_has_its_name_and_one_that_is_not_there_is_an_error_with_the_file() -> None:

@@ -23,7 +23,9 @@ from toolformer_ops.runs.models import with_sample_end
 PLAIN = "The shop had 520 shirts, so it has 333 left. We met in Z\u00fcrich at 21 \u00b0C.\nToday is Monday."
 CALLS = (
     released_call(PLAIN.index(" 333"), "520 - 187", "333"),
-    released_call(PLAIN.index(" Z"), "Where did we meet?", "  in Z\u00fcrich,  at 21 \u00b0C \U0001f600 ", "QA"),
+    released_call(
+        PLAIN.index(" Z"), "Where did we meet?", "  in Z\u00fcrich,  at 21 \u00b0C \U0001f600 ", "QA"
+    ),
     released_call(PLAIN.index("Today"), "", "Today is Monday, January 30, 2023", "Calendar"),
 )
 TEXT = ReleasedText.of(uuid.UUID(int=1), PLAIN, CALLS, None)
@@ -44,7 +46,9 @@ def word_piece() -> Any:
     backend.decoder = decoders.WordPiece()
     return _fast(
         backend,
-        trainers.WordPieceTrainer(vocab_size=300, special_tokens=["<unk>", "<|endoftext|>"], show_progress=False),
+        trainers.WordPieceTrainer(
+            vocab_size=300, special_tokens=["<unk>", "<|endoftext|>"], show_progress=False
+        ),
     )
 
 
@@ -55,7 +59,10 @@ def unigram() -> Any:
     backend.decoder = decoders.Metaspace()
     special = ["<unk>", "<|endoftext|>"]
     return _fast(
-        backend, trainers.UnigramTrainer(vocab_size=250, special_tokens=special, unk_token="<unk>", show_progress=False)
+        backend,
+        trainers.UnigramTrainer(
+            vocab_size=250, special_tokens=special, unk_token="<unk>", show_progress=False
+        ),
     )
 
 
@@ -66,7 +73,9 @@ def single_bytes() -> Any:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     return _fast(
         backend,
-        trainers.BpeTrainer(vocab_size=256, initial_alphabet=alphabet, special_tokens=["<unk>"], show_progress=False),
+        trainers.BpeTrainer(
+            vocab_size=256, initial_alphabet=alphabet, special_tokens=["<unk>"], show_progress=False
+        ),
     )
 
 
@@ -89,7 +98,9 @@ def test_every_token_with_a_character_of_a_result_is_masked_and_no_other(name: s
     assert masked[0]["input_ids"] == plain[0]["input_ids"] == plain[0]["labels"]
     found = {place - start for place, label in enumerate(masked[0]["labels"]) if label == NOT_SCORED}
     # The tokenizer's own alignment says which characters each token has: white space alone may be in none.
-    results = [place for span in TEXT.call_spans() for place in range(span.result_start_char, span.result_end_char)]
+    results = [
+        place for span in TEXT.call_spans() for place in range(span.result_start_char, span.result_end_char)
+    ]
     written = "".join(TEXT.text[place] for place in results)
     assert written == " 333 in Z\u00fcrich,  at 21 \u00b0C \U0001f600 Today is Monday, January 30, 2023"
     encoded = tokenizer(TEXT.text, add_special_tokens=False)
@@ -116,11 +127,15 @@ def test_a_token_across_the_border_of_a_result_is_masked(straddling: str) -> Non
 
 def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked() -> None:
     result = "Spinning reel > They are used by people, " * 6
-    text = ReleasedText.of(uuid.UUID(int=2), "They fish.", [released_call(4, "reel", result, "WikiSearch")], None)
+    text = ReleasedText.of(
+        uuid.UUID(int=2), "They fish.", [released_call(4, "reel", result, "WikiSearch")], None
+    )
     tokenization = Tokenization(TOKENIZERS["byte-level BPE"]())
     cut = TokenSequences.of([text], tokenization, 20, mask_results=True)
     assert len(cut) > 4
-    labels = [label for index in range(len(cut)) for label in cut[index]["labels"][len(tokenization.start_ids) :]]
+    labels = [
+        label for index in range(len(cut)) for label in cut[index]["labels"][len(tokenization.start_ids) :]
+    ]
     whole = TokenSequences.of([text], tokenization, 1000, mask_results=True)[0]["labels"]
     assert labels == whole[len(tokenization.start_ids) :]
     assert "Spinning" not in tokenization.decode([label for label in labels if label != NOT_SCORED])
@@ -143,16 +158,25 @@ def test_labels_that_the_card_makes_are_those_of_the_package_and_what_trl_trains
     counts = ReleaseCounts()
     counts.add(TEXT)
     card = dataset_card("0" * 16, definition, counts, {})
-    code = next(block for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "def labelled" in block)
+    code = next(
+        block for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "def labelled" in block
+    )
     rows = datasets.load_dataset(
         "parquet", data_files=str(release / "part-*.parquet"), split="train", cache_dir=str(release / "cache")
     )
     names: dict[str, Any] = {"rows": rows, "tokenizer": AutoTokenizer.from_pretrained(tiny_model_dir)}
     exec(code, names)  # noqa: S102 - the card's own words
     expected = TokenSequences.of([TEXT], Tokenization(names["tokenizer"]), 1000, mask_results=True)[0]
-    assert [names["rows"][0][name] for name in ("input_ids", "labels")] == [expected["input_ids"], expected["labels"]]
+    assert [names["rows"][0][name] for name in ("input_ids", "labels")] == [
+        expected["input_ids"],
+        expected["labels"],
+    ]
     arguments = SFTConfig(
-        output_dir=str(release / "out"), max_steps=1, report_to=[], use_cpu=True, per_device_train_batch_size=1
+        output_dir=str(release / "out"),
+        max_steps=1,
+        report_to=[],
+        use_cpu=True,
+        per_device_train_batch_size=1,
     )
     trainer = SFTTrainer(str(tiny_model_dir), args=arguments, train_dataset=names["rows"])
     [batch] = list(trainer.get_train_dataloader())
@@ -170,7 +194,11 @@ def test_labels_that_the_card_makes_are_those_of_the_package_and_what_trl_trains
     ],
 )
 def test_samples_of_a_model_end_as_its_training_says_unless_they_are_told_otherwise(
-    tiny_model_dir: Path, tmp_path: Path, definition: dict[str, str] | None, chosen: str | None, expected: str | None
+    tiny_model_dir: Path,
+    tmp_path: Path,
+    definition: dict[str, str] | None,
+    chosen: str | None,
+    expected: str | None,
 ) -> None:
     folder = tmp_path / "model"
     folder.mkdir()

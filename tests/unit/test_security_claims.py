@@ -21,5 +21,7 @@ def test_every_claim_names_tests_that_exist(page: str, at_least: int) -> None:
 def test_each_claim_of_the_threat_model_names_a_test() -> None:
     text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
     claims = text.partition("## Claims")[2].partition("## What is not defended")[0]
-    rows = [line for line in claims.splitlines() if line.startswith("| ") and not line.startswith("| claim |")]
+    rows = [
+        line for line in claims.splitlines() if line.startswith("| ") and not line.startswith("| claim |")
+    ]
     assert [row for row in rows if not NAMED.search(row)] == []

@@ -26,13 +26,23 @@ def test_spans_are_where_the_calls_stand_with_the_one_added_space_and_a_damaged_
         released_call(14, "2 + 3", "5"),
         released_call(11, "2 * 2", "4"),
     )
-    assert text.text == "One [Calculator(1 + 1) -> 2] 2 three [Calculator(2 * 2) -> 4] 4\n[Calculator(2 + 3) -> 5] five"
+    assert (
+        text.text
+        == "One [Calculator(1 + 1) -> 2] 2 three [Calculator(2 * 2) -> 4] 4\n[Calculator(2 + 3) -> 5] five"
+    )
     spans = text.call_spans()
     calls = [" [Calculator(1 + 1) -> 2]", " [Calculator(2 * 2) -> 4]", "[Calculator(2 + 3) -> 5] "]
     assert [text.text[span.start_char : span.end_char] for span in spans] == calls
     assert [text.text[span.result_start_char : span.result_end_char] for span in spans] == [" 2", " 4", " 5"]
-    for damaged in (text.text[:-30], text.text.replace("-> 2]", "-> 3]"), "", text.text.replace("One", "Two!")):
-        with pytest.raises(CallSyntaxError, match=rf"text {text.document_id}: expected \[Calculator\(.* at character"):
+    for damaged in (
+        text.text[:-30],
+        text.text.replace("-> 2]", "-> 3]"),
+        "",
+        text.text.replace("One", "Two!"),
+    ):
+        with pytest.raises(
+            CallSyntaxError, match=rf"text {text.document_id}: expected \[Calculator\(.* at character"
+        ):
             dataclasses.replace(text, text=damaged).call_spans()
 
 
@@ -54,7 +64,9 @@ def test_windows_follow_each_other_lose_nothing_and_cut_no_call_that_fits() -> N
     assert window_bounds([], [], 10) == []
 
 
-def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(tokenization: Tokenization) -> None:
+def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(
+    tokenization: Tokenization,
+) -> None:
     texts = [
         released_text(
             "The shop had 520 shirts and sold 187 of them, so it has 333 left. " * 3,
@@ -94,12 +106,16 @@ def test_each_pass_sees_every_sequence_once_in_an_order_of_its_own_that_follows_
     with pytest.raises(IndexError):
         examples[120]
     again, other = (ShuffledPasses(_sequences([1] * 50), 120, seed) for seed in (7, 8))
-    assert [again[index]["input_ids"][0] for index in reversed(range(120))] == seen[::-1]  # in any order asked
+    assert [again[index]["input_ids"][0] for index in reversed(range(120))] == seen[
+        ::-1
+    ]  # in any order asked
     assert [other[index]["input_ids"][0] for index in range(120)] != seen
     # Tokens of the first examples.
     sized = ShuffledPasses(_sequences((1, 2, 3)), 6, seed=7)
     sizes = [len(sized[index]["input_ids"]) for index in range(6)]
-    assert [sized.tokens_until(count) for count in (0, 3, 5, 2, 6)] == [sum(sizes[:end]) for end in (0, 3, 5, 2, 6)]
+    assert [sized.tokens_until(count) for count in (0, 3, 5, 2, 6)] == [
+        sum(sizes[:end]) for end in (0, 3, 5, 2, 6)
+    ]
 
 
 def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empty_one(
@@ -115,7 +131,9 @@ def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empt
 def _recipe(**changes: object) -> FinetuningRecipe:
     given = {"release_id": "0123456789abcdef", "base_model": "model@1"}
     own = {name: changes.pop(name) for name in FinetuningRecipe.model_fields if name in changes}
-    return FinetuningRecipe.model_validate(given | own | {"choices": FinetuningChoices.model_validate(changes)})
+    return FinetuningRecipe.model_validate(
+        given | own | {"choices": FinetuningChoices.model_validate(changes)}
+    )
 
 
 def test_effective_batch_stays_the_same_at_any_number_of_gpus() -> None:
@@ -128,9 +146,17 @@ def test_effective_batch_stays_the_same_at_any_number_of_gpus() -> None:
 
 def test_model_id_names_what_decides_the_model_and_nothing_else() -> None:
     same = _recipe()
-    assert _recipe(finetune_device_batch=1, finetune_checkpoint_steps=7).model_id == same.model_id == "7dbc824a4c0ba12b"
+    assert (
+        _recipe(finetune_device_batch=1, finetune_checkpoint_steps=7).model_id
+        == same.model_id
+        == "7dbc824a4c0ba12b"
+    )
     baseline = _recipe(without_calls=True)
-    assert baseline.model_id == "c587be5847f56ea2" == _recipe(without_calls=True, finetune_results="mask").model_id
+    assert (
+        baseline.model_id
+        == "c587be5847f56ea2"
+        == _recipe(without_calls=True, finetune_results="mask").model_id
+    )
     changed = [
         _recipe(finetune_steps=1), _recipe(finetune_batch=1), _recipe(finetune_length=16), _recipe(seed=1),
         _recipe(finetune_learning_rate=1.0), _recipe(finetune_warmup=0.0), _recipe(finetune_results="mask"),

@@ -145,7 +145,10 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() ->
 def test_rules_differ_in_their_weights_thresholds_and_terms() -> None:
     call = RECORDS[0]["calls"][1]
     assert RULES["paper"].reduction(call) == pytest.approx(2.0)
-    assert Rule(weights=(1.0, 0.0)).reduction({**call, "log_p": {**call["log_p"], "with_result": [-1.0, -9.0]}}) == 3.0
+    assert (
+        Rule(weights=(1.0, 0.0)).reduction({**call, "log_p": {**call["log_p"], "with_result": [-1.0, -9.0]}})
+        == 3.0
+    )
     low = {**call, "log_p": {**call["log_p"], "without_result": [-2.5] * 10}}
     assert RULES["paper"].reduction(low) == pytest.approx(0.5)
     assert RULES["one_loss"].reduction(low) == pytest.approx(2.0)
@@ -167,7 +170,10 @@ def test_ten_log_probabilities_and_the_losses_in_place_are_those_of_plain_passes
         before = [*reference.start, *(reference.encode(f"{prefix}\n") if prefix else [])]
         ids = reference.encode(text)
         table = reference.logits([*before, *ids]).log_softmax(-1)
-        return [float(table[len(before) + place - 1, ids[place]]) for place in range(token, min(token + 10, len(ids)))]
+        return [
+            float(table[len(before) + place - 1, ids[place]])
+            for place in range(token, min(token + 10, len(ids)))
+        ]
 
     for record in found:
         [call] = record["calls"]
@@ -207,7 +213,11 @@ def test_intervals_are_those_of_the_textbook() -> None:
     first, second = draw.random((2, 80)) < [[0.7], [0.5]]
     difference, low, high = paired_bootstrap([first.tolist()], [second.tolist()])
     judge = stats.bootstrap(
-        (first.astype(float) - second.astype(float),), np.mean, method="percentile", n_resamples=10_000, rng=draw
+        (first.astype(float) - second.astype(float),),
+        np.mean,
+        method="percentile",
+        n_resamples=10_000,
+        rng=draw,
     ).confidence_interval
     assert difference == pytest.approx(first.mean() - second.mean())
     assert (low, high) == pytest.approx((judge.low, judge.high), abs=0.02)
@@ -249,5 +259,7 @@ def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
                 counts["cpu_seconds"] = 1.0  # no two runs take as long
     assert found["disturbed"] == found["undisturbed"]
     seen = found["undisturbed"]
-    assert [(line["arm"], len(line["by_seed"])) for line in seen["arms"]] == [(arm, 2) for arm in ("before", *arms)]
+    assert [(line["arm"], len(line["by_seed"])) for line in seen["arms"]] == [
+        (arm, 2) for arm in ("before", *arms)
+    ]
     assert markdown(seen).count("\n| ") == 1 + len(arms) + 1 + 1 + len(RULES) + 1 + 4

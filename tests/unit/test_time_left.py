@@ -11,7 +11,12 @@ SHORT, LONG = 29 * 300, 12_500  # tokens of 29 texts, and of one
 
 
 def work(
-    stage: str, seconds_a_unit: float | None, *, tool: str = "QA", recent: float = 0.0, age: float | None = None
+    stage: str,
+    seconds_a_unit: float | None,
+    *,
+    tool: str = "QA",
+    recent: float = 0.0,
+    age: float | None = None,
 ) -> Any:
     return SimpleNamespace(
         tool=tool, stage=stage, documents=29, seconds_a_unit=seconds_a_unit, recent_seconds=recent, age=age
@@ -20,11 +25,15 @@ def work(
 
 def progress(stage: str, tokens_done: int, tool: str = "QA") -> Any:
     done = 30 if tokens_done == SHORT + LONG else 29 if tokens_done else 0
-    return SimpleNamespace(tool=tool, stage=stage, done=done, total=30, tokens_done=tokens_done, tokens=SHORT + LONG)
+    return SimpleNamespace(
+        tool=tool, stage=stage, done=done, total=30, tokens_done=tokens_done, tokens=SHORT + LONG
+    )
 
 
 def left(rows: list[Any], counted: list[Any], at_work: list[Any] | None = None) -> float | None:
-    run: Any = SimpleNamespace(tools=[SimpleNamespace(tool=tool) for tool in dict.fromkeys(row.tool for row in rows)])
+    run: Any = SimpleNamespace(
+        tools=[SimpleNamespace(tool=tool) for tool in dict.fromkeys(row.tool for row in rows)]
+    )
     return seconds_left(tool_progress(run, counted, rows), rows, at_work or [])
 
 
@@ -37,7 +46,8 @@ def test_one_long_text_that_is_left_is_most_of_the_work() -> None:
     counted = [progress("sample", SHORT), progress("score", SHORT)]
     # 12,500 tokens at 0.03 s; lately 261 s of work in 200 s
     assert left(rows, counted) == pytest.approx(375.0 * 200 / 261)
-    # Nothing was committed for a quarter of an hour: its process was at the long text, and has some of it behind it.
+    # Nothing was committed for a quarter of an hour: its process was at the long text, and has some of it
+    # behind it.
     rows = [work("sample", 0.08, age=1200.0), work("score", 0.02, age=1200.0)]
     assert left(rows, counted, [at_work(900.0)]) == pytest.approx(1250.0 - 900.0)
     # Two are left, of two tools: each has its own process, since a text is not divided between two.
@@ -59,7 +69,9 @@ def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or
         assert left([*timed, *untimed], [*counted, *none]) == pytest.approx((SHORT + LONG) * seconds)
 
 
-def test_a_share_is_of_documents_where_there_are_no_tokens_and_a_stage_that_is_not_listed_counts_for_nothing() -> None:
+def test_a_share_is_of_documents_where_there_are_no_tokens_and_a_stage_that_is_not_listed_counts_for_nothing() -> (
+    None
+):
     assert StageProgress("filter", 15, 30, 15).share_done == 0.5
     assert StageProgress("sample", 0, 0, 0, 0, 0).share_done == 0.0
     rows, counted = [work("sample", 0.02, recent=100.0, age=100.0)], [progress("sample", 0)]

@@ -1,7 +1,7 @@
 """Airflow's REST API (v2): health and pools for `toolformer-ops up`; DAG runs, their tasks and logs for `make demo` and `make run`.
 
-Requests are repeated if the API server does not answer or answers with 5xx; a trigger is safe to repeat, because we choose the
-run's id. https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
+Requests are repeated if the API server does not answer or answers with 5xx; a trigger is safe to repeat,
+because we choose the run's id. https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
 """
 
 import datetime
@@ -111,7 +111,9 @@ class AirflowClient:
     def of(cls, settings: Settings, *, patience_seconds: float = 90.0) -> Self:
         """The Airflow of these settings."""
         password = settings.airflow_password.get_secret_value()
-        return cls(settings.airflow_url, settings.airflow_username, password, patience_seconds=patience_seconds)
+        return cls(
+            settings.airflow_url, settings.airflow_username, password, patience_seconds=patience_seconds
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +135,9 @@ class AirflowClient:
     def set_pool(self, name: str, slots: int, description: str, include_deferred: bool) -> None:
         """Make a pool, or give it these slots if it is there."""
         body = {"slots": slots, "description": description, "include_deferred": include_deferred}
-        if not self._request("PATCH", f"/pools/{name}", json={"pool": name, **body}, empty_at=httpx.codes.NOT_FOUND):
+        if not self._request(
+            "PATCH", f"/pools/{name}", json={"pool": name, **body}, empty_at=httpx.codes.NOT_FOUND
+        ):
             self._request("POST", "/pools", json={"name": name, **body})
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
@@ -146,10 +150,13 @@ class AirflowClient:
         """Unpause a DAG; waits until Airflow has parsed its file, which has the DAG's name.
 
         Raises:
-            AirflowError: the file cannot be imported; the message says why. Or Airflow has not parsed it in ten minutes.
+            AirflowError: the file cannot be imported; the message says why. Or Airflow has not parsed it in
+            ten minutes.
         """
         until = time.monotonic() + _SECONDS_TO_PARSE
-        while not self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False}, empty_at=httpx.codes.NOT_FOUND):
+        while not self._request(
+            "PATCH", f"/dags/{dag_id}", json={"is_paused": False}, empty_at=httpx.codes.NOT_FOUND
+        ):
             for error in self.get("/importErrors", limit=_PAGE)["import_errors"]:
                 if Path(error["filename"]).stem == dag_id:
                     *_, why = str(error["stack_trace"]).strip().splitlines()
@@ -222,7 +229,9 @@ class AirflowClient:
                 try_number=entry["try_number"],
                 ended_at=entry["end_date"] or "",
             )
-            for entry in self._all(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances", state=state)
+            for entry in self._all(
+                f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances", state=state
+            )
         ]
         return sorted(found, key=lambda task: (task.ended_at, task.name))
 
@@ -232,7 +241,8 @@ class AirflowClient:
         answer = self.get(path, map_index=task.map_index, full_content="true")
         # An entry is structured (`event`), or a plain line.
         said = [
-            entry.get("event", "") if isinstance(entry, Mapping) else entry for entry in answer.get("content") or ()
+            entry.get("event", "") if isinstance(entry, Mapping) else entry
+            for entry in answer.get("content") or ()
         ]
         words = [str(line).strip() for line in said]
         return [line for line in words if line and not line.startswith(_FOLDING)][-lines:]
@@ -256,7 +266,9 @@ class AirflowClient:
             found += answer[key]
         return found
 
-    def _request(self, method: str, path: str, *, empty_at: int | None = None, **arguments: Any) -> dict[str, Any]:
+    def _request(
+        self, method: str, path: str, *, empty_at: int | None = None, **arguments: Any
+    ) -> dict[str, Any]:
         """The JSON of the answer; empty if its status is `empty_at`."""
         for attempt in self._patient:
             with attempt:

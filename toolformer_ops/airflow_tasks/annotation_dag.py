@@ -1,7 +1,7 @@
 """The tasks that annotate a corpus, release the calls that help and finetune on them: of `annotate_corpus`, and of every schedule.
 
-What a night with nothing new costs is the number of tasks that start at all. So one task asks Postgres which tools have work, and
-the tasks of the others are skipped by Airflow's scheduler without a process of theirs.
+What a night with nothing new costs is the number of tasks that start at all. So one task asks Postgres which
+tools have work, and the tasks of the others are skipped by Airflow's scheduler without a process of theirs.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,13 @@ from toolformer_ops.airflow_tasks.model_tasks import (
 from toolformer_ops.airflow_tasks.notifying import set_note
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
-from toolformer_ops.airflow_tasks.run_outcome import TO_DO, FinishRun, GatherTools, choices_of, note_why_not_started
+from toolformer_ops.airflow_tasks.run_outcome import (
+    TO_DO,
+    FinishRun,
+    GatherTools,
+    choices_of,
+    note_why_not_started,
+)
 from toolformer_ops.airflow_tasks.schedules import Schedule
 from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, mapped_stage, stage
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -73,14 +79,20 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
             plan = stage("plan", tool=tool, returns_result=True)
             pools = {"annotate": GPU_POOL}
             if spec.executes_apart:
-                pools = {"sample": GPU_POOL, "execute": GPU_POOL if spec.needs_device else CPU_POOL, "score": GPU_POOL}
-            # Tools that search have no filter, so the most texts. They start first: else they work alone at the end.
+                pools = {
+                    "sample": GPU_POOL,
+                    "execute": GPU_POOL if spec.needs_device else CPU_POOL,
+                    "score": GPU_POOL,
+                }
+            # Tools that search have no filter, so the most texts. They start first: else they work alone at
+            # the end.
             priority = 2 if spec.needs_index else 1
             shards = [
                 mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
                 for name, pool in pools.items()
             ]
-            # Draws from the results of all shards. Starts nothing if the processes before have scored all placebos.
+            # Draws from the results of all shards. Starts nothing if the processes before have scored all
+            # placebos.
             shards.append(mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL))
             checks[tool] = stage("check", tool=tool)
             chain(filtered, plan, *shards, checks[tool])
@@ -92,7 +104,9 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     )
     release = stage(
         "release",
-        not_needed=partial(not_needed_after_release, schedule.finetune.min_changed_examples if schedule else None),
+        not_needed=partial(
+            not_needed_after_release, schedule.finetune.min_changed_examples if schedule else None
+        ),
     )
     check_release = stage(
         "check-release",
@@ -119,15 +133,23 @@ def check_or_skip(context: Context) -> None:
 
 
 def skip_missed_night(context: Context) -> None:
-    """Skip a scheduled run that started so late that the next one was due: that one does the work of both. Its note says so.
+    """Skip a scheduled run that started so late that the next one was due: that one does the work of both.
 
-    Airflow makes a run for the date that was due when its scheduler stopped, and one for the last date that passed meanwhile.
+    Its note says so.
+
+    Airflow makes a run for the date that was due when its scheduler stopped, and one for the last date that
+    passed meanwhile.
 
     Raises:
         AirflowSkipException: the next run is due. Never if somebody cleared the run, nor for a retry.
     """
     run = context["dag_run"]
-    if run.run_type != SCHEDULED or run.start_date is None or run.clear_number or context["ti"].try_number > 1:
+    if (
+        run.run_type != SCHEDULED
+        or run.start_date is None
+        or run.clear_number
+        or context["ti"].try_number > 1
+    ):
         return
     import pendulum
     from airflow.serialization.encoders import coerce_to_core_timetable
@@ -162,9 +184,10 @@ def not_needed_after_release(
 ) -> dict[str, str]:
     """The tasks without which a run is whole: it has no release, is not to be finetuned on, or not to be evaluated.
 
-    A night's finetuning is not needed if the release hardly differs from the one that was finetuned on last: by fewer than
-    `min_changed_examples`, which a run that somebody started by hand does not count (None: nor does any other). A release that was
-    made and checked by an earlier run is not checked again.
+    A night's finetuning is not needed if the release hardly differs from the one that was finetuned on last:
+    by fewer than
+    `min_changed_examples`, which a run that somebody started by hand does not count (None: nor does any
+    other). A release that was made and checked by an earlier run is not checked again.
     """
     choices = choices_of(context)
     if release["release_id"] is None:
@@ -178,7 +201,11 @@ def not_needed_after_release(
     changed = release["changed_examples"]
     if not choices.finetune:
         return reasons | dict.fromkeys(MODEL_TASKS, "not asked for: finetune is false")
-    if min_changed_examples is not None and changed < min_changed_examples and context["dag_run"].run_type != MANUAL:
+    if (
+        min_changed_examples is not None
+        and changed < min_changed_examples
+        and context["dag_run"].run_type != MANUAL
+    ):
         return reasons | dict.fromkeys(
             MODEL_TASKS,
             f"{changed} examples differ from the release that was finetuned on last; the schedule asks for {min_changed_examples}",

@@ -1,11 +1,13 @@
 """A person's yes before a model is finetuned on a release, or before the finetuned model is published (the choice `approve`).
 
-Airflow's ApprovalOperator asks: the task waits without a process, in the state `awaiting_input`, until somebody answers in the UI
-(Required Actions) or by the API. Airflow takes the first answer alone, and only from who may edit the DAG and, if the setting
+Airflow's ApprovalOperator asks: the task waits without a process, in the state `awaiting_input`, until
+somebody answers in the UI (Required Actions) or by the API. Airflow takes the first answer alone, and only
+from who may edit the DAG and, if the setting
 `approvers` names people, is one of them. Who asks for no yes has two tasks more that the scheduler skips.
 
-A no is an answer and no failure: what follows is skipped and the run ends green. No answer within `approval_hours` counts as a
-no. What is there stays: `finetune_release` trains on the release of such a run. Owns `approvals`.
+A no is an answer and no failure: what follows is skipped and the run ends green. No answer within
+`approval_hours` counts as a no. What is there stays: `finetune_release` trains on the release of such a run.
+Owns `approvals`.
 """
 
 import datetime
@@ -56,10 +58,13 @@ class AskForApproval(ApprovalOperator):
         )
 
     def execute(self, context: Context) -> Any:
-        """Ask, and let the task wait; the run's note says for what. A task that is tried again takes an answer that was given.
+        """Ask, and let the task wait; the run's note says for what.
 
-        Airflow would ask anew, and forget the answer: that to a task whose waiting its scheduler had not read yet (3.3.2 then fails
-        the task, also while it takes the answer, and tries it again), and one that could not be stored.
+        A task that is tried again takes an answer that was given.
+
+        Airflow would ask anew, and forget the answer: that to a task whose waiting its scheduler had not read
+        yet (3.3.2 then fails the task, also while it takes the answer, and tries it again), and one that
+        could not be stored.
 
         Raises:
             AirflowError: Airflow does not say whether there is an answer.
@@ -95,7 +100,8 @@ class AskForApproval(ApprovalOperator):
         until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=settings.approval_hours)
         self.body = f"{found}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as a no."
         set_note(
-            context, f"{self.subject} Waits for an answer until {until:%Y-%m-%d %H:%M} UTC: {address}/required_actions"
+            context,
+            f"{self.subject} Waits for an answer until {until:%Y-%m-%d %H:%M} UTC: {address}/required_actions",
         )
         return super().execute(context)
 
@@ -133,7 +139,8 @@ def what_was_found(connection: Connection, run_id: str) -> str:
 
     counts = database.fetch_all(connection, queries.summary.rates, run_id=run_id)
     table = [
-        f"| {row.tool} | {row.threshold:g} | {row.calls:,} | {row.texts:,} | {kept_by_chance(row)} |" for row in counts
+        f"| {row.tool} | {row.threshold:g} | {row.calls:,} | {row.texts:,} | {kept_by_chance(row)} |"
+        for row in counts
     ]
     calls = database.fetch_all(connection, queries.summary.released_calls, run_id=run_id, at_most=CALLS_SHOWN)
     summary = summarise(connection, run_id).as_text()

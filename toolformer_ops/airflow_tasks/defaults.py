@@ -25,7 +25,8 @@ POOLS = (CPU_POOL, GPU_POOL)
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "toolformer",
-    # The policy ends a task after fewer tries than Airflow would. The delays count when a worker dies, and nobody asks the policy.
+    # The policy ends a task after fewer tries than Airflow would. The delays count when a worker dies, and
+    # nobody asks the policy.
     "retries": OWN_RETRIES + INFRASTRUCTURE_RETRIES,
     "retry_policy": StageRetries(),
     "retry_delay": RETRY_DELAY,
@@ -64,26 +65,34 @@ TIME_LIMITS = MappingProxyType(
 )
 """Longest time of one try, by stage. A try that was cut off loses one micro-batch; the next starts there."""
 
-# Assets. Their addresses name the things, not where they are: an event's `extra` says which run or release it was.
+# Assets. Their addresses name the things, not where they are: an event's `extra` says which run or release it
+# was.
 
 WIKI_INDEX = Asset(
-    name="wiki_index", uri="toolformer://wiki-index", group="toolformer", extra={"made_by": "build_wiki_index"}
+    name="wiki_index",
+    uri="toolformer://wiki-index",
+    group="toolformer",
+    extra={"made_by": "build_wiki_index"},
 )
 """The BM25 index over Wikipedia that WikiSearch and QA search."""
 
 RELEASES = AssetAlias(name="releases", group="toolformer")
-"""Stands for the release of the corpus that a run started by hand annotates; which that is, only the run knows."""
+"""Stands for the release of the corpus that a run started by hand annotates; which that is, only the run
+knows."""
 
 
 def release_asset(*, schedule: str = "", corpus: str = "") -> Asset:
     """The asset of a checked release on S3: of the nights of a schedule, or of every run over a corpus, by its address.
 
-    A DAG that is scheduled on it starts with each new release; the event's `extra` has `release_id` and `run_id`. Names hold no
-    more than the schedule's name, or the address as it is stored in `annotation_runs.corpus_uri`.
+    A DAG that is scheduled on it starts with each new release; the event's `extra` has `release_id` and
+    `run_id`. Names hold no more than the schedule's name, or the address as it is stored in
+    `annotation_runs.corpus_uri`.
     """
     if schedule:
         return Asset(
-            name=f"release of schedule {schedule}", uri=f"toolformer://release/schedule/{schedule}", group="toolformer"
+            name=f"release of schedule {schedule}",
+            uri=f"toolformer://release/schedule/{schedule}",
+            group="toolformer",
         )
     address = quote(normal_uri(corpus), safe="/:")
     return Asset(

@@ -1,8 +1,8 @@
 """Whether a cluster has what the stage pods need, asked before the first run: `toolformer-ops doctor --kubernetes`.
 
-Looks with the rights that the tasks have, which are few: what they do not show is `unknown` here, and the pods that it starts, one
-by each template, prove it all the same: image, Secret, volumes, nodes, and from inside Postgres, S3 and the GPU
-(`runs/self_check.py`).
+Looks with the rights that the tasks have, which are few: what they do not show is `unknown` here, and the
+pods that it starts, one by each template, prove it all the same: image, Secret, volumes, nodes, and from
+inside Postgres, S3 and the GPU (`runs/self_check.py`).
 """
 
 import asyncio
@@ -77,13 +77,11 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
         manifests[template] = manifest
         stage = manifest["spec"]["containers"][0]
         gpus = gpus_of(stage)
-        [way] = [variable.get("value", "") for variable in stage["env"] if variable["name"] == MODEL_PARALLEL] or [
-            "off"
-        ]
+        [way] = [
+            variable.get("value", "") for variable in stage["env"] if variable["name"] == MODEL_PARALLEL
+        ] or ["off"]
         if template == "gpu" and (gpus > 1) != (way != "off"):
-            found = (
-                f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and {way}"
-            )
+            found = f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and {way}"
             yield Finding("missing", subject, f"{found}. Change one of them.")
         else:
             yield Finding("ok", subject, f"{path} is valid; GPUs of a pod: {gpus}")
@@ -105,7 +103,11 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
     yield _asked("namespace", _namespace, client, namespace)
     yield _asked("Secret", _secret, client, namespace, settings.kubernetes_secret)
     volumes = [volume for manifest in manifests.values() for volume in manifest["spec"]["volumes"]]
-    claims = {volume["persistentVolumeClaim"]["claimName"] for volume in volumes if volume.get("persistentVolumeClaim")}
+    claims = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if volume.get("persistentVolumeClaim")
+    }
     for claim in sorted(claims):
         yield _asked(f"claim {claim}", _claim, client, namespace, claim)
     for template, manifest in manifests.items():
@@ -123,12 +125,14 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
     if pods:
         with ThreadPoolExecutor(len(TEMPLATES)) as threads:  # at once: each may wait for a node
             for lines in threads.map(
-                lambda named: list(_pod(client, settings, *named, wait_seconds=wait_seconds)), manifests.items()
+                lambda named: list(_pod(client, settings, *named, wait_seconds=wait_seconds)),
+                manifests.items(),
             ):
                 yield from lines
 
 
-# The looks at the API: each returns what is there, and raises ConfigurationError for what is missing, with the remedy
+# The looks at the API: each returns what is there, and raises ConfigurationError for what is missing, with
+# the remedy
 
 
 def _asked(subject: str, look: Callable[..., str], *arguments: Any) -> Finding:
@@ -156,8 +160,12 @@ def _rights(client: CoreV1Api, namespace: str) -> str:
     review = AuthorizationV1Api(client.api_client)
     lacking = []
     for resource, part, verb in RIGHTS:
-        asked = k8s.V1ResourceAttributes(namespace=namespace, resource=resource, subresource=part or None, verb=verb)
-        body = k8s.V1SelfSubjectAccessReview(spec=k8s.V1SelfSubjectAccessReviewSpec(resource_attributes=asked))
+        asked = k8s.V1ResourceAttributes(
+            namespace=namespace, resource=resource, subresource=part or None, verb=verb
+        )
+        body = k8s.V1SelfSubjectAccessReview(
+            spec=k8s.V1SelfSubjectAccessReviewSpec(resource_attributes=asked)
+        )
         if not review.create_self_subject_access_review(body).status.allowed:
             lacking.append(f"{verb} {resource}{'/' + part if part else ''}")
     if lacking:
@@ -183,7 +191,9 @@ def _namespace(client: CoreV1Api, name: str) -> str:
 
 
 def _secret(client: CoreV1Api, namespace: str, name: str) -> str:
-    missing = f"{name} is not in namespace {namespace}. Make it from deploy/kubernetes/secrets/toolformer.env."
+    missing = (
+        f"{name} is not in namespace {namespace}. Make it from deploy/kubernetes/secrets/toolformer.env."
+    )
     keys = set(_there(client.read_namespaced_secret, name, namespace, missing).data or {})
     needed = {f"{ENV_PREFIX}DATABASE_DSN"}
     optional = {f"{ENV_PREFIX}S3_ACCESS_KEY_ID", f"{ENV_PREFIX}S3_SECRET_ACCESS_KEY"}
@@ -224,7 +234,9 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
     nodes = [node for node in labelled if not untolerated[node.metadata.name]]
     if not nodes:
         taints = ", ".join(sorted(set().union(*untolerated.values())))
-        raise ConfigurationError(f"{described}; all have taints ({taints}). Add them to tolerations in the template.")
+        raise ConfigurationError(
+            f"{described}; all have taints ({taints}). Add them to tolerations in the template."
+        )
     asked = str(part_of(stage, "resources", "requests").get("ephemeral-storage", 0))
     disks = [found for node in nodes if (found := node.status.allocatable.get("ephemeral-storage"))]
     if disks:
@@ -239,7 +251,9 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
 
 def _with_gpus(client: CoreV1Api, described: str, nodes: Sequence[k8s.V1Node], wanted: int) -> str:
     """The described nodes with their drivers, and the GPUs that no pod has asked for."""
-    drivers = sorted({version for node in nodes if (version := (node.metadata.labels or {}).get(DRIVER_LABEL))})
+    drivers = sorted(
+        {version for node in nodes if (version := (node.metadata.labels or {}).get(DRIVER_LABEL))}
+    )
     free = {node.metadata.name: gpu_count(node.status.allocatable) for node in nodes}
     largest = max(free.values())
     for pod in client.list_pod_for_all_namespaces().items:
@@ -277,7 +291,9 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
 
     try:
         with create_session() as session:
-            pools = {pool.pool: (pool.slots, pool.include_deferred) for pool in Pool.get_pools(session=session)}
+            pools = {
+                pool.pool: (pool.slots, pool.include_deferred) for pool in Pool.get_pools(session=session)
+            }
             triggerer = most_recent_job("TriggererJob", session=session)
             triggerer_lives = triggerer is not None and triggerer.is_alive()
     except SQLAlchemyError as error:
@@ -297,7 +313,9 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
             yield Finding("ok", f"pool {name}", f"{slots} slots: as many pods at once")
     if settings.kubernetes_deferrable:
         alive = Finding("ok", "triggerer", "is alive")
-        dead = Finding("missing", "triggerer", "none is alive, and it looks after the pods. Start `airflow triggerer`.")
+        dead = Finding(
+            "missing", "triggerer", "none is alive, and it looks after the pods. Start `airflow triggerer`."
+        )
         yield alive if triggerer_lives else dead
 
 
@@ -339,7 +357,9 @@ def _pod(
             said = log.data.decode("utf-8", errors="replace")
         lines = [match for line in said.splitlines() if (match := LINE.fullmatch(line.strip()))]
         if not lines:
-            events = client.list_namespaced_event(namespace, field_selector=f"involvedObject.name={name}").items
+            events = client.list_namespaced_event(
+                namespace, field_selector=f"involvedObject.name={name}"
+            ).items
             yield Finding("missing", subject, describe_pod_ending(pod, oldest_first(events)).message)
             return
         yield Finding("ok", subject, f"ran on node {pod.spec.node_name}")

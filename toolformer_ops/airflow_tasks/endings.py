@@ -1,8 +1,8 @@
 """How a stage ended, in one sentence with its remedy: from status and events of its pod, or from the exit status of its process.
 
-The sentence is the failed task's message. `ENDINGS` is the table of all: where it is said, a pattern, whose fault it is, the
-sentence. `retrying.RETRIES` says how often each fault is tried again. Reads what Kubernetes says and asks it nothing; imports no
-Kubernetes client.
+The sentence is the failed task's message. `ENDINGS` is the table of all: where it is said, a pattern, whose
+fault it is, the sentence. `retrying.RETRIES` says how often each fault is tried again. Reads what Kubernetes
+says and asks it nothing; imports no Kubernetes client.
 """
 
 import json
@@ -26,8 +26,9 @@ LOST_SECONDS = 60
 STARTS_AGAIN = "the next try starts after the last committed micro-batch"
 
 Fault = Literal["request", "setup", "stage", "outside", "away"]
-"""request: what was asked for is wrong. setup: the pod names something that is not there, so that waiting is in vain. stage: an
-error of its own. outside: something else ended it. away: what it needs is not there now, and comes by itself."""
+"""request: what was asked for is wrong. setup: the pod names something that is not there, so that waiting is
+in vain. stage: an error of its own. outside: something else ended it. away: what it needs is not there now,
+and comes by itself."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ ENDINGS = tuple(Ending(*row) for row in (
     ("condition", "^DeletionByPodGC", "outside", _DISRUPTED % "lost with its node"),
     ("condition", "", "outside", _DISRUPTED % "ended by its node ({reason})"),
 
-    # A pod that the API does not show any more, by its events. After a deletion or the Eviction API only Killing is left.
+    # A pod that the API does not show any more, by its events. After a deletion or the Eviction API only
+    # Killing is left.
     ("gone", "^Evicted: .*(EmptyDir volume|local (ephemeral )?storage)", "stage", _OWN_DISK),
     ("gone", "^Evicted: .*low on resource", "outside", _NODE_LOW),
     ("gone", "^(Evicted|ScaleDown)", "outside", "the pod {name} was evicted: {said}; {again}."),
@@ -229,7 +231,12 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
             said.append(_Said("exit", str(ended.exit_code), lines[-1], container.name))
         if waiting := _of(container, "state.waiting"):
             said.append(
-                _Said("waiting", waiting.reason, _why_waiting(_of(waiting, "message", ""), events), container.name)
+                _Said(
+                    "waiting",
+                    waiting.reason,
+                    _why_waiting(_of(waiting, "message", ""), events),
+                    container.name,
+                )
             )
     phase = _of(pod, "status.phase", "Unknown")
     if phase == "Pending":
@@ -316,7 +323,8 @@ def _tolerations(message: str) -> str:
     taints = re.findall(rf"{_TAINT} \{{(?!{_CONTROL_PLANE})([^:}}]+): ?([^}}]*)\}}", message)
     equal = "{{key: {}, operator: Equal, value: {}}}"
     return ", ".join(
-        equal.format(key, json.dumps(value)) if value else f"{{key: {key}, operator: Exists}}" for key, value in taints
+        equal.format(key, json.dumps(value)) if value else f"{{key: {key}, operator: Exists}}"
+        for key, value in taints
     )
 
 
@@ -339,7 +347,10 @@ def _said_of_pod(pod: "V1Pod") -> Iterator[_Said]:
 
 
 def _why_waiting(message: str, events: Sequence["CoreV1Event"]) -> str:
-    """Why a container waits. While an image's pull is backed off, the reason is in the events, the newest last."""
+    """Why a container waits.
+
+    While an image's pull is backed off, the reason is in the events, the newest last.
+    """
     if message and not message.startswith("Back-off pulling image"):
         return message
     pulls = [event.message or "" for event in events if event.reason in ("Failed", "InspectFailed")]

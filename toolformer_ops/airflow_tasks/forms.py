@@ -1,7 +1,8 @@
 """Trigger forms: Airflow params made from `RunChoices` (`runs/choices.py`), the one home of names, bounds and descriptions.
 
-Airflow shows them by section, and validates each value, from the form, the API or the command line alike. A form has the choices
-that `FORM` names. All others are keys of a run's conf, which the run's first task checks (`requests.py`).
+Airflow shows them by section, and validates each value, from the form, the API or the command line alike. A
+form has the choices that `FORM` names. All others are keys of a run's conf, which the run's first task checks
+(`requests.py`).
 """
 
 from collections.abc import Mapping
@@ -31,9 +32,12 @@ FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Evaluation": ("evaluation_suites", "evaluation_data", "evaluation_inputs"),
     }
 )
-"""By section, the choices of a form: what somebody changes in the first month. Airflow unfolds what has no section."""
+"""By section, the choices of a form: what somebody changes in the first month. Airflow unfolds what has no
+section."""
 
-SECTION_OF: Mapping[str, str] = MappingProxyType({name: section for section, names in FORM.items() for name in names})
+SECTION_OF: Mapping[str, str] = MappingProxyType(
+    {name: section for section, names in FORM.items() for name in names}
+)
 """The section of each choice of a form."""
 
 KEYWORDS = (
@@ -41,8 +45,8 @@ KEYWORDS = (
 )  # fmt: skip
 """JSON schema keywords that are taken over: what Airflow's form itself holds a field to.
 
-Of `exclusiveMaximum` or `pattern` its API alone would know. The form then says "Bad Request", and the reason above what is in view.
-So the run's first task checks them.
+Of `exclusiveMaximum` or `pattern` its API alone would know. The form then says "Bad Request", and the reason
+above what is in view. So the run's first task checks them.
 """
 
 MAX_ADDRESS_LENGTH = 2000
@@ -60,12 +64,13 @@ PROPERTIES: Mapping[str, Any] = MappingProxyType(RunChoices.model_json_schema()[
 def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> dict[str, Param]:
     """The params of a run that annotates; for the keep thresholds one a tool, in place of an object.
 
-    Airflow's form can be filled in by nobody but the user: no address holds values for it. So a field that a preset names starts
-    empty, and says what it holds then.
+    Airflow's form can be filled in by nobody but the user: no address holds values for it. So a field that a
+    preset names starts empty, and says what it holds then.
 
     Args:
         settings: the corpus, the preset and the model that the form starts with.
-        filled_in: the choices of a schedule; its form starts with these, and has also the others that its file sets.
+        filled_in: the choices of a schedule; its form starts with these, and has also the others that its
+        file sets.
     """
     defaults: dict[str, Any] = {
         "corpus": settings.default_corpus,
@@ -76,11 +81,15 @@ def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> 
     if filled_in is not None:
         defaults = dict(filled_in)
         usual = RunChoices(corpus=filled_in.corpus, model=filled_in.model, preset=filled_in.preset)
-        of_file = [name for name in PROPERTIES if name not in SECTION_OF and defaults[name] != getattr(usual, name)]
+        of_file = [
+            name for name in PROPERTIES if name not in SECTION_OF and defaults[name] != getattr(usual, name)
+        ]
     form = {}
     for name in (*SECTION_OF, *of_file):
         if name != "keep_thresholds":
-            form[name] = _param(name, defaults.get(name), starts_empty=filled_in is None and is_of_presets(name))
+            form[name] = _param(
+                name, defaults.get(name), starts_empty=filled_in is None and is_of_presets(name)
+            )
             continue
         bounds = PROPERTIES[name]["additionalProperties"]
         for tool in tool_names():
@@ -158,7 +167,9 @@ def description_of(name: str) -> str:
     A field that no preset names shows its usual value itself, unless that is nothing.
     """
     description, usual = PROPERTIES[name]["description"], PROPERTIES[name].get("usual", usual_of(name))
-    values = [f"{shown(values[name])} {WITH_PRESET[preset]}" for preset, values in PRESETS.items() if name in values]
+    values = [
+        f"{shown(values[name])} {WITH_PRESET[preset]}" for preset, values in PRESETS.items() if name in values
+    ]
     if not values and "usual" not in PROPERTIES[name]:
         return str(description)
     return f"{description.removesuffix('.')} ({'; '.join((shown(usual), *values))})."

@@ -1,18 +1,21 @@
 """What a stage reads and writes, as OpenLineage datasets: for the events that Airflow's OpenLineage provider sends.
 
-The provider asks an operator for them when its task has ended (`StageTask.get_openlineage_facets_on_complete`), and sends them
-if its settings say (docs/lineage.md). Without a transport it is off: it asks nothing, and imports nothing, neither when a DAG
-file is parsed nor when a task runs.
+The provider asks an operator for them when its task has ended
+(`StageTask.get_openlineage_facets_on_complete`), and sends them if its settings say (docs/lineage.md).
+Without a transport it is off: it asks nothing, and imports nothing, neither when a DAG file is parsed nor
+when a task runs.
 
     corpus address  s3://bucket prefix, or file path
-    tables          postgres://host:port  database.schema.table; of the corpus with its version, `corpus version N`
-    release, model  s3://bucket           releases/ID, models/ID, each with its id as version
+    tables          postgres://host:port  database.schema.table; of the corpus with its version, `corpus
+    version N` release, model  s3://bucket           releases/ID, models/ID, each with its id as version
 
-Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and has no counts of rows: the check of a tool, which
-runs after all shards, has the rows that the run wrote in each table as `inputStatistics`, and what it found as
-`dataQualityAssertions`. A failed check is an event, too. Datasets hold names, ids, counts and outcomes of checks; no text of a
-document, and no login: addresses are put together from host, port and names. Postgres is asked once the stage has ended.
-If it does not answer, the task does not fail: the provider logs that, and sends the event without datasets.
+Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and has no counts of rows: the
+check of a tool, which runs after all shards, has the rows that the run wrote in each table as
+`inputStatistics`, and what it found as
+`dataQualityAssertions`. A failed check is an event, too. Datasets hold names, ids, counts and outcomes of
+checks; no text of a document, and no login: addresses are put together from host, port and names. Postgres is
+asked once the stage has ended. If it does not answer, the task does not fail: the provider logs that, and
+sends the event without datasets.
 """
 
 import itertools
@@ -67,7 +70,8 @@ def lineage_of(settings: Settings, arguments: Sequence[str]) -> OperatorLineage[
     """
     if list(arguments[:1]) != ["stage"] or len(arguments) < 2:
         return OperatorLineage()
-    # The provider asks in a separate process, forked from the task's: an engine of before would share its connections.
+    # The provider asks in a separate process, forked from the task's: an engine of before would share its
+    # connections.
     engine = database.connect(settings)
     try:
         with database.transaction(engine) as connection:
@@ -92,7 +96,9 @@ class _Stage:
         # Without a host, or with a socket's folder in its place, the database is on this machine.
         host = url.host if url.host and not url.host.startswith("/") else "localhost"
         self.namespace = f"postgres://{host}:{url.port or 5432}"
-        self.schema = connection.execute(text("select current_database() || '.' || current_schema()")).scalar_one()
+        self.schema = connection.execute(
+            text("select current_database() || '.' || current_schema()")
+        ).scalar_one()
 
     def rows(self, statement: Statement, **parameters: Any) -> list[Any]:
         return list(database.fetch_all(self.connection, statement, **parameters))
@@ -126,7 +132,9 @@ class _Stage:
                             written.append(self.written(_at(model.uri, model.model_id)))
             case "evaluate":
                 models = self.rows(queries.evaluation.models_of_run, run_id=self.run_id)
-                [scores] = self.rows(queries.lineage.scores, run_id=self.run_id, suite=self.options.get("--suite"))
+                [scores] = self.rows(
+                    queries.lineage.scores, run_id=self.run_id, suite=self.options.get("--suite")
+                )
                 read = [self.read(_at(model.uri, model.model_id)) for model in models]
                 written = [self.written("evaluation_scores", rows=scores.rows)]
             case "report-evaluation":
@@ -136,7 +144,9 @@ class _Stage:
 
     def _checked_tables(self) -> list[InputDataset]:
         """The tables of a tool with the rows that the run wrote in each; of placebos if it wrote any."""
-        counts = {row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)}
+        counts = {
+            row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)
+        }
         return [
             self.read(table, rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None)
             for table, stage in WRITTEN_BY.items()
@@ -150,11 +160,18 @@ class _Stage:
             version = f"corpus version {run.corpus_version}"
         return _dataset(self.namespace, f"{self.schema}.{name}", version)
 
-    def read(self, of: str | dict[str, Any], *, rows: int | None = None, checks: str | None = None) -> InputDataset:
-        """A table by its name, or a dataset, that the stage read. `checks`: the tool, or `release`, that its assertions are of."""
+    def read(
+        self, of: str | dict[str, Any], *, rows: int | None = None, checks: str | None = None
+    ) -> InputDataset:
+        """A table by its name, or a dataset, that the stage read.
+
+        `checks`: the tool, or `release`, that its assertions are of.
+        """
         facets: dict[str, Any] = {}
         if rows is not None:
-            facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rowCount=rows)
+            facets["inputStatistics"] = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
+                rowCount=rows
+            )
         if checks is not None:
             assertions = [
                 data_quality_assertions_dataset.Assertion(

@@ -1,7 +1,8 @@
 """Run a stage as a process on the Airflow worker: an argument list, no shell.
 
-The lines of the process become lines of the task log while it runs. Its process group is ended when the task is, and it ends with
-the task's own process if that is killed. Does not read what the stage prints, but for the last line if ids are asked for.
+The lines of the process become lines of the task log while it runs. Its process group is ended when the task
+is, and it ends with the task's own process if that is killed. Does not read what the stage prints, but for
+the last line if ids are asked for.
 """
 
 import json
@@ -26,7 +27,8 @@ from toolformer_ops.config import SHIPPED
 
 COMMAND = (sys.executable, "-m", "toolformer_ops")
 GRACE_SECONDS = 30.0
-"""Between SIGTERM and SIGKILL to a stage that does not end by itself, as in Kubernetes: a training writes a checkpoint."""
+"""Between SIGTERM and SIGKILL to a stage that does not end by itself, as in Kubernetes: a training writes a
+checkpoint."""
 
 
 class Ending(NamedTuple):
@@ -62,7 +64,8 @@ class RunningProcess:
     def wait(self) -> Ending:
         """Hand on lines until the process has ended."""
         last = {"stdout": "", "stderr": ""}
-        # A daemon: a time limit interrupts this thread, and then nobody waits for the other before the stage is ended.
+        # A daemon: a time limit interrupts this thread, and then nobody waits for the other before the stage
+        # is ended.
         reader = threading.Thread(target=self._read, args=("stdout", last), daemon=True)
         reader.start()
         self._read("stderr", last)
@@ -135,7 +138,9 @@ class StageProcess(StageTask):
                 self.printed = json.loads(ending.last_output)
         if ending.returncode != 0:
             status = ending.returncode if ending.returncode > 0 else 128 - ending.returncode
-            raise stage_failure(self.stage_name, describe_exit(status, ending.last_error or ending.last_output))
+            raise stage_failure(
+                self.stage_name, describe_exit(status, ending.last_error or ending.last_output)
+            )
         return ending
 
     def on_kill(self) -> None:

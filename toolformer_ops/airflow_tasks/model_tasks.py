@@ -1,7 +1,8 @@
 """Tasks that the annotation DAG and the finetuning DAG share: train and publish the models, evaluate them suite by suite, report.
 
-A suite that cannot be evaluated (its data or a tool is not there) does not stop the others: the report is made of what there is,
-and names what is not. The models are those that there are, so the suites wait for the baseline if one was asked for.
+A suite that cannot be evaluated (its data or a tool is not there) does not stop the others: the report is
+made of what there is, and names what is not. The models are those that there are, so the suites wait for the
+baseline if one was asked for.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,8 +25,14 @@ from toolformer_ops.runs.choices import SUITES, RunChoices
 BASELINE = "finetune_without_calls"
 EVALUATION = "evaluation"
 REPORT = "report"
-MODEL_TASKS = (*APPROVALS.values(), FINETUNE, BASELINE, *(f"{EVALUATION}.{name}" for name in (*SUITES, REPORT)))
-"""The tasks that a run without a finetuning does not need; those that publish are skipped with those before them."""
+MODEL_TASKS = (
+    *APPROVALS.values(),
+    FINETUNE,
+    BASELINE,
+    *(f"{EVALUATION}.{name}" for name in (*SUITES, REPORT)),
+)
+"""The tasks that a run without a finetuning does not need; those that publish are skipped with those before
+them."""
 MIN_ONE_SUCCESS = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 """Of tasks behind some that may be skipped."""
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
@@ -66,7 +73,9 @@ class ReportEvaluation(StageProcess):
 def not_asked_for(choices: RunChoices) -> dict[str, str]:
     """What nobody asked for, by task with the reason: approvals, the baseline, suites, and the report if no suite is named."""
     approve = choices.approve
-    reasons = {task: f"not asked for: approve is {approve}" for step, task in APPROVALS.items() if step != approve}
+    reasons = {
+        task: f"not asked for: approve is {approve}" for step, task in APPROVALS.items() if step != approve
+    }
     if not choices.finetune_baseline:
         reasons[BASELINE] = "not asked for: finetune_baseline is false"
     for suite in SUITES:
@@ -85,8 +94,8 @@ def not_needed_on_release(context: Context, _: object) -> dict[str, str]:
 def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[list[BaseOperator], BaseOperator]:
     """Train, publish and evaluate the model, and the baseline if it is asked for; the tasks that publish the two, and the report.
 
-    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or both, and suites that
-    nobody asked for; a person who is asked and says no skips what follows.
+    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or
+    both, and suites that nobody asked for; a person who is asked and says no skips what follows.
     """
     # 1. The models.
     yes, yes_to_publish = (AskForApproval(step=step, trigger_rule=MIN_ONE_SUCCESS) for step in APPROVALS)

@@ -1,7 +1,7 @@
 """The DAG of a schedule file: the tasks of `annotate_corpus`, started by a clock or by assets, with the parameters of the file.
 
-`schedules.py` reads the file. What goes wrong in one file is a separate import error, since `schedule_bundle.py` makes one DAG
-file of each.
+`schedules.py` reads the file. What goes wrong in one file is a separate import error, since
+`schedule_bundle.py` makes one DAG file of each.
 """
 
 import datetime
@@ -42,9 +42,13 @@ def nightly_dag(path: str, content: bytes | None) -> DAG:
         ConfigurationError: the file is no schedule; the message names the file, the key and the remedy.
     """
     schedule = load_schedule(Path(path), content)
-    # What starts a run. An asset is what another DAG declares by that name or URI. The clock makes one run for each local time that
+    # What starts a run. An asset is what another DAG declares by that name or URI. The clock makes one run
+    # for each local time that
     # `cron` names, also on the days on which clocks change.
-    assets = [Asset.ref(uri=Asset(uri=name).uri) if "://" in name else Asset.ref(name=name) for name in schedule.after]
+    assets = [
+        Asset.ref(uri=Asset(uri=name).uri) if "://" in name else Asset.ref(name=name)
+        for name in schedule.after
+    ]
     starts: Any = reduce(or_, assets) if assets else None
     if schedule.cron:
         timetable = CronTriggerTimetable(schedule.cron, timezone=schedule.time_zone)

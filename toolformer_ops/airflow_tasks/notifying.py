@@ -1,9 +1,9 @@
 """Tell people how a night went: the run's note in the Airflow UI, mails, and webhooks.
 
-The DAG `send_notifications` does it: Airflow starts no task of a run whose time was up, and calls a DAG's callbacks in a process
-that it ends after a minute. Its task asks Postgres which runs of schedules have ended, and sends what was not sent yet: at least
-once, and twice only if it was killed between a message and its row. Owns `notifications`. Passwords, tokens and secret
-addresses come from Airflow's Connections.
+The DAG `send_notifications` does it: Airflow starts no task of a run whose time was up, and calls a DAG's
+callbacks in a process that it ends after a minute. Its task asks Postgres which runs of schedules have ended,
+and sends what was not sent yet: at least once, and twice only if it was killed between a message and its row.
+Owns `notifications`. Passwords, tokens and secret addresses come from Airflow's Connections.
 """
 
 import datetime
@@ -67,7 +67,8 @@ class SendNotifications(BaseOperator):
         """Tell them; the notes of the runs say who could not be told.
 
         Raises:
-            AirflowException: somebody could not be told. The next try, or the next run of the DAG, tries it again.
+            AirflowException: somebody could not be told. The next try, or the next run of the DAG, tries it
+            again.
             DatabaseError: Postgres does not answer.
         """
         from toolformer_ops.storage import database, queries
@@ -135,7 +136,9 @@ def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[An
     for connection_id, send in senders.items():
         try:
             with database.transaction(engine) as connection:
-                if database.execute(connection, queries.notifications.told, **end, connection_id=connection_id):
+                if database.execute(
+                    connection, queries.notifications.told, **end, connection_id=connection_id
+                ):
                     send(message)
                     logger.info("told %s of %s", connection_id, run.run_id)
         except Exception as error:  # said in the note, and raised by the task once the others were told
@@ -191,7 +194,8 @@ def send_mail(notify: Notification, message: Message) -> None:
     """Send a mail to all addresses of a schedule, by the Connection of its mail server.
 
     Raises:
-        AirflowException, OSError: the server is not there, or does not take it, or its Connection names no sender.
+        AirflowException, OSError: the server is not there, or does not take it, or its Connection names no
+        sender.
     """
     from airflow.providers.smtp.hooks.smtp import SmtpHook
 
@@ -207,8 +211,8 @@ def send_mail(notify: Notification, message: Message) -> None:
 def send_to_webhook(connection_id: str, message: Message) -> None:
     """Post `{"text": ...}` to an address, as Slack, Mattermost and Teams take it.
 
-    The Connection holds the address in `host` (with https://). If a token is part of the address, `host` has {password} in its
-    place; else a password is sent as a bearer token. Airflow masks passwords in logs.
+    The Connection holds the address in `host` (with https://). If a token is part of the address, `host` has
+    {password} in its place; else a password is sent as a bearer token. Airflow masks passwords in logs.
 
     Raises:
         AirflowException: it was not taken; the message holds no address, which may be a secret.

@@ -1,8 +1,9 @@
 """Whether what a trigger form holds can become a run, by DAG: asked by the run's first task, before its stage starts.
 
-Airflow's form validates each field by itself and takes fields that it does not know; it has no place for what two fields say
-together, or for an address with nothing behind it. And of a request that its API refuses, its UI shows the person no reason. So
-such a run exists, is red within seconds, and its note says why (`run_outcome.note_why_not_started`).
+Airflow's form validates each field by itself and takes fields that it does not know; it has no place for what
+two fields say together, or for an address with nothing behind it. And of a request that its API refuses, its
+UI shows the person no reason. So such a run exists, is red within seconds, and its note says why
+(`run_outcome.note_why_not_started`).
 """
 
 from airflow.sdk import Context
@@ -11,14 +12,20 @@ from airflow.sdk.exceptions import AirflowFailException
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE, FINETUNE, NIGHTLY
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_known_fields, require_there
+from toolformer_ops.runs.requests import (
+    require_annotation,
+    require_finetuning,
+    require_known_fields,
+    require_there,
+)
 
 
 def check_before_first_task(context: Context) -> None:
     """Check what the form holds, however the run was made.
 
     Raises:
-        AirflowFailException: the run cannot start, however often it is tried; the message says what was expected, what was found,
+        AirflowFailException: the run cannot start, however often it is tried; the message says what was
+        expected, what was found,
             and the remedy.
     """
     settings, dag_id, sent = load_settings(), context["dag"].dag_id, context["params"]
@@ -32,7 +39,8 @@ def check_before_first_task(context: Context) -> None:
             require_known_fields(sent, fields)
             require_there(settings, str(sent[fields[0]]), fields[0])
     except UsageError as error:
-        # Ends the group of log lines "Pre Execute": Airflow's UI folds groups, and cuts off the traceback's long lines.
+        # Ends the group of log lines "Pre Execute": Airflow's UI folds groups, and cuts off the traceback's
+        # long lines.
         context["task"].log.info("::endgroup::")
         context["task"].log.error("%s", error)
         raise AirflowFailException(str(error)) from None

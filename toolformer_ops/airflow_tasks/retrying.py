@@ -1,8 +1,9 @@
 """How often a failed task is tried again, and when: two counts, one for its own errors and one for what ended it from outside.
 
-Airflow has one count of retries for a task, and gives its `retry_policy` the error of a try that failed. So the tasks have as many
-retries as both counts together, and the policy ends a task earlier, by `RETRIES`. Both counts are in Airflow's store of task state,
-which a retry keeps and a cleared task begins anew. A worker that dies takes a retry without asking the policy, and neither count.
+Airflow has one count of retries for a task, and gives its `retry_policy` the error of a try that failed. So
+the tasks have as many retries as both counts together, and the policy ends a task earlier, by `RETRIES`. Both
+counts are in Airflow's store of task state, which a retry keeps and a cleared task begins anew. A worker that
+dies takes a retry without asking the policy, and neither count.
 """
 
 from collections.abc import Mapping
@@ -20,8 +21,8 @@ from toolformer_ops.airflow_tasks.endings import Fault, PodEnding
 
 OWN_RETRIES = 2
 INFRASTRUCTURE_RETRIES = 20
-"""Of a service that is away: the last ends more than three hours after the first failure (`outage_seconds`). Of a text that kills
-its process: enough to set two of them apart (`runs/micro_batches.py`)."""
+"""Of a service that is away: the last ends more than three hours after the first failure (`outage_seconds`).
+Of a text that kills its process: enough to set two of them apart (`runs/micro_batches.py`)."""
 RETRY_DELAY = timedelta(seconds=15)
 MAX_RETRY_DELAY = timedelta(minutes=10)
 
@@ -41,7 +42,8 @@ RETRIES: Mapping[Fault, Retries] = MappingProxyType(
         "request": Retries("own", 0, RETRY_DELAY, RETRY_DELAY),  # trying again fails in the same way
         "setup": _OWN,
         "stage": _OWN,
-        # What was killed starts again at once, at the next micro-batch, and a stage has waited itself for what is away.
+        # What was killed starts again at once, at the next micro-batch, and a stage has waited itself for
+        # what is away.
         "outside": Retries("infrastructure", INFRASTRUCTURE_RETRIES, RETRY_DELAY, RETRY_DELAY),
         "away": Retries("infrastructure", INFRASTRUCTURE_RETRIES, timedelta(seconds=30), MAX_RETRY_DELAY),
     }
@@ -52,7 +54,9 @@ COUNTS = "failures"
 
 def stage_failure(name: str, ending: PodEnding) -> AirflowException:
     """The error with which a task fails whose stage ended so; it is never tried again if the request is wrong."""
-    error = (AirflowException if RETRIES[ending.fault].allowed else AirflowFailException)(f"{name}: {ending.message}")
+    error = (AirflowException if RETRIES[ending.fault].allowed else AirflowFailException)(
+        f"{name}: {ending.message}"
+    )
     vars(error)["fault"] = ending.fault
     return error
 
@@ -83,4 +87,6 @@ class StageRetries(RetryPolicy):
         if count > allowed:
             return RetryDecision.fail(f"{count} failures of this kind ({kind}): no further try")
         delay = min(first * 2 ** (count - 1), longest)
-        return RetryDecision.retry(delay, f"failure {count} of this kind ({kind}), of which {allowed} are tried again")
+        return RetryDecision.retry(
+            delay, f"failure {count} of this kind ({kind}), of which {allowed} are tried again"
+        )

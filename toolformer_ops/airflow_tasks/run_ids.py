@@ -1,7 +1,7 @@
 """Which DAG an annotation run belongs to, and what the run is called there and in `annotation_runs`.
 
-The id of an annotation run is that of its DAG run; a schedule's runs have the schedule's name before it, since all that start at
-the same minute have the same id in Airflow, one in each DAG.
+The id of an annotation run is that of its DAG run; a schedule's runs have the schedule's name before it,
+since all that start at the same minute have the same id in Airflow, one in each DAG.
 """
 
 ANNOTATE = "annotate_corpus"

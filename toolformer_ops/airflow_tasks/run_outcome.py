@@ -1,8 +1,8 @@
 """How a run ends: which tools are done before the release, and at the end whether anything failed.
 
-A tool that fails does not stop the others, and the release comes out without it; nor does a suite that cannot be evaluated stop the
-others. So that this is seen, the last task closes the run in `annotation_runs` and is red with the list of what failed, though
-the release or the model is there and can be used.
+A tool that fails does not stop the others, and the release comes out without it; nor does a suite that cannot
+be evaluated stop the others. So that this is seen, the last task closes the run in `annotation_runs` and is
+red with the list of what failed, though the release or the model is there and can be used.
 """
 
 import json
@@ -78,8 +78,8 @@ def note_why_not_started(context: Context) -> None:
 class GatherTools(BaseOperator):
     """Waits for the check of every tool, and fails only if no tool came through.
 
-    Airflow has no trigger rule for "all are done or skipped, and one has succeeded". A tool that was chosen and has no work was
-    done by an earlier run.
+    Airflow has no trigger rule for "all are done or skipped, and one has succeeded". A tool that was chosen
+    and has no work was done by an earlier run.
 
     Args:
         checks: by tool, the id of its last task.
@@ -116,7 +116,9 @@ class GatherTools(BaseOperator):
             for tool, check in self.checks.items()
             if states.get(check) == SUCCESS or (tool in without_work and states.get(check) == SKIPPED)
         ]
-        lacking = [tool for tool, check in self.checks.items() if states.get(check) in (FAILED, UPSTREAM_FAILED)]
+        lacking = [
+            tool for tool, check in self.checks.items() if states.get(check) in (FAILED, UPSTREAM_FAILED)
+        ]
         failed = ", ".join(failed_tasks(states, context["dag"].task_ids)) or "none"
         if not done:
             raise AirflowFailException(
@@ -130,7 +132,10 @@ class GatherTools(BaseOperator):
             )  # fmt: skip
         else:
             self.log.info(
-                "%d tools are done: %s; %d had work.", len(done), ", ".join(done), len(set(done) - without_work)
+                "%d tools are done: %s; %d had work.",
+                len(done),
+                ", ".join(done),
+                len(set(done) - without_work),
             )
         return done
 
@@ -138,11 +143,13 @@ class GatherTools(BaseOperator):
 class FinishRun(StageProcess):
     """Closes the run in `annotation_runs`, or records that it never started, and is red if any task of the DAG run failed.
 
-    The last task of its DAG. Sets the run's note: the summary that the stage prints, which begins with what failed.
+    The last task of its DAG. Sets the run's note: the summary that the stage prints, which begins with what
+    failed.
 
     Args:
         opened_by: id of the task that opened the run; if it did not succeed the run never started.
-        gathered_by: id of a task that fails only if others did, and so is not named as a cause; None if there is none.
+        gathered_by: id of a task that fails only if others did, and so is not named as a cause; None if there
+        is none.
         made_by: id of the task after which there is what the run is for.
         product: what that is, in one word.
     """
@@ -168,7 +175,8 @@ class FinishRun(StageProcess):
 
         Raises:
             AirflowSkipException: the run was skipped.
-            AirflowFailException: a task failed; the message names it, and says whether the product is there all the same.
+            AirflowFailException: a task failed; the message names it, and says whether the product is there
+            all the same.
         """
         states = task_states(context)
         if states.get(self.opened_by) == SKIPPED:
@@ -181,11 +189,17 @@ class FinishRun(StageProcess):
         failed = failed_tasks(states, [task_id for task_id in context["dag"].task_ids if task_id not in own])
         made = states.get(self.made_by) == SUCCESS
         outcome = (
-            f"The {self.product} is out, without what these would have given" if made else f"There is no {self.product}"
+            f"The {self.product} is out, without what these would have given"
+            if made
+            else f"There is no {self.product}"
         )
         has_started = states.get(self.opened_by) == SUCCESS
-        reason = context["ti"].xcom_pull(task_ids=failed[0], key=REASON) if failed and not has_started else None
-        problem = f"failed: {', '.join(failed)}{f': {reason}' if reason else '.'} {outcome}." if failed else ""
+        reason = (
+            context["ti"].xcom_pull(task_ids=failed[0], key=REASON) if failed and not has_started else None
+        )
+        problem = (
+            f"failed: {', '.join(failed)}{f': {reason}' if reason else '.'} {outcome}." if failed else ""
+        )
         state = SUCCESS if has_started and not failed else FAILED
         ending = self.run_stage([*self.arguments, "--state", state, "--problem", problem])
         if note := json.loads(ending.last_output)["summary"] if ending.last_output else problem:

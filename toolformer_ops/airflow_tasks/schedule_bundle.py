@@ -1,8 +1,9 @@
 """Schedule files as Airflow sees them: a DAG bundle with one small DAG file for each, so that each fails alone.
 
-Airflow's import errors are one for each DAG file, and take all DAGs of that file with them; so one DAG file for all schedules would
-not do. A DAG file holds the content of its schedule file, and each content of the folder is a version of the bundle: a run keeps
-the one that it started with, and Airflow shows which. Owns `schedule_versions`, from which a worker makes a version's DAG files.
+Airflow's import errors are one for each DAG file, and take all DAGs of that file with them; so one DAG file
+for all schedules would not do. A DAG file holds the content of its schedule file, and each content of the
+folder is a version of the bundle: a run keeps the one that it started with, and Airflow shows which. Owns
+`schedule_versions`, from which a worker makes a version's DAG files.
 https://airflow.apache.org/docs/apache-airflow/stable/administration-and-deployment/dag-bundles.html
 """
 
@@ -56,7 +57,9 @@ class ScheduleBundle(BaseDagBundle):
         if self.version is None:
             self.refresh()
         elif not self.path.is_dir():
-            rows = database.fetch_all(database.connect(load_settings()), queries.schedules.files, version=self.version)
+            rows = database.fetch_all(
+                database.connect(load_settings()), queries.schedules.files, version=self.version
+            )
             if not rows:
                 raise ConfigurationError(
                     f"expected the schedule files of version {self.version} in schedule_versions, found none. Does the dag "
@@ -74,7 +77,8 @@ class ScheduleBundle(BaseDagBundle):
         """Make the DAG files of the folder as it is, and remove those whose schedule file is gone; a new version is stored first.
 
         Raises:
-            DatabaseError: Postgres does not answer. Airflow continues with the files that it has, and looks again.
+            DatabaseError: Postgres does not answer. Airflow continues with the files that it has, and looks
+            again.
         """
         contents = _contents()
         version = _version(contents)
@@ -116,7 +120,9 @@ def _write(contents: Mapping[str, bytes | None], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     schedules = load_settings().schedules_dir or Path()
     for name, content in contents.items():
-        lines = "\n    ".join(repr(line) for line in (content or b"").splitlines(keepends=True)) or repr(content)
+        lines = "\n    ".join(repr(line) for line in (content or b"").splitlines(keepends=True)) or repr(
+            content
+        )
         text = DAG_FILE.format(module=__name__, path=str(schedules / f"{name}.toml"), content=lines)
         target = folder / f"{name}.py"
         if not target.exists() or target.read_text(encoding="utf-8") != text:

@@ -1,8 +1,8 @@
 """Schedule files: one TOML file describes the nightly runs over one corpus, and becomes one DAG, `nightly_<name of the file>`.
 
-Reads and checks the files; knows nothing of Airflow. The parameters of a run are those of the trigger form, checked by the same
-model (`runs/choices.py`). `nightly.py` makes the DAGs, `schedule_bundle.py` shows the files to Airflow; docs/nightly.md is the
-guide.
+Reads and checks the files; knows nothing of Airflow. The parameters of a run are those of the trigger form,
+checked by the same model (`runs/choices.py`). `nightly.py` makes the DAGs, `schedule_bundle.py` shows the
+files to Airflow; docs/nightly.md is the guide.
 """
 
 import difflib
@@ -49,14 +49,18 @@ class Finetuning(Section):
 
 
 class Notification(Section):
-    """Who is told how a night went. Passwords and secret addresses are in Airflow's Connections, not in the file."""
+    """Who is told how a night went.
+
+    Passwords and secret addresses are in Airflow's Connections, not in the file.
+    """
 
     emails: tuple[Annotated[str, Field(pattern=r"^[^@\s,;]+@[^@\s,;]+$", max_length=254)], ...] = Field(
         default=(), description="Addresses that get a mail."
     )
     smtp: ConnectionId = Field(default="smtp_default", description="Connection of the mail server.")
     webhooks: tuple[ConnectionId, ...] = Field(
-        default=(), description='Connections of webhooks that get {"text": ...}: Slack, Mattermost, Teams, your own.'
+        default=(),
+        description='Connections of webhooks that get {"text": ...}: Slack, Mattermost, Teams, your own.',
     )
     every_morning: bool = Field(
         default=False, description="Send the summary of each night; else only what went wrong is told."
@@ -67,14 +71,19 @@ class Schedule(Section):
     """One schedule file."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$", description="Name of the file without .toml.")
-    corpus: str = Field(description="An s3:// or file:// address, or an absolute path, of a file or a folder.")
+    corpus: str = Field(
+        description="An s3:// or file:// address, or an absolute path, of a file or a folder."
+    )
     model: str = Field(
         description="A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit as id@revision."
     )
-    cron: str | None = Field(default=None, description="When, as minute, hour, day of month, month, day of week.")
+    cron: str | None = Field(
+        default=None, description="When, as minute, hour, day of month, month, day of week."
+    )
     time_zone: str = Field(default="UTC", description="Time zone of `cron`, such as Europe/Berlin.")
     after: tuple[str, ...] = Field(
-        default=(), description="Assets: a new version of any of them starts a run. wiki_index, or the URI of an asset."
+        default=(),
+        description="Assets: a new version of any of them starts a run. wiki_index, or the URI of an asset.",
     )
     owner: Name = Field(default="toolformer", description="Who looks after it: the owner that Airflow shows.")
     hours: float = Field(default=24.0, gt=0, le=168, description="Time limit of a night, in hours.")
@@ -112,7 +121,9 @@ class Schedule(Section):
     def _time_zone_is_known(cls, time_zone: str) -> str:
         if time_zone not in zoneinfo.available_timezones():
             near = difflib.get_close_matches(time_zone, sorted(zoneinfo.available_timezones()), n=1)
-            raise ValueError(f"expected the name of a time zone, such as {near[0] if near else 'Europe/Berlin'}")
+            raise ValueError(
+                f"expected the name of a time zone, such as {near[0] if near else 'Europe/Berlin'}"
+            )
         return time_zone
 
     @field_validator("after")
@@ -120,7 +131,9 @@ class Schedule(Section):
     def _assets_can_be_found(cls, after: tuple[str, ...]) -> tuple[str, ...]:
         for asset in after:
             if asset not in ASSET_NAMES and "://" not in asset:
-                raise ValueError(f"expected {', '.join(ASSET_NAMES)} or the URI of an asset, such as s3://models/base")
+                raise ValueError(
+                    f"expected {', '.join(ASSET_NAMES)} or the URI of an asset, such as s3://models/base"
+                )
         return after
 
     @field_validator("run")
@@ -155,9 +168,12 @@ def load_schedule(path: Path, content: bytes | None = None) -> Schedule:
         problems.append("name: unknown key; the name of a schedule is that of its file")
     if isinstance(run, dict):
         misplaced = [key for key in OF_THE_FILE if key in run]
-        problems += [f"run.{key}: belongs at the top of the file, before the first section" for key in misplaced]
+        problems += [
+            f"run.{key}: belongs at the top of the file, before the first section" for key in misplaced
+        ]
         run = {**run, **{key: values[key] for key in OF_THE_FILE if key in values}}
-        # What is wrong with a tool is told beside the other mistakes, so the others are looked for among the tools that there are.
+        # What is wrong with a tool is told beside the other mistakes, so the others are looked for among the
+        # tools that there are.
         if unknown := _unknown_tools(run.get("tools")):
             problems += [f"run.tools: {problem}" for problem in unknown.values()]
             run["tools"] = [name for name in run["tools"] if name not in unknown] or list(PAPER_TOOLS)
@@ -191,9 +207,7 @@ def schedule_files(folder: Path | None) -> list[Path]:
     return sorted(path for path in folder.glob("*.toml") if path.is_file())
 
 
-_REMEDY = (
-    "Correct the file: Airflow reads it again within a minute. docs/nightly.md lists the keys. Other schedules run."
-)
+_REMEDY = "Correct the file: Airflow reads it again within a minute. docs/nightly.md lists the keys. Other schedules run."
 _KEYS: Mapping[str, Iterable[str]] = MappingProxyType(
     {
         "": [key for key in Schedule.model_fields if key != "name"],
@@ -206,7 +220,10 @@ _KEYS: Mapping[str, Iterable[str]] = MappingProxyType(
 
 
 def _problems(error: ValidationError) -> list[str]:
-    """One sentence a mistake: key, what is wrong, what was found. A choice that is the file's is told once."""
+    """One sentence a mistake: key, what is wrong, what was found.
+
+    A choice that is the file's is told once.
+    """
     problems: dict[str, str] = {}
     for item in error.errors():
         location = [str(part) for part in item["loc"]]

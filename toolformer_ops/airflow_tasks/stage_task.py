@@ -1,8 +1,9 @@
 """What the task of a stage does besides its stage, whether that runs as a process or as a pod.
 
-It starts nothing if Postgres shows that there is no work, attaches ids to the events of its assets, returns what the stage
-printed last, and skips tasks that are not needed then. A task that skips itself starts a process to do so; one that Airflow's
-scheduler skips starts none, and has no log. So the reasons are in the log of the task before, and in its XCom `skipped`.
+It starts nothing if Postgres shows that there is no work, attaches ids to the events of its assets, returns
+what the stage printed last, and skips tasks that are not needed then. A task that skips itself starts a
+process to do so; one that Airflow's scheduler skips starts none, and has no log. So the reasons are in the
+log of the task before, and in its XCom `skipped`.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,8 +29,10 @@ class StageTask(BaseOperator):
     Args:
         shard: `I/N` of a mapped task.
         asset_extra: ids to attach to the events of the task's outlets; templated.
-        returns_result: whether the task returns the stage's last line on stdout, parsed as JSON: ids or counts.
-        not_needed: which tasks directly behind this one are skipped, by that line, which the task then returns, too.
+        returns_result: whether the task returns the stage's last line on stdout, parsed as JSON: ids or
+        counts.
+        not_needed: which tasks directly behind this one are skipped, by that line, which the task then
+        returns, too.
         tells: called with that line, also if the stage failed.
     """
 
@@ -78,8 +81,8 @@ class StageTask(BaseOperator):
     def has_nothing_to_do(self) -> bool:
         """Whether Postgres shows that the stage would find nothing to do; the log says so.
 
-        Asked of `placebo` alone, whose work the task before it mostly does. What hinders the question hinders the stage as well,
-        which then says so, and waits for what is away: so it starts.
+        Asked of `placebo` alone, whose work the task before it mostly does. What hinders the question hinders
+        the stage as well, which then says so, and waits for what is away: so it starts.
         """
         if tuple(self.arguments[:2]) != ("stage", "placebo"):
             return False
@@ -87,7 +90,9 @@ class StageTask(BaseOperator):
 
         options = dict(zip(self.arguments[2::2], self.arguments[3::2], strict=True))
         try:
-            reason = why_nothing_to_do(load_settings(), options["--run"], options["--tool"], self.shard or "0/1")
+            reason = why_nothing_to_do(
+                load_settings(), options["--run"], options["--tool"], self.shard or "0/1"
+            )
         except ToolformerError as error:
             self.log.warning("it is not known whether the stage has work, so it starts: %s", error)
             return False
@@ -105,7 +110,9 @@ class StageTask(BaseOperator):
         for asset in self.outlets:
             event = context["outlet_events"][asset]
             if isinstance(asset, AssetAlias):
-                event.add(release_asset(corpus=str(context["params"]["corpus"])), extra=dict(self.asset_extra or {}))
+                event.add(
+                    release_asset(corpus=str(context["params"]["corpus"])), extra=dict(self.asset_extra or {})
+                )
                 continue
             event.extra.update(self.asset_extra or {})
             if asset.name == WIKI_INDEX.name:
@@ -117,8 +124,8 @@ class StageTask(BaseOperator):
             for task_id, reason in reasons.items():
                 self.log.info("skipped: %s: %s", task_id, reason)
             context["ti"].xcom_push(key=SKIPPED, value=reasons)
-            # As `SkipMixin.skip`, which would end the task here, and Airflow would not store what it returns. The scheduler reads
-            # this XCom before it starts a task directly behind this one.
+            # As `SkipMixin.skip`, which would end the task here, and Airflow would not store what it returns.
+            # The scheduler reads this XCom before it starts a task directly behind this one.
             if reasons:
                 context["ti"].xcom_push(key=XCOM_SKIPMIXIN_KEY, value={XCOM_SKIPMIXIN_SKIPPED: list(reasons)})
                 self.log.info("%d tasks are not needed", len(reasons))
@@ -126,6 +133,8 @@ class StageTask(BaseOperator):
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """The datasets of the stage that ended, well or not: Airflow's OpenLineage provider asks for them."""
-        from toolformer_ops.airflow_tasks.lineage import lineage_of  # and without the provider nobody imports it
+        from toolformer_ops.airflow_tasks.lineage import (
+            lineage_of,
+        )  # and without the provider nobody imports it
 
         return lineage_of(load_settings(), self.arguments)

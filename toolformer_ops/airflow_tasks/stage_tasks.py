@@ -1,7 +1,7 @@
 """The factory of stage tasks: one call in a DAG file makes a local process or a pod with the same arguments.
 
-Stages that write or read a few rows, such as the plan with its list of shards, always run on the Airflow worker; they need Postgres
-and S3, little memory, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
+Stages that write or read a few rows, such as the plan with its list of shards, always run on the Airflow
+worker; they need Postgres and S3, little memory, and no GPU. The others run where `TOOLFORMER_RUNNER` says.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,8 @@ def stage(
         tool: for stages that work for one tool.
         arguments: what follows the stage's name; templated.
         pool: `gpu` if the stage loads a model, else `cpu`.
-        options: of `StageTask`, and of Airflow's BaseOperator, such as `outlets`: the assets that the stage makes.
+        options: of `StageTask`, and of Airflow's BaseOperator, such as `outlets`: the assets that the stage
+        makes.
     """
     operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)
     if task_id:

@@ -1,8 +1,9 @@
 """Close the annotation run of a DAG run that is over, and have people told of it.
 
-A listener of Airflow, which calls it in the API server when a person sets a run to failed or success, and in the scheduler for
-every other end, such as a time limit: Airflow then starts no further task. A run that its last task has closed is left as it is.
-What is lost here, since the process was killed or Postgres was away, the next run of `send_notifications` finds.
+A listener of Airflow, which calls it in the API server when a person sets a run to failed or success, and in
+the scheduler for every other end, such as a time limit: Airflow then starts no further task. A run that its
+last task has closed is left as it is. What is lost here, since the process was killed or Postgres was away,
+the next run of `send_notifications` finds.
 """
 
 import logging
@@ -22,7 +23,9 @@ logger = logging.getLogger(__name__)
 
 TIMED_OUT = "timed_out"
 """What the scheduler says of a run whose time was up."""
-OUT_OF_TIME = "The night took longer than its time limit, and was ended. What was committed is not done again."
+OUT_OF_TIME = (
+    "The night took longer than its time limit, and was ended. What was committed is not done again."
+)
 
 
 @hookimpl
@@ -40,7 +43,8 @@ def on_dag_run_success(dag_run: "DagRun", msg: str) -> None:
 def close_in_background(dag_id: str, run_id: str, *, is_failure: bool, is_timeout: bool = False) -> None:
     """Close the annotation run of this DAG run in a thread, so that neither the scheduler nor a person's request waits for it.
 
-    Of a schedule's run it then starts the DAG that tells people. Does nothing for a DAG that has no annotation runs.
+    Of a schedule's run it then starts the DAG that tells people. Does nothing for a DAG that has no
+    annotation runs.
     """
     if not is_ours(dag_id):
         return

@@ -1,12 +1,17 @@
-"""From a document to candidate calls (Toolformer, section 2, "Sampling API calls"). Pure functions on records.
+"""From a document to candidate calls (Toolformer, section 2, "Sampling API calls").
 
-1. The tool's filter chooses the paragraphs that are worth asking, and long ones are cut: `filter_document`, `kept_paragraphs`.
-2. Positions are the k word starts with the largest p(" [") above tau_s. Those at which provably no call can be kept are pruned.
+Pure functions on records.
+
+1. The tool's filter chooses the paragraphs that are worth asking, and long ones are cut: `filter_document`,
+   `kept_paragraphs`.
+2. Positions are the k word starts with the largest p(" [") above tau_s. Those at which provably no call can
+   be kept are pruned.
 3. At each other position m continuations of " [" are sampled: `sample_texts` does steps 2 and 3.
-4. Equal calls at one position are one candidate with a count; every other sample is counted under its reason: `candidates_at`.
+4. Equal calls at one position are one candidate with a count; every other sample is counted under its reason:
+   `candidates_at`.
 
-`sample_paragraphs` does steps 2 to 4. With `chains` a text holds calls already, and these steps find calls that use their results
-(`chains.py`). Does not run tools and does not score (`scoring.py`).
+`sample_paragraphs` does steps 2 to 4. With `chains` a text holds calls already, and these steps find calls
+that use their results (`chains.py`). Does not run tools and does not score (`scoring.py`).
 """
 
 import dataclasses
@@ -37,8 +42,8 @@ TAKES_NO_INPUT = "tool_takes_no_input"
 """In a chain: a call of this tool can hold no result."""
 LONGER_THAN_LIMIT = "longer_than_max_text_tokens"
 CHARACTERS_TOGETHER = 4000
-"""Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine keeps until the
-texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
+"""Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine
+keeps until the texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
 _BREAKS = (re.compile(r"\n[^\S\n]*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?])\s"), re.compile(r"\s"))
 """Ends of paragraphs, lines, sentences and words."""
 _SPACE = re.compile(r"\s*")
@@ -98,7 +103,8 @@ class SampledParagraph:
     candidates: list[Candidate]
     pruned: list[CallPosition]
     counts: Counter[str]
-    """Positions, samples, candidates, and the samples that are no call, by reason; as `stage_ledger.counts` has them."""
+    """Positions, samples, candidates, and the samples that are no call, by reason; as `stage_ledger.counts`
+    has them."""
     lost: list[LostSample]
     """The samples that are no call."""
     seconds: float
@@ -109,9 +115,10 @@ def filter_document(
 ) -> list[FilterDecision]:
     """The tool's decisions on a document, or one refusal if the text already holds call markup.
 
-    What is kept and longer than `choices.max_text_tokens` is cut, or left out. Each piece is a paragraph: the first has its number,
-    the others have numbers behind those of all paragraphs, so that the other paragraphs keep theirs.
-    With `chains` the text has to hold calls with their results, and no other markup; and the tool has to take an input.
+    What is kept and longer than `choices.max_text_tokens` is cut, or left out. Each piece is a paragraph: the
+    first has its number, the others have numbers behind those of all paragraphs, so that the other paragraphs
+    keep theirs. With `chains` the text has to hold calls with their results, and no other markup; and the
+    tool has to take an input.
     """
     text, refused = document.text, None
     calls: list[Span] = []
@@ -149,10 +156,11 @@ def filter_document(
 def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list[Span]:
     """Pieces of a part of a text, each of at most `most` characters, in order; the white space between two is in neither.
 
-    The work on a text grows faster than its length, since a call near its end is sampled and scored with all that comes before it.
-    So a long text is cut at the end of a paragraph; within a longer paragraph at the end of a line, of a sentence, or of a word.
-    Pieces are about equally long. A token counts as four characters (`records.py`), so that no tokenizer is loaded, and another
-    model has the same pieces. A word without white space is cut at `most`. No piece begins or ends within one of the spans
+    The work on a text grows faster than its length, since a call near its end is sampled and scored with all
+    that comes before it. So a long text is cut at the end of a paragraph; within a longer paragraph at the
+    end of a line, of a sentence, or of a word. Pieces are about equally long. A token counts as four
+    characters (`records.py`), so that no tokenizer is loaded, and another model has the same pieces. A word
+    without white space is cut at `most`. No piece begins or ends within one of the spans
     `unbroken`, which may make it longer.
     """
     start, end = span
@@ -179,7 +187,9 @@ def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list
 def kept_paragraphs(document: Document, decisions: Sequence[FilterDecision]) -> list[Paragraph]:
     """The paragraphs of a document that a filter kept."""
     return [
-        Paragraph(document=document, number=item.paragraph, start_char=item.start_char, end_char=item.end_char)
+        Paragraph(
+            document=document, number=item.paragraph, start_char=item.start_char, end_char=item.end_char
+        )
         for item in decisions
         if item.kept
     ]
@@ -206,9 +216,11 @@ def sample_paragraphs(
 ) -> list[SampledParagraph]:
     """The candidate calls of each paragraph, in order; all paragraphs are sampled together.
 
-    A paragraph's samples do not depend on what is sampled with it. If another model than the one that scores proposes the calls,
-    `scorer` is how the scoring model tokenises a text: the positions that are returned are its tokens, calls are sampled only
-    where one of these starts, and no position is pruned, since the proposer's losses bound nothing.
+    A paragraph's samples do not depend on what is sampled with it. If another model than the one that scores
+    proposes the calls,
+    `scorer` is how the scoring model tokenises a text: the positions that are returned are its tokens, calls
+    are sampled only where one of these starts, and no position is pruned, since the proposer's losses bound
+    nothing.
     """
     if scorer is not None:
         choices = choices.model_copy(update={"prune_below": 0.0})
@@ -219,7 +231,10 @@ def sample_paragraphs(
         earlier = [EarlierCalls.of(item.document.text, tool_names()) for item in paragraphs]
     if choices.chains or scorer is not None:
         starts = [paragraph.start_char for paragraph in paragraphs]
-        allowed = [functools.partial(_is_allowed, *of_text) for of_text in zip(tokenized, earlier, starts, strict=True)]
+        allowed = [
+            functools.partial(_is_allowed, *of_text)
+            for of_text in zip(tokenized, earlier, starts, strict=True)
+        ]
     sampled = sample_texts(
         model,
         annotation_prompt(tool),
@@ -240,7 +255,11 @@ def sample_paragraphs(
         candidates: list[Candidate] = []
         lost: list[LostSample] = []
         for position, samples in zip(open_positions, of_text.samples, strict=True):
-            parent_of = functools.partial(calls.parent_of, char=paragraph.start_char + position.char) if calls else None
+            parent_of = (
+                functools.partial(calls.parent_of, char=paragraph.start_char + position.char)
+                if calls
+                else None
+            )
             distinct, lost_here, counted = candidates_at(
                 tool, paragraph.document, paragraph.text, position, samples, parent_of
             )
@@ -285,7 +304,8 @@ def sample_texts(
 ) -> list[SampledText]:
     """Positions and samples of each text, in order; a text comes with the key that its random numbers are made from.
 
-    `allowed` says of each text at which positions calls may be sampled; all without it. `clock` measures the seconds.
+    `allowed` says of each text at which positions calls may be sampled; all without it. `clock` measures the
+    seconds.
     """
     sampler = model.start_sampling(
         prompt,
@@ -310,13 +330,18 @@ def sample_texts(
             allowed=None if allowed is None else allowed[len(positions) : len(positions) + len(group)],
         )
         found = prune_positions(
-            model, [(text, of_text) for (text, _), of_text in zip(group, likeliest, strict=True)], choices.prune_below
+            model,
+            [(text, of_text) for (text, _), of_text in zip(group, likeliest, strict=True)],
+            choices.prune_below,
         )
         seconds_a_character = (clock() - started) / max(1, sum(len(text) for text, _ in group))
-        # 2. Sampling. The texts join those of earlier groups, whose samples grow until there is room for the new ones.
+        # 2. Sampling. The texts join those of earlier groups, whose samples grow until there is room for the
+        #    new ones.
         started = clock()
         for (text, seed_key), of_text in zip(group, found, strict=True):
-            sampler.add(text, [position.token for position in of_text if position.pruned_by_loss is None], seed_key)
+            sampler.add(
+                text, [position.token for position in of_text if position.pruned_by_loss is None], seed_key
+            )
         sampling_seconds += clock() - started
         positions += found
         position_seconds += [seconds_a_character * len(text) for text, _ in group]
@@ -351,7 +376,9 @@ def prune_positions(
     )
     return [
         [
-            dataclasses.replace(position, pruned_by_loss=loss) if model.surely_below(loss, prune_below) else position
+            dataclasses.replace(position, pruned_by_loss=loss)
+            if model.surely_below(loss, prune_below)
+            else position
             for position, loss in zip(positions, of_text, strict=True)
         ]
         for (_, positions), of_text in zip(texts, losses, strict=True)
@@ -368,7 +395,8 @@ def candidates_at(
 ) -> tuple[list[Candidate], list[LostSample], Counter[str]]:
     """The distinct calls at one position in order of first appearance, the samples that are no call, and how many of each kind.
 
-    In a chain `parent_of` says which earlier call's result an input holds; a call that uses none is no candidate.
+    In a chain `parent_of` says which earlier call's result an input holds; a call that uses none is no
+    candidate.
     """
     counts: Counter[str] = Counter(samples=len(samples))
     calls: Counter[Call] = Counter()
@@ -405,15 +433,17 @@ def candidates_at(
     lost_samples = []
     for (reason, written), sample_count in lost.items():
         counts[reason] += sample_count
-        lost_samples.append(LostSample(position=position, reason=reason, text=written, sample_count=sample_count))
+        lost_samples.append(
+            LostSample(position=position, reason=reason, text=written, sample_count=sample_count)
+        )
     return candidates, lost_samples, counts
 
 
 def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
     """The call that the model wrote, or the reason why its text is no call of this tool.
 
-    A small model leaves out the round bracket in half of its searches, `WikiSearch("iris function"]`: `"]` is one token. The "]"
-    says where such a call ends.
+    A small model leaves out the round bracket in half of its searches, `WikiSearch("iris function"]`: `"]` is
+    one token. The "]" says where such a call ends.
     """
     if not sample.finished:
         return "sample_without_end"

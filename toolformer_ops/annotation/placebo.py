@@ -1,17 +1,20 @@
 """Placebos: results of other calls in a call's place, so that it is known whether this result helps, or any result of its kind.
 
-1. A call's placebos are drawn from a pool (`runs/placebo_pools.py`): results of calls in other documents, each another text
-   than the call's own result and than the placebos before it. The order of the draw is a hash of document and call over the
-   pool's calls. So it depends on no batch, shard or order, and a call that leaves the pool changes the draw of those alone that
-   drew it. Equal calls of a text draw the same placebos: their passes are equal, too, and are computed once.
-2. A call whose own reduction reaches `prune_below` gets K placebos. Its information is the mean of L(e(c, r')) - L(e(c, r)).
-3. A sampled call, with any reduction, gets one placebo: the sample for the false-discovery rate. If this placebo
-   reaches `prune_below`, the next K are scored, too, and its information is measured against them as that of a result is. So
-   the rate counts what the run's whole keep rule would keep.
+1. A call's placebos are drawn from a pool (`runs/placebo_pools.py`): results of calls in other documents,
+   each another text than the call's own result and than the placebos before it. The order of the draw is a
+   hash of document and call over the pool's calls. So it depends on no batch, shard or order, and a call that
+   leaves the pool changes the draw of those alone that drew it. Equal calls of a text draw the same placebos:
+   their passes are equal, too, and are computed once.
+2. A call whose own reduction reaches `prune_below` gets K placebos. Its information is the mean of L(e(c,
+   r')) - L(e(c, r)).
+3. A sampled call, with any reduction, gets one placebo: the sample for the false-discovery rate. If this
+   placebo reaches `prune_below`, the next K are scored, too, and its information is measured against them as
+   that of a result is. So the rate counts what the run's whole keep rule would keep.
 
-The shortcuts of scoring hold for placebos, with the same proof (`language_model/scoring.py`): the placebo reduction is at most
-any known term of L-, and at most such a term minus L(e(c, r')). If that is surely below `prune_below`, no threshold of the
-run counts the placebo, and nothing more is computed; the row keeps the bound.
+The shortcuts of scoring hold for placebos, with the same proof (`language_model/scoring.py`): the placebo
+reduction is at most any known term of L-, and at most such a term minus L(e(c, r')). If that is surely below
+`prune_below`, no threshold of the run counts the placebo, and nothing more is computed; the row keeps the
+bound.
 """
 
 import dataclasses
@@ -112,7 +115,9 @@ class PlaceboDraw:
         self._share = pool.sample_share
         self._results = pool.results
         # The pool's calls are those with the smallest ids: the last bits of the ids are still random.
-        self._keys = np.array([call.call_id.int & _64_BITS for call in pool.results], dtype=np.uint64)  # (calls,)
+        self._keys = np.array(
+            [call.call_id.int & _64_BITS for call in pool.results], dtype=np.uint64
+        )  # (calls,)
 
     def is_sampled(self, call_id: uuid.UUID) -> bool:
         """Whether the call belongs to the sample for the false-discovery rate."""
@@ -120,11 +125,15 @@ class PlaceboDraw:
 
     def reaches(self, scored: ScoredCall, prune_below: float) -> bool:
         """Whether the call's own reduction reaches `prune_below`, so that it has K placebos."""
-        return self.placebos > 0 and scored.loss_reduction is not None and scored.loss_reduction >= prune_below
+        return (
+            self.placebos > 0 and scored.loss_reduction is not None and scored.loss_reduction >= prune_below
+        )
 
     def of_call(self, call: JudgedCall, count: int) -> "list[PooledResult]":
         """The first `count` placebos of a call; fewer if the pool has no more other results of other documents."""
-        place = hashlib.sha256(call.document_id.bytes + call_without_result(call.call).encode("utf-8")).digest()
+        place = hashlib.sha256(
+            call.document_id.bytes + call_without_result(call.call).encode("utf-8")
+        ).digest()
         order = np.argsort(_mixed(self._keys ^ np.uint64(int.from_bytes(place[:8], "big"))), kind="stable")
         drawn: list[PooledResult] = []
         taken = {call.scored.result}
@@ -154,7 +163,9 @@ def score_placebos(
         for number, (_, of_text) in enumerate(texts)
         for call in of_text
     ]
-    wanted = [(index, number) for index, of_call in enumerate(drawn) for number in of_call.wanted(draw.placebos)]
+    wanted = [
+        (index, number) for index, of_call in enumerate(drawn) for number in of_call.wanted(draw.placebos)
+    ]
     # 2. Their losses, and of sampled placebos that reach `prune_below` those that they are measured against.
     found: dict[Key, PlaceboLoss] = {}
     for number_format, keys in _by_format(load_model(), choices, drawn, wanted) if wanted else ():
@@ -171,7 +182,9 @@ def score_placebos(
     # 3. The rows.
     rows: list[list[list[PlaceboLoss]]] = [[] for _ in texts]
     for index, of_call in enumerate(drawn):
-        of_text = [found[index, number] for number in range(1, len(of_call.results) + 1) if (index, number) in found]
+        of_text = [
+            found[index, number] for number in range(1, len(of_call.results) + 1) if (index, number) in found
+        ]
         if not of_call.results and (of_call.reaches or of_call.is_sampled):
             of_text = [PlaceboLoss(1, None, is_sampled=of_call.is_sampled, reason=NO_OTHER_RESULT)]
         elif of_text:
@@ -242,8 +255,9 @@ def _by_format(
 ) -> list[tuple[str, list[Key]]]:
     """The placebos by the number format that they are computed in: that of the call's own losses, float32 first.
 
-    One format is done before the next begins, since weights may take each other's place. If the model does not verify, all are
-    in its own format: beside a call that another device has verified, information differs by rounding.
+    One format is done before the next begins, since weights may take each other's place. If the model does
+    not verify, all are in its own format: beside a call that another device has verified, information differs
+    by rounding.
     """
     own = model.number_format
     if own == FLOAT32 or not model.verifies(choices.verify_in_float32):
@@ -266,12 +280,14 @@ class _Scorer:
 
     def rows(self, wanted: Sequence[Key]) -> dict[Key, PlaceboLoss]:
         """The placebos of these keys."""
-        # 1. L(e(c, r')), if no term of L- proves enough. Beyond the first, a placebo is compared by this loss, which is needed.
+        # 1. L(e(c, r')), if no term of L- proves enough. Beyond the first, a placebo is compared by this
+        #    loss, which is needed.
         with_result = self._losses(
             (key for key in wanted if key[1] > 1 or not self._is_pruned(self._bound(key))),
             lambda key: self._result(key).result,
         )
-        # 2. L(e(c, "")), if it decides and was not computed with the call, since the call's own result saves too little.
+        # 2. L(e(c, "")), if it decides and was not computed with the call, since the call's own result saves
+        #    too little.
         without_result = self._losses(
             (
                 key
@@ -315,7 +331,10 @@ class _Scorer:
         if not any(of_texts):
             return {}
         given = [
-            (text, [PlacedCall(self._call(key).token, self._call(key).call, result_of(key)) for key in of_text])
+            (
+                text,
+                [PlacedCall(self._call(key).token, self._call(key).call, result_of(key)) for key in of_text],
+            )
             for text, of_text in zip(self.texts, of_texts, strict=True)
         ]
         computed = self.model.losses_with_result(

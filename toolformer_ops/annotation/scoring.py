@@ -1,11 +1,13 @@
 """From executed calls to losses (Toolformer, section 2, "Filtering API calls"). Pure functions on records.
 
-1. Of a tool's ranked results a call gets the first that does not repeat the document's own text, since such a result would only
-   leak the answer: `choose_result`.
-2. The engine computes L(nothing), L(e(c, "")) and L(e(c, r)), in nats, of the calls of many texts together: `score_texts`.
-3. A call without a usable result, or whose losses are not finite numbers, gets a reason and no losses. A call that provably cannot
-   reach `prune_below` gets a reason and the losses that prove it.
-4. A call is kept if its loss reduction reaches a threshold: `ScoredCall.is_kept`. In Postgres, `sql/views` decide that.
+1. Of a tool's ranked results a call gets the first that does not repeat the document's own text, since such a
+   result would only leak the answer: `choose_result`.
+2. The engine computes L(nothing), L(e(c, "")) and L(e(c, r)), in nats, of the calls of many texts together:
+   `score_texts`.
+3. A call without a usable result, or whose losses are not finite numbers, gets a reason and no losses. A call
+   that provably cannot reach `prune_below` gets a reason and the losses that prove it.
+4. A call is kept if its loss reduction reaches a threshold: `ScoredCall.is_kept`. In Postgres, `sql/views`
+   decide that.
 """
 
 import dataclasses
@@ -59,7 +61,10 @@ class ExecutedText:
 
 @dataclass(frozen=True)
 class ScoredCall:
-    """The result that a call gets and its losses in nats. The fields are columns of `call_losses`, but for one."""
+    """The result that a call gets and its losses in nats.
+
+    The fields are columns of `call_losses`, but for one.
+    """
 
     result_rank: int | None = None
     """Index of the result among the tool's ranked results."""
@@ -119,9 +124,12 @@ def score_texts(
     keep_threshold: float,
     texts: Sequence[ExecutedText],
 ) -> list[list[ScoredCall]]:
-    """The result and the losses of each call of each text, in order. The model is loaded only if a call has a result.
+    """The result and the losses of each call of each text, in order.
 
-    Of a network in bfloat16 or float16, `choices.verify_in_float32` says which losses are computed again in float32.
+    The model is loaded only if a call has a result.
+
+    Of a network in bfloat16 or float16, `choices.verify_in_float32` says which losses are computed again in
+    float32.
     """
     # 1. Results; of calls that no release takes only if they are scored as well.
     scored = [
@@ -156,7 +164,9 @@ def score_texts(
     for (number, calls), losses_of_text in zip(placed.items(), computed, strict=True):
         for index, found in zip(calls, losses_of_text, strict=True):
             chosen = dataclasses.replace(
-                scored[number][index], number_format=found.number_format, within_rounding=found.within_rounding
+                scored[number][index],
+                number_format=found.number_format,
+                within_rounding=found.within_rounding,
             )
             if math.isnan(found.reduction_bound):
                 scored[number][index] = dataclasses.replace(chosen, reason=NOT_FINITE)

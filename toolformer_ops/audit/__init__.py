@@ -2,9 +2,9 @@
 
     auditing.py    one audit: its scope, its checks in pages, progress in Postgres, findings
     rows.py        checks of Postgres: ids, rows against the ledger, sums, runs, numbers
-    objects.py     checks of S3: releases, models, artifacts, what nothing names; and left-over folders of this machine
-    claims.py      the claims of sql/audits, which checking.py asks of new rows and an audit of all
-    checking.py    quality gates: a tool's new rows, and a release, before they count as done
+    objects.py     checks of S3: releases, models, artifacts, what nothing names; and left-over folders of
+    this machine claims.py      the claims of sql/audits, which checking.py asks of new rows and an audit of
+    all checking.py    quality gates: a tool's new rows, and a release, before they count as done
     resampling.py  calls computed again from their texts by the engine
     repairing.py   what can be derived again, after a dry run
 

@@ -1,8 +1,9 @@
 """One audit: what it looks at, its checks page by page, and what it found (tables `audits`, `audit_checks`, `audit_findings`).
 
-A check looks at subjects (a recipe, a corpus, a release) in pages of bounded size. The findings of a page and how far the check is
-are one transaction, so that an audit that was interrupted continues after its last page. Each page reads one snapshot of the
-database, in which a document's rows and its ledger row are both there or both not: an audit can run beside the stages.
+A check looks at subjects (a recipe, a corpus, a release) in pages of bounded size. The findings of a page and
+how far the check is are one transaction, so that an audit that was interrupted continues after its last page.
+Each page reads one snapshot of the database, in which a document's rows and its ledger row are both there or
+both not: an audit can run beside the stages.
 """
 
 import json
@@ -31,7 +32,8 @@ Kind = Literal["lost", "doubled", "changed", "orphaned"]
 PAGE_DOCUMENTS = 5000
 """Documents of one statement: their rows are some 100 MB in Postgres, which sorts them by index."""
 MOST_FINDINGS = 1000
-"""Findings of one page that are stored: if a whole partition is lost, one example of each document adds nothing."""
+"""Findings of one page that are stored: if a whole partition is lost, one example of each document adds
+nothing."""
 ORPHANS_AFTER = timedelta(hours=24)
 """How long objects, folders and texts that nothing names may be at work."""
 NO_DOCUMENT = "00000000-0000-0000-0000-000000000000"
@@ -64,7 +66,13 @@ class Page:
     """Where the next page begins; None: the subject is done."""
 
     def add(
-        self, kind: Kind, relation: str, place: str, what: str, remedy: str, repair: dict[str, Any] | None = None
+        self,
+        kind: Kind,
+        relation: str,
+        place: str,
+        what: str,
+        remedy: str,
+        repair: dict[str, Any] | None = None,
     ) -> None:
         """Add a finding; the arguments are its fields."""
         self.findings.append(Finding(kind, relation, place, what, remedy, repair))
@@ -164,7 +172,9 @@ def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects
         tools=tuple(row for row in runs if row.tool is not None),
         releases=tuple(releases),
         models=tuple(models),
-        artifacts=tuple(database.fetch_all(connection, queries.audits.scope_artifacts)) if scope == "all" else (),
+        artifacts=tuple(database.fetch_all(connection, queries.audits.scope_artifacts))
+        if scope == "all"
+        else (),
     )
 
 

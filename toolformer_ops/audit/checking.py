@@ -1,15 +1,17 @@
 """Quality gates: test a tool's rows after scoring, and the release (table `quality_results`).
 
-A check is a claim of `sql/audits` with the scope `tool` or `files` (`claims.py`); its statement returns the offending rows.
-One with severity `fail` stops the run with a message that names rows, `warn` is reported. Great Expectations runs it.
+A check is a claim of `sql/audits` with the scope `tool` or `files` (`claims.py`); its statement returns the
+offending rows. One with severity `fail` stops the run with a message that names rows, `warn` is reported.
+Great Expectations runs it.
 
-Only what is new is read: the documents that no earlier passed check of the same recipes covers (`finished_work`). A check of a tool
-that passes writes `finished_work` and `checked_yields` in one transaction with its results.
+Only what is new is read: the documents that no earlier passed check of the same recipes covers
+(`finished_work`). A check of a tool that passes writes `finished_work` and `checked_yields` in one
+transaction with its results.
 
-GX binds no parameters, and runs a statement many times. So each check runs once, on GX's connection, into a temporary table of at
-most five offending rows, which is what GX reads. The rows to check, `{batch}`, are those of a statement of `sql/queries/checks.sql`
-or a temporary table. What is large is read once, into such tables: a tool's calls, joined with their losses, and by COPY what a
-release's files hold. Repairs nothing.
+GX binds no parameters, and runs a statement many times. So each check runs once, on GX's connection, into a
+temporary table of at most five offending rows, which is what GX reads. The rows to check, `{batch}`, are
+those of a statement of `sql/queries/checks.sql` or a temporary table. What is large is read once, into such
+tables: a tool's calls, joined with their losses, and by COPY what a release's files hold. Repairs nothing.
 """
 
 import functools
@@ -83,7 +85,8 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
     database.analyze_grown(engine)  # the last stage ended just now
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
-        # A check that is repeated, since its answer was lost or somebody cleared it, finds what the first one did.
+        # A check that is repeated, since its answer was lost or somebody cleared it, finds what the first one
+        # did.
         members = members_beyond_finished(connection, run, *run.recipe_ids, own_work_too=True)
         store_rates(connection, run)
     parameters: dict[str, object] = {}
@@ -97,7 +100,9 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
 
     def record_passed(connection: Connection) -> None:
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
-        database.execute(connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds)
+        database.execute(
+            connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds
+        )
         database.execute(connection, queries.checks.yield_record, **parameters)
 
     return conclude(engine, run_id, tool, results, record_passed)
@@ -157,13 +162,16 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
     Raises:
         NoResultError: a check failed; the message names the first rows.
         UsageError: the run has no release.
-        EvaluationDataError: it is compared with evaluation data, and they are not there, or of another format.
+        EvaluationDataError: it is compared with evaluation data, and they are not there, or of another
+        format.
         ObjectStoreError: the release is not on S3 with the content that its manifest names.
     """
     engine = database.connect(settings)
     releases = database.fetch_all(engine, queries.releases.of_run, run_id=run_id)
     if not releases:
-        raise UsageError(f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first.")
+        raise UsageError(
+            f"run {run_id}: expected a release, found none. Run `toolformer-ops stage release` first."
+        )
     [release] = releases
     evaluation_data = evaluation_ngrams(settings, run_id)
     store = ObjectStore(settings)
@@ -206,7 +214,9 @@ def write_rows_of_release(
             (str(text.document_id), len(text.calls), text.gives_text_back(run.tools, chained=chained))
             for text in read_release(folder)
         )
-        database.copy_insert(connection, "checked_texts", ("document_id", "call_count", "gives_text_back"), texts)
+        database.copy_insert(
+            connection, "checked_texts", ("document_id", "call_count", "gives_text_back"), texts
+        )
         calls = (
             (len(text.plain_text), *(getattr(call, column) for column in CALL_COLUMNS))
             for text in read_release(folder)
@@ -228,8 +238,8 @@ def write_rows_of_release(
 def publish_page(settings: Settings, run_id: str, subject: str, context: Any) -> None:
     """Let Great Expectations build its site (Data Docs) of the context's one validation, and put the validation's page onto S3.
 
-    The site's index would list this page alone, and its styles come from the internet: neither is published. S3 that does not
-    answer stops no check: what was found is in `quality_results`.
+    The site's index would list this page alone, and its styles come from the internet: neither is published.
+    S3 that does not answer stops no check: what was found is in `quality_results`.
     """
     with tempfile.TemporaryDirectory(prefix="check-page-") as folder:
         store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": folder}
@@ -257,12 +267,14 @@ def run_checks(
 ) -> list[CheckResult]:
     """Run the checks of a scope by Great Expectations; one result a check, in the order of their names.
 
-    `write_rows` writes what their rows are taken from into temporary tables of the engine that it is given, and returns the
-    parameters of the statements. `publish` takes the context of Great Expectations, in which the checks are called those of
+    `write_rows` writes what their rows are taken from into temporary tables of the engine that it is given,
+    and returns the parameters of the statements. `publish` takes the context of Great Expectations, in which
+    the checks are called those of
     `subject`.
 
     Raises:
-        DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no check counts as passed.
+        DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no
+        check counts as passed.
     """
     context, source = _great_expectations(engine)
     own_engine: Engine = source.get_execution_engine().engine
@@ -286,7 +298,9 @@ def run_checks(
             for claim in claims:
                 offending = claim.statement.replace("{batch}", batches[claim.scopes[scope]])
                 first_rows = FIRST_ROWS.format(name=claim.name, statement=offending)
-                database.execute(connection, queries.Statement(f"check {claim.name}", first_rows), **parameters)
+                database.execute(
+                    connection, queries.Statement(f"check {claim.name}", first_rows), **parameters
+                )
         # 3. One validation of all that was found.
         found = _validated(context, source, claims, subject)
         results = [result_of(claim, counts[claim.scopes[scope]], found[claim.name]) for claim in claims]
@@ -296,7 +310,9 @@ def run_checks(
         # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
         with database.transaction(own_engine) as connection:
             if not isinstance(error, DatabaseUnreachableError) and _backend_of(connection) != backend:
-                message = "checks: the connection to Postgres broke, and with it the tables to check. Try again"
+                message = (
+                    "checks: the connection to Postgres broke, and with it the tables to check. Try again"
+                )
                 raise DatabaseUnreachableError(f"{message}: what is committed stays.") from error
         raise
     finally:
@@ -352,11 +368,16 @@ def _validated(
         )
         for claim in claims
     ]
-    batches = source.add_query_asset("found", query="select 1 as one").add_batch_definition_whole_table("found")
+    batches = source.add_query_asset("found", query="select 1 as one").add_batch_definition_whole_table(
+        "found"
+    )
     suite = context.suites.add(gx.ExpectationSuite(name=suite_name, expectations=expectations))
-    definition = context.validation_definitions.add(gx.ValidationDefinition(name="found", data=batches, suite=suite))
+    definition = context.validation_definitions.add(
+        gx.ValidationDefinition(name="found", data=batches, suite=suite)
+    )
     found: dict[str, Sequence[Mapping[str, Any]]] = {}
-    # GX reports an error inside an expectation flat or by metric, and its results in an order that it chooses.
+    # GX reports an error inside an expectation flat or by metric, and its results in an order that it
+    # chooses.
     for result in definition.run(result_format="COMPLETE").results:
         name = result.expectation_config.meta["check"]
         information = result.exception_info or {}
@@ -384,12 +405,16 @@ def result_of(claim: Claim, rows: int, offending: Sequence[Mapping[str, Any]]) -
 
     def json_value(value: object) -> object:
         is_json = (
-            isinstance(value, bool | int | str) or value is None or (isinstance(value, float) and math.isfinite(value))
+            isinstance(value, bool | int | str)
+            or value is None
+            or (isinstance(value, float) and math.isfinite(value))
         )
         return value if is_json else str(value)
 
     unexpected = int(offending[0]["unexpected"]) if offending else 0
-    examples = [{name: json_value(value) for name, value in row.items() if name != "unexpected"} for row in offending]
+    examples = [
+        {name: json_value(value) for name, value in row.items() if name != "unexpected"} for row in offending
+    ]
     observed = {"rows": rows, "unexpected": unexpected, "examples": examples}
     if not offending:
         return CheckResult(claim, True, observed, f"{claim.sentence}: so in all {rows} rows")
@@ -438,7 +463,9 @@ def conclude(
         logger.log(level, "%s: %s: %s. %s", subject, result.claim.name, result.message, result.claim.remedy)
     logger.info("checked %s: %d of %d checks hold", subject, len(results) - len(failed), len(results))
     if stopping:
-        found = "; ".join(f"{result.claim.name}: {result.message}. {result.claim.remedy}" for result in stopping)
+        found = "; ".join(
+            f"{result.claim.name}: {result.message}. {result.claim.remedy}" for result in stopping
+        )
         raise NoResultError(
             f"{len(stopping)} of {len(results)} checks of {subject} failed in run {run_id}. {found} "
             "The table quality_results holds all of them."

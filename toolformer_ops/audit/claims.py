@@ -11,15 +11,18 @@ and then the statement that returns the rows that break the claim.
 
 | scope | whose rows | behind the colon | read by |
 |---|---|---|---|
-| `tool` | a tool's new rows in a run, before they count as done | rows of `queries/checks.sql`, `{batch}` | `checking.py` |
+| `tool` | a tool's new rows in a run, before they count as done | rows of `queries/checks.sql`, `{batch}` |
+`checking.py` |
 | `files` | the files of a run's release, as they are on S3 | the same | `checking.py` |
-| `corpus`, `run`, `release`, `model` | all rows of those that an audit looks at | kind of the finding, table | `claim_checks` |
+| `corpus`, `run`, `release`, `model` | all rows of those that an audit looks at | kind of the finding, table
+| `claim_checks` |
 | `all` | all rows, in an audit of everything alone | the same | `claim_checks` |
 
-A statement of the first two returns a name of the row first; one of the others `place` and `found`, `relation` if it is of several
-tables, and `repair` if `repairing.py` can mend it.
+A statement of the first two returns a name of the row first; one of the others `place` and `found`,
+`relation` if it is of several tables, and `repair` if `repairing.py` can mend it.
 
-What a constraint of the tables makes true is no claim here (`tests/integration/test_checking.py` lists these).
+What a constraint of the tables makes true is no claim here (`tests/integration/test_checking.py` lists
+these).
 """
 
 import functools
@@ -88,7 +91,9 @@ def claims_of(scope: str) -> tuple[Claim, ...]:
 
 def claim_checks() -> tuple[Check, ...]:
     """The checks of all claims with a scope of audits, by name: of two findings of one place the first is stored."""
-    return tuple(claim_check(claim, scope) for claim in all_claims() for scope in AUDIT_SCOPES if scope in claim.scopes)
+    return tuple(
+        claim_check(claim, scope) for claim in all_claims() for scope in AUDIT_SCOPES if scope in claim.scopes
+    )
 
 
 def claim_check(claim: Claim, scope: str) -> Check:
@@ -115,7 +120,8 @@ def claim_check(claim: Claim, scope: str) -> Check:
             "tool_checks": [check.name for check in claims_of("tool")],
             "release_checks": [check.name for check in claims_of("files")],
         }
-        statement = text(f"select * from (\n{claim.statement}\n) offending order by place limit {MOST_FINDINGS}")  # noqa: S608
+        offending = f"select * from (\n{claim.statement}\n) offending"  # noqa: S608 - of sql/audits, without values
+        statement = text(f"{offending} order by place limit {MOST_FINDINGS}")
         with database.transaction(auditing.engine) as connection, database.translating(f"audit {claim.name}"):
             rows = connection.execute(statement, ids).all()
         kind, relation = claim.scopes[scope].split(" ")
@@ -123,7 +129,9 @@ def claim_check(claim: Claim, scope: str) -> Check:
         for row in rows:
             more = {"relation": relation, "repair": None} | dict(row._mapping)
             what = f"expected {claim.sentence}, found {row.found}"
-            found.add(cast(Kind, kind), more["relation"], row.place, what, claim.remedy, repair=more["repair"])
+            found.add(
+                cast(Kind, kind), more["relation"], row.place, what, claim.remedy, repair=more["repair"]
+            )
         return found
 
     return Check(claim.name.replace("_", " "), subjects, page)

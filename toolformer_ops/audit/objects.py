@@ -1,7 +1,8 @@
 """Checks of what was published on S3, of what nothing names there, and of folders that were left on this machine.
 
-Every object of a publication is read whole and hashed: what S3 says of an object proves nothing of its bytes. A Parquet file is
-then read row group by row group, and compared with `release_calls` and with the texts' ids. One file at a time is on disk.
+Every object of a publication is read whole and hashed: what S3 says of an object proves nothing of its bytes.
+A Parquet file is then read row group by row group, and compared with `release_calls` and with the texts' ids.
+One file at a time is on disk.
 """
 
 import hashlib
@@ -67,8 +68,12 @@ class ReleasedContent:
         tools = sorted({call.tool for call in text.calls})
         gives_text_back = text.gives_text_back(tools, chained=self.row.is_chained)
         if document_id_of(text.plain_text) != text.document_id or not gives_text_back:
-            what = "expected a text whose hash is its id and that its calls can be taken out of, found another"
-            remedy = "The release was wrong when it was made: withdraw it (`toolformer-ops forget --release`)."
+            what = (
+                "expected a text whose hash is its id and that its calls can be taken out of, found another"
+            )
+            remedy = (
+                "The release was wrong when it was made: withdraw it (`toolformer-ops forget --release`)."
+            )
             self.page.add("changed", "release", place, what, remedy)
         if found.variant_id is not None and text.url != found.url:
             what = f"expected the url {found.url!r:.200}, as the run read it, found {text.url!r:.200}"
@@ -105,11 +110,15 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
         digest = hashlib.sha256(json.dumps(row.definition, sort_keys=True).encode("ascii"))
     content = ReleasedContent(auditing, row, digest)
     page = Page()
-    manifest = _check_objects(auditing, row.uri, row.manifest_sha256, remedy, page, repair=repair, read=content.read)
+    manifest = _check_objects(
+        auditing, row.uri, row.manifest_sha256, remedy, page, repair=repair, read=content.read
+    )
     if manifest is None or page.findings:  # they explain what else is missing
         return page
     page.items += content.calls
-    [registered] = database.fetch_all(auditing.engine, queries.audited_rows.release_calls, release_id=release_id)
+    [registered] = database.fetch_all(
+        auditing.engine, queries.audited_rows.release_calls, release_id=release_id
+    )
     if registered.calls > content.calls and not content.page.findings:
         content.add_wrong_calls("doubled", release_id, f"{content.calls} calls", registered.calls)
     page.findings += content.page.findings
@@ -132,9 +141,7 @@ def models(auditing: Auditing, model_id: str, _: str) -> Page:
     if hashed != model_id:
         what = f"expected the definition that the id is the hash of, found one with the hash {hashed}"
         page.add("changed", "finetuned_models", model_id, what, RESTORE)
-    remedy = (
-        f"Train it again: `toolformer-ops stage finetune --run {row.run_id}`, then `publish` with the same arguments."
-    )
+    remedy = f"Train it again: `toolformer-ops stage finetune --run {row.run_id}`, then `publish` with the same arguments."
     _check_objects(auditing, row.uri, row.manifest_sha256, remedy, page)
     return page
 
@@ -207,7 +214,11 @@ def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
     withdrawn = {store.key_of(row.uri) for row in (*subjects.releases, *subjects.models) if row.is_withdrawn}
     named = {store.key_of(row.uri): row.manifest_sha256 for row in rows}
     tops = sorted(
-        {f"{release_stage.PREFIX}/", f"{finetuning.PREFIX}/", *(f"{prefix.split('/')[0]}/" for prefix in named)}
+        {
+            f"{release_stage.PREFIX}/",
+            f"{finetuning.PREFIX}/",
+            *(f"{prefix.split('/')[0]}/" for prefix in named),
+        }
     )
 
     def publication_of(key: str) -> str:
@@ -229,7 +240,9 @@ def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
     return page
 
 
-def _add_orphans(page: Page, store: ObjectStore, prefix: str, keys: Sequence[str], registered: str | None) -> None:
+def _add_orphans(
+    page: Page, store: ObjectStore, prefix: str, keys: Sequence[str], registered: str | None
+) -> None:
     """Add the objects of one publication's folder that it does not name, folder by folder."""
     draft, manifest_key = f"{prefix}/{finetuning.DRAFT}", f"{prefix}/{MANIFEST}"
     unread = "Nothing reads them: delete them (--repair)."
@@ -248,7 +261,9 @@ def _add_orphans(page: Page, store: ObjectStore, prefix: str, keys: Sequence[str
         manifest = store.read_manifest(prefix)
     except CorruptObjectError:
         return
-    if manifest is None or manifest.sha256 != registered:  # found by its own check; which objects it has is not known
+    if (
+        manifest is None or manifest.sha256 != registered
+    ):  # found by its own check; which objects it has is not known
         return
     named = {manifest.key, *(manifest.key_of(file) for file in manifest.files)}
     extra = sorted(key for key in keys if key not in named)
@@ -284,9 +299,15 @@ OBJECT_CHECKS = (
         releases,
     ),
     Check(
-        "models", lambda auditing: [row.model_id for row in auditing.subjects.models if not row.is_withdrawn], models
+        "models",
+        lambda auditing: [row.model_id for row in auditing.subjects.models if not row.is_withdrawn],
+        models,
     ),
     Check("artifacts", lambda auditing: [row.uri for row in auditing.subjects.artifacts], artifacts),
-    Check("orphaned objects", lambda auditing: [""] if auditing.subjects.scope == "all" else [], orphaned_objects),
+    Check(
+        "orphaned objects",
+        lambda auditing: [""] if auditing.subjects.scope == "all" else [],
+        orphaned_objects,
+    ),
     Check("left folders", lambda auditing: [""] if auditing.subjects.scope == "all" else [], left_folders),
 )

@@ -1,8 +1,9 @@
 """Mend what can be derived from what is older: releases from Postgres, a document's rows by the next run, orphans.
 
-`planned` says what would be done; `repair` does it. Objects come first, since a release is made from rows, and a document's damaged
-rows are deleted last. Nothing is mended from what is damaged itself: a release waits for its rows, rows for text and recipes.
-Stored numbers are never mended by themselves: a person accepts what the rows give.
+`planned` says what would be done; `repair` does it. Objects come first, since a release is made from rows,
+and a document's damaged rows are deleted last. Nothing is mended from what is damaged itself: a release waits
+for its rows, rows for text and recipes. Stored numbers are never mended by themselves: a person accepts what
+the rows give.
 """
 
 import logging
@@ -71,9 +72,14 @@ def repair(auditing: Auditing) -> int:
                 )
             done += _delete_rows(auditing, sound)
             continue
-        if action == "delete_document" and rows and any(row.repair["lacks_members"] for row in found["read_again"]):
+        if (
+            action == "delete_document"
+            and rows
+            and any(row.repair["lacks_members"] for row in found["read_again"])
+        ):
             logger.warning(
-                "%d texts that no corpus holds stay: members of a corpus are lost. Ingest it again.", len(rows)
+                "%d texts that no corpus holds stay: members of a corpus are lost. Ingest it again.",
+                len(rows),
             )
             continue
         if action == "release" and found["rows"] and rows:
@@ -151,16 +157,20 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
         case "read_again":
             database.execute(auditing.engine, queries.repairs.files, corpus_id=repair["corpus_id"])
         case "delete_document":
-            database.execute(auditing.engine, queries.repairs.document, document_id=uuid.UUID(repair["document_id"]))
+            database.execute(
+                auditing.engine, queries.repairs.document, document_id=uuid.UUID(repair["document_id"])
+            )
 
 
 def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
     """Delete a release's wrong objects and write them from Postgres, if the rows there still give this very release.
 
-    The registration stays, but for calls that are lost, and the manifest's hash if this version writes other bytes.
+    The registration stays, but for calls that are lost, and the manifest's hash if this version writes other
+    bytes.
 
     Raises:
-        ToolformerError: they give another one, or the manifest that they give is there, and another one is registered.
+        ToolformerError: they give another one, or the manifest that they give is there, and another one is
+        registered.
     """
     run_id, store = repair["run_id"], auditing.store
     row = next(row for row in auditing.subjects.releases if row.release_id == repair["release_id"])
@@ -215,7 +225,9 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
             running = database.fetch_all(connection, queries.repairs.runs_at_work, recipe_ids=recipe_ids)
         if running:
             named = ", ".join(row.run_id for row in running)
-            logger.warning("%s rows under %s are not deleted: %s works by this recipe", stage, recipe_id, named)
+            logger.warning(
+                "%s rows under %s are not deleted: %s works by this recipe", stage, recipe_id, named
+            )
             continue
         [recipe] = (row for row in later if row.recipe_id == recipe_id)
         for first in range(0, len(of_recipe), ROWS_AT_ONCE):

@@ -1,8 +1,8 @@
 """Compute calls again, from their texts to their losses, by the engine, and compare them with what is stored: the whole chain.
 
-Each stage computes a document's rows from what is stored of the stage before, as it does in a run, but into memory. Documents are
-chosen by content and a seed. Rows have to be equal; numbers of a model may differ by `TOLERANCE`, since another machine, batch or
-library rounds in another order.
+Each stage computes a document's rows from what is stored of the stage before, as it does in a run, but into
+memory. Documents are chosen by content and a seed. Rows have to be equal; numbers of a model may differ by
+`TOLERANCE`, since another machine, batch or library rounds in another order.
 """
 
 import dataclasses
@@ -112,7 +112,10 @@ def _compute_again(auditing: Auditing, of_run: Row[Any], calls: int, seed: str) 
         with database.transaction(auditing.engine) as connection:
             placebo = PlaceboWork.of_pool(connection, run, shard, lambda: model.of(run))
             rows = database.fetch_all(
-                connection, queries.resampling.placebo_losses, recipe_id=run.placebo_recipe_id, document_ids=ids
+                connection,
+                queries.resampling.placebo_losses,
+                recipe_id=run.placebo_recipe_id,
+                document_ids=ids,
             )
             comparable = {row.document_id for row in rows}
             judged = placebo.load(connection, [item for item in documents if item.document_id in comparable])
@@ -158,15 +161,23 @@ def _differences(
             if name == "seconds":
                 continue
             found = getattr(before, name)
-            not_stored = name in ("token_log_probabilities", "scored_tokens") and found is None  # as the run wanted
+            not_stored = (
+                name in ("token_log_probabilities", "scored_tokens") and found is None
+            )  # as the run wanted
             if not not_stored and not _equal(value, found, tolerance):
-                yield "changed", place, f"expected {name} {value!r:.100}, as computed again, found {found!r:.100}"
+                yield (
+                    "changed",
+                    place,
+                    f"expected {name} {value!r:.100}, as computed again, found {found!r:.100}",
+                )
                 break
 
 
 def _equal(value: Any, found: Any, tolerance: float) -> bool:
     if isinstance(value, float) and isinstance(found, float):
-        return math.isclose(value, found, rel_tol=0.0, abs_tol=tolerance) or (math.isnan(value) and math.isnan(found))
+        return math.isclose(value, found, rel_tol=0.0, abs_tol=tolerance) or (
+            math.isnan(value) and math.isnan(found)
+        )
     if isinstance(value, list | tuple) and isinstance(found, list | tuple):
         return len(value) == len(found) and all(
             _equal(item, other, tolerance) for item, other in zip(value, found, strict=True)

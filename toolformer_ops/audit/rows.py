@@ -1,7 +1,7 @@
 """Checks of Postgres: ids, rows against the ledger, sums of corpora, runs and their stored numbers.
 
-Most are one statement a page (sql/queries/audited_rows.sql). Postgres computes the hashes and ids by the functions that the stages'
-hashes are made with (sql/functions/01_hashes.sql).
+Most are one statement a page (sql/queries/audited_rows.sql). Postgres computes the hashes and ids by the
+functions that the stages' hashes are made with (sql/functions/01_hashes.sql).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,9 @@ def documents(auditing: Auditing, _: str, position: str) -> Page:
 
 def corpus_sums(auditing: Auditing, corpus_id: str, _: str) -> Page:
     """Records in = documents + duplicates + rejected, for each file and version of a corpus, counted from the rows."""
-    return statement_page(auditing, queries.audited_rows.corpus, corpus_id=corpus_id, refused_rows=REFUSED_ROWS)
+    return statement_page(
+        auditing, queries.audited_rows.corpus, corpus_id=corpus_id, refused_rows=REFUSED_ROWS
+    )
 
 
 def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
@@ -128,7 +130,8 @@ def numbered_runs(auditing: Auditing) -> list[str]:
 def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
     """The stored numbers of a finished run are those that the rows give; not comparable where rows are damaged.
 
-    If all runs of the corpus are looked at, those before are proven by now, and what changed since them is counted.
+    If all runs of the corpus are looked at, those before are proven by now, and what changed since them is
+    counted.
     """
     [found] = database.fetch_all(auditing.engine, queries.audits.count, audit_id=auditing.audit_id)
     if found.in_rows:
@@ -176,9 +179,12 @@ Numbers = dict[str, list[dict[str, Any]]]
 def count_again(connection: Connection, run_id: str, *, from_earlier: bool = False) -> Numbers:
     """The numbers of a run, counted from the rows; in place of those that are stored, until the transaction is rolled back.
 
-    `from_earlier`: from those of earlier runs over its corpus, and what changed; else nothing that is stored is believed.
+    `from_earlier`: from those of earlier runs over its corpus, and what changed; else nothing that is stored
+    is believed.
     """
-    database.execute(connection, queries.audited_rows.forget_numbers, run_id=run_id, from_earlier=from_earlier)
+    database.execute(
+        connection, queries.audited_rows.forget_numbers, run_id=run_id, from_earlier=from_earlier
+    )
     for row in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):
         tool = load_run_tool(connection, run_id, row.tool)
         store_rates(connection, tool)
@@ -188,7 +194,9 @@ def count_again(connection: Connection, run_id: str, *, from_earlier: bool = Fal
     return _numbers(connection, run_id)
 
 
-def replace_numbers(connection: Connection, run_id: str, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def replace_numbers(
+    connection: Connection, run_id: str, table: str, rows: Sequence[Mapping[str, Any]]
+) -> None:
     """Store these numbers of a run in a table, in place of those that are stored there."""
     with database.translating(f"numbers in {table}"):
         connection.execute(delete(sql_table(table)).where(column("run_id") == run_id))
@@ -207,7 +215,9 @@ def _numbers(connection: Connection, run_id: str) -> Numbers:
             table: [
                 dict(row)
                 for row in connection.execute(
-                    select(literal_column("*")).select_from(sql_table(table)).where(column("run_id") == run_id)
+                    select(literal_column("*"))
+                    .select_from(sql_table(table))
+                    .where(column("run_id") == run_id)
                 ).mappings()
             ]
             for table in NUMBER_TABLES

@@ -28,7 +28,16 @@ PANELS = MappingProxyType(
         "Models: write and evaluate": ("generate", "evaluate", "lm-eval", "dateset", "report"),
         "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
         "Keep in order": ("audit", "doctor", "forget", "retention", "retry-failed"),
-        "Services of this machine": ("up", "down", "status", "logs", "sql", "migrate", "clean", "dags-folder"),
+        "Services of this machine": (
+            "up",
+            "down",
+            "status",
+            "logs",
+            "sql",
+            "migrate",
+            "clean",
+            "dags-folder",
+        ),
         "What Airflow's tasks start": ("stage",),
     }
 )
@@ -51,7 +60,8 @@ def _print_version(asked_for: bool) -> None:
 @app.callback()
 def toolformer_ops(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """A dataset factory after Toolformer: a language model annotates text with tool calls."""

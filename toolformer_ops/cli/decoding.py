@@ -1,4 +1,7 @@
-"""`toolformer-ops generate`: let a model write and call tools. The text goes to stdout, remarks about it to stderr."""
+"""`toolformer-ops generate`: let a model write and call tools.
+
+The text goes to stdout, remarks about it to stderr.
+"""
 
 import datetime
 import json
@@ -24,26 +27,44 @@ _UNSEEN = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "�")
 
 @app.command("generate")
 def generate(
-    prompts: Annotated[list[str] | None, typer.Argument(help="Texts to continue; none: one a line of stdin.")] = None,
+    prompts: Annotated[
+        list[str] | None, typer.Argument(help="Texts to continue; none: one a line of stdin.")
+    ] = None,
     model: Annotated[
-        str, typer.Option(help="Folder, id@revision, or s3://bucket/models/ID; empty: the setting default_model.")
+        str,
+        typer.Option(help="Folder, id@revision, or s3://bucket/models/ID; empty: the setting default_model."),
     ] = "",
-    file: Annotated[Path | None, typer.Option(help="A file with one prompt a line, instead of arguments.")] = None,
-    tools: Annotated[str, typer.Option(help="Tools that may be called, with commas between them; empty: all.")] = "",
+    file: Annotated[
+        Path | None, typer.Option(help="A file with one prompt a line, instead of arguments.")
+    ] = None,
+    tools: Annotated[
+        str, typer.Option(help="Tools that may be called, with commas between them; empty: all.")
+    ] = "",
     k: Annotated[
         int,
-        typer.Option(min=0, help='A call starts where " [" is among the k most likely tokens; 1: greedy, 0: no calls.'),
+        typer.Option(
+            min=0, help='A call starts where " [" is among the k most likely tokens; 1: greedy, 0: no calls.'
+        ),
     ] = 10,
-    calls: Annotated[int, typer.Option(min=0, help="Most calls a text; more than one may build on each other.")] = 1,
+    calls: Annotated[
+        int, typer.Option(min=0, help="Most calls a text; more than one may build on each other.")
+    ] = 1,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of text; calls do not count.")] = 64,
     stop: Annotated[str, typer.Option(help="Text at which to stop; \\n for the end of the line.")] = "",
-    date: Annotated[str, typer.Option(help="What the Calendar takes for today: 2023-01-30; empty: today.")] = "",
-    time_limit: Annotated[float, typer.Option(help="Seconds a tool call may take; 0: the setting.", min=0.0)] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON line a text: text, calls, results, times.")] = False,
+    date: Annotated[
+        str, typer.Option(help="What the Calendar takes for today: 2023-01-30; empty: today.")
+    ] = "",
+    time_limit: Annotated[
+        float, typer.Option(help="Seconds a tool call may take; 0: the setting.", min=0.0)
+    ] = 0.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON line a text: text, calls, results, times.")
+    ] = False,
 ) -> None:
     """Let a model continue texts and call tools while it writes; calls are marked in the output.
 
-    Example: toolformer-ops generate --model s3://toolformer/models/1a2b "The shop had 520 shirts and sold 187, so it has"
+    Example: toolformer-ops generate --model s3://toolformer/models/1a2b "The shop had 520 shirts and sold
+    187, so it has"
     """
     from toolformer_ops.decoding.model import WritingModel
     from toolformer_ops.decoding.records import DecodingSettings, Prompt
@@ -64,7 +85,9 @@ def generate(
             raise UsageError(f"--file: expected a text file in UTF-8 at {file}, found {error}.") from error
         prompts = [line for line in lines if line.strip()]
     if not prompts:
-        raise UsageError("expected at least one prompt, found none. Give it as an argument, in a file, or on stdin.")
+        raise UsageError(
+            "expected at least one prompt, found none. Give it as an argument, in a file, or on stdin."
+        )
     asked = [Prompt(text, day) for text in prompts]
     decoding = DecodingSettings(
         max_new_tokens=max_tokens,
@@ -106,7 +129,8 @@ def print_text(text: "WrittenText") -> None:
     for call in text.calls:
         if call.result is None:
             typer.echo(
-                f"{call.tool}({call.input}): no result ({call.reason}), so the text continues without it", err=True
+                f"{call.tool}({call.input}): no result ({call.reason}), so the text continues without it",
+                err=True,
             )
     for reason in text.abandoned:
         typer.echo(f"a call was given up while it was written: {reason}", err=True)

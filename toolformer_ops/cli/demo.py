@@ -66,17 +66,22 @@ def run_corpus(
     thresholds: Annotated[
         list[str] | None,
         typer.Option(
-            "--threshold", "--thresholds", help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again."
+            "--threshold",
+            "--thresholds",
+            help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again.",
         ),
     ] = None,
     attach: Annotated[
         str,
-        typer.Option(metavar="RUN", help="Start nothing: watch this run of annotate_corpus to its end, and report it."),
+        typer.Option(
+            metavar="RUN", help="Start nothing: watch this run of annotate_corpus to its end, and report it."
+        ),
     ] = "",
 ) -> None:
     """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 if no call is kept.
 
-    Example: toolformer-ops run posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds Calculator=0.7
+    Example: toolformer-ops run posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds
+    Calculator=0.7
     Example: toolformer-ops run --attach run-20261123-081500
     """
     from rich.console import Console

@@ -23,20 +23,27 @@ app = typer.Typer()
 
 @app.command("evaluate")
 def evaluate(
-    model: Annotated[str, typer.Option(help="The finetuned model: folder, id@revision or s3://bucket/models/ID.")],
+    model: Annotated[
+        str, typer.Option(help="The finetuned model: folder, id@revision or s3://bucket/models/ID.")
+    ],
     suite: Annotated[str, typer.Option(help="Suites with commas between; math:gsm8k is one data set alone.")],
     data: Annotated[str, typer.Option(help="Folder or s3:// address that holds one folder a data set.")],
     limit: Annotated[
-        int, typer.Option(help="A sample of so many inputs over the parts of each data set; 0 means all.", min=0)
+        int,
+        typer.Option(help="A sample of so many inputs over the parts of each data set; 0 means all.", min=0),
     ] = 0,
     k: Annotated[
-        str, typer.Option(help="A call starts if it is among the k most likely tokens; commas between several.")
+        str,
+        typer.Option(help="A call starts if it is among the k most likely tokens; commas between several."),
     ] = "10",
     tool: Annotated[
         list[str] | None, typer.Option(help="A tool that may be called; may be repeated. All by default.")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Also M, M finetuned without calls, and Toolformer with calls disabled.")
+        bool,
+        typer.Option(
+            "--compare", help="Also M, M finetuned without calls, and Toolformer with calls disabled."
+        ),
     ] = False,
     base: Annotated[str, typer.Option(help="With --compare: the model M before finetuning.")] = "",
     without_calls: Annotated[
@@ -44,13 +51,16 @@ def evaluate(
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Write every input as a JSON line: prompt, what was written, calls, answers, verdict."),
+        typer.Option(
+            help="Write every input as a JSON line: prompt, what was written, calls, answers, verdict."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Evaluate a model on suites of the paper: lama, math, qa, mlqa, temporal, perplexity.
 
-    Example: toolformer-ops evaluate --model models/tuned --suite math,qa --data data --limit 200 --tool Calculator
+    Example: toolformer-ops evaluate --model models/tuned --suite math,qa --data data --limit 200 --tool
+    Calculator
     """
     from toolformer_ops.evaluation.comparing import compare as compare_evaluations
     from toolformer_ops.evaluation.data_files import DataFolder
@@ -71,7 +81,9 @@ def evaluate(
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_bytes(b"")
         except OSError as error:
-            raise UsageError(f"--out: expected a file that can be written, found {out}: {error.strerror}.") from error
+            raise UsageError(
+                f"--out: expected a file that can be written, found {out}: {error.strerror}."
+            ) from error
     # 2. Each model on each suite.
     outcome = Outcome()
     suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
@@ -84,7 +96,9 @@ def evaluate(
     run(entrants, suites, outcome)
     # 3. Inputs, and scores.
     if out is not None:
-        out.write_bytes(input_lines(found for evaluation in outcome.evaluations for found in evaluation.inputs))
+        out.write_bytes(
+            input_lines(found for evaluation in outcome.evaluations for found in evaluation.inputs)
+        )
     comparisons = compare_evaluations(outcome.evaluations)
     if as_json:
         found = {
@@ -102,11 +116,14 @@ def evaluate(
 
 @app.command("lm-eval")
 def lm_eval(
-    arguments: Annotated[list[str], typer.Argument(help="Everything behind -- is for lm_eval; -- --help lists it.")],
+    arguments: Annotated[
+        list[str], typer.Argument(help="Everything behind -- is for lm_eval; -- --help lists it.")
+    ],
 ) -> None:
     """Run lm-evaluation-harness; its model `toolformer` writes as `generate` does, and calls the tools of its arguments.
 
-    Example: toolformer-ops lm-eval -- --model toolformer --model_args pretrained=models/tuned,tools=Calculator --tasks gsm8k
+    Example: toolformer-ops lm-eval -- --model toolformer --model_args
+    pretrained=models/tuned,tools=Calculator --tasks gsm8k
     """
     from toolformer_ops.evaluation.lm_harness import run_command_line
 

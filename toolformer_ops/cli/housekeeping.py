@@ -25,7 +25,9 @@ MOST_RECORDS_SHOWN = 20
 
 @app.command("forget")
 def forget_command(
-    document: Annotated[list[uuid.UUID] | None, typer.Option(help="Id of a text to forget; may be repeated.")] = None,
+    document: Annotated[
+        list[uuid.UUID] | None, typer.Option(help="Id of a text to forget; may be repeated.")
+    ] = None,
     corpus: Annotated[
         str, typer.Option(help="Forget what only this corpus holds: a path, file:// or s3:// address.")
     ] = "",
@@ -61,9 +63,14 @@ def forget_command(
         return
     asked = document or corpus
     if asked and not (dry_run or yes):
-        _show(forgetting.forget(settings, document or (), corpus, record_ids=record or (), dry_run=True), "to forget")
+        _show(
+            forgetting.forget(settings, document or (), corpus, record_ids=record or (), dry_run=True),
+            "to forget",
+        )
         typer.confirm("delete these rows for ever?", abort=True)
-    found = forgetting.forget(settings, document or (), corpus, record_ids=record or (), reason=reason, dry_run=dry_run)
+    found = forgetting.forget(
+        settings, document or (), corpus, record_ids=record or (), reason=reason, dry_run=dry_run
+    )
     _show(found, "to forget" if dry_run else "forgotten" if asked else "forgotten until now")
 
 
@@ -85,11 +92,14 @@ def retention_command(
     older_than: Annotated[
         int, typer.Option(help="Runs that ended within so many days count as used.", min=0, metavar="DAYS")
     ] = 0,
-    yes: Annotated[bool, typer.Option("--yes", help="Drop it; without, only say what would be dropped.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Drop it; without, only say what would be dropped.")
+    ] = False,
 ) -> None:
     """Drop the rows of recipes that no release, no unfinished run and no next night uses, and say how much space that returns.
 
-    Runs, their stored numbers, recipes' definitions, documents and releases stay; calls and losses of these recipes are gone.
+    Runs, their stored numbers, recipes' definitions, documents and releases stay; calls and losses of these
+    recipes are gone.
 
     Example: toolformer-ops retention --older-than 30
     """
@@ -97,12 +107,16 @@ def retention_command(
     from toolformer_ops.storage import retention
 
     settings = load_settings()
-    schedules = [path.stem for path in schedule_files(settings.schedules_dir)] if settings.schedules_dir else None
+    schedules = (
+        [path.stem for path in schedule_files(settings.schedules_dir)] if settings.schedules_dir else None
+    )
     run = retention.drop_unused if yes else retention.unused
     recipes, results = run(settings, retention.Uses(older_than_days=older_than, schedules=schedules))
     for recipe in recipes:
         space = f"{recipe.partition_bytes:,} bytes on disk, {recipe.row_bytes:,} to be reused"
-        typer.echo(f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {space}")
+        typer.echo(
+            f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {space}"
+        )
     for result in results:
         typer.echo(
             f"results {result.tool} {result.tool_version}: {result.results:,}, {result.bytes:,} bytes to be reused"
@@ -110,33 +124,43 @@ def retention_command(
     on_disk = sum(recipe.partition_bytes for recipe in recipes)
     reused = sum(recipe.row_bytes for recipe in recipes) + sum(result.bytes for result in results)
     done = "dropped" if yes else "would be dropped (--yes does it)"
-    typer.echo(f"{len(recipes)} recipes {done}: {on_disk:,} bytes on disk, {reused:,} to be reused by later rows")
+    typer.echo(
+        f"{len(recipes)} recipes {done}: {on_disk:,} bytes on disk, {reused:,} to be reused by later rows"
+    )
 
 
 @app.command("audit")
 def audit_command(
-    corpus: Annotated[str, typer.Option(help="Only this corpus: its id, a path, file:// or s3:// address.")] = "",
+    corpus: Annotated[
+        str, typer.Option(help="Only this corpus: its id, a path, file:// or s3:// address.")
+    ] = "",
     run: Annotated[str, typer.Option(help="Only this run, with its corpus, release and models.")] = "",
     release: Annotated[str, typer.Option(help="Only this release.")] = "",
     model: Annotated[str, typer.Option(help="Only this finetuned model, and its release.")] = "",
     sample: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Compute about N calls again from their texts, by the engine.")
+        int,
+        typer.Option(min=0, metavar="N", help="Compute about N calls again from their texts, by the engine."),
     ] = 0,
     seed: Annotated[str, typer.Option(help="Chooses these calls, together with their content.")] = "",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Mend what can be derived again; without --yes, only say what that is.")
+        bool,
+        typer.Option(
+            "--repair", help="Mend what can be derived again; without --yes, only say what that is."
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --repair: do it.")] = False,
     accept_numbers: Annotated[
         str,
         typer.Option(
-            metavar="RUN", help="Store what the rows of this run give in place of its numbers, if they alone differ."
+            metavar="RUN",
+            help="Store what the rows of this run give in place of its numbers, if they alone differ.",
         ),
     ] = "",
 ) -> None:
     """Compute again what can be proved of rows, releases and models, and list what is lost, doubled, changed or orphaned.
 
-    Ends with 3 if something is wrong and not repaired. An audit that was interrupted continues where it stopped.
+    Ends with 3 if something is wrong and not repaired. An audit that was interrupted continues where it
+    stopped.
 
     Example: toolformer-ops audit --sample 100
     """
@@ -144,7 +168,12 @@ def audit_command(
 
     if accept_numbers and (run or repair):
         raise UsageError("expected --accept-numbers alone, found it with --run or --repair.")
-    given: dict[Scope, str] = {"corpus": corpus, "run": run or accept_numbers, "release": release, "model": model}
+    given: dict[Scope, str] = {
+        "corpus": corpus,
+        "run": run or accept_numbers,
+        "release": release,
+        "model": model,
+    }
     asked: list[tuple[Scope, str]] = [(scope, scope_id) for scope, scope_id in given.items() if scope_id]
     if len(asked) > 1:
         raise UsageError("expected one of --corpus, --run, --release and --model, found several.")
@@ -169,8 +198,8 @@ def audit_command(
 def retry_failed_command(run: Annotated[str, typer.Option(help="Id of the annotation run.")]) -> None:
     """Let the documents that a run gave up be tried again: by its failed or cleared tasks, or by the next run.
 
-    A text that killed its process again and again, or that did not fit into memory, is given up; the view run_failed_documents
-    names them. Give the stage more memory first.
+    A text that killed its process again and again, or that did not fit into memory, is given up; the view
+    run_failed_documents names them. Give the stage more memory first.
 
     Example: toolformer-ops retry-failed --run night-1
     """
@@ -187,7 +216,10 @@ def retry_failed_command(run: Annotated[str, typer.Option(help="Id of the annota
 @app.command("doctor")
 def doctor(
     kubernetes: Annotated[
-        bool, typer.Option("--kubernetes", help="Look at the cluster that the settings name, before the first run.")
+        bool,
+        typer.Option(
+            "--kubernetes", help="Look at the cluster that the settings name, before the first run."
+        ),
     ] = False,
     pods: Annotated[
         bool, typer.Option("--pods/--no-pods", help="With --kubernetes: start a short pod by each template.")
@@ -229,7 +261,9 @@ def _show(found: "Forgotten", what: str) -> None:
         typer.echo(f"still in {source.uri}: {source.texts:,} of them{line}")
     for other in found.other_texts[:MOST_RECORDS_SHOWN]:
         words = shlex.join(("--corpus", other.corpus, "--record", other.record_id))
-        typer.echo(f"not among them: {other.texts:,} other texts of the same record: toolformer-ops forget {words}")
+        typer.echo(
+            f"not among them: {other.texts:,} other texts of the same record: toolformer-ops forget {words}"
+        )
     if len(found.other_texts) > MOST_RECORDS_SHOWN:
         typer.echo(f"and those of {len(found.other_texts) - MOST_RECORDS_SHOWN:,} more records")
     for folder in found.trainings:

@@ -24,7 +24,8 @@ app = typer.Typer()
 Model = Annotated[
     str,
     typer.Option(
-        "--model", help="Folder, id@revision or s3://bucket/models/NAME; empty means the setting default_model."
+        "--model",
+        help="Folder, id@revision or s3://bucket/models/NAME; empty means the setting default_model.",
     ),
 ]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
@@ -47,7 +48,9 @@ def model_name(model: str) -> str:
     """
     name = model or load_settings().default_model
     if not name:
-        raise UsageError("--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set.")
+        raise UsageError(
+            "--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set."
+        )
     return name
 
 
@@ -92,7 +95,9 @@ def explain(
     at: Annotated[
         int | None, typer.Option(help="Offset in the text, in characters, before which the call is.", min=0)
     ] = None,
-    call_text: Annotated[str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")] = "",
+    call_text: Annotated[
+        str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")
+    ] = "",
     date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
     model: Model = "",
     context_tokens: Annotated[
@@ -100,7 +105,9 @@ def explain(
     ] = 0,
     placebos: Annotated[
         Path | None,
-        typer.Option(help="Calls that `annotate --all` printed: others' results are scored in the call's place, too."),
+        typer.Option(
+            help="Calls that `annotate --all` printed: others' results are scored in the call's place, too."
+        ),
     ] = None,
     call_id: Annotated[str, typer.Option(help="A stored call, by its id.")] = "",
     document: Annotated[
@@ -113,7 +120,8 @@ def explain(
 ) -> None:
     """Print a call's losses, token by token: of a call that you write, by its tool and the model, or of one that a run stored.
 
-    Example: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
+    Example: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 /
+    1400)"
 
     A stored call needs no model: toolformer-ops explain --run RUN --document DOCUMENT --at 14
     """
@@ -131,7 +139,9 @@ def explain(
         with database.transaction(database.connect(load_settings(), writes=False)) as connection:
             explanations = explain_stored(connection, run, call_id, document, at)
     elif not text or not call_text or at is None:
-        raise UsageError("expected --text, --at and --call, or a stored call: --call-id, or --document with --at.")
+        raise UsageError(
+            "expected --text, --at and --call, or a stored call: --call-id, or --document with --at."
+        )
     else:
         explanations = [
             explain_call(
@@ -146,7 +156,9 @@ def explain(
             )
         ]
     if as_json:
-        typer.echo(json.dumps(explanations if call_id or document else explanations[0], ensure_ascii=False, indent=2))
+        typer.echo(
+            json.dumps(explanations if call_id or document else explanations[0], ensure_ascii=False, indent=2)
+        )
     else:
         for explanation in explanations:
             explanation_table(explanation)
@@ -165,8 +177,10 @@ def annotate(
 ) -> None:
     """Do the whole method in this process and print the calls with their losses, one JSON line each.
 
-    The file's calls are the pool of placebos, so that nothing is printed before the last text is annotated; with
-    --parameters '{"placebos": 0, "placebo_sample": 0}' each text's calls follow at once, without their information.
+    The file's calls are the pool of placebos, so that nothing is printed before the last text is annotated;
+    with
+    --parameters '{"placebos": 0, "placebo_sample": 0}' each text's calls follow at once, without their
+    information.
 
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --limit 10
     """
@@ -183,13 +197,19 @@ def annotate(
 @app.command("estimate")
 def estimate(
     corpus: Annotated[str, typer.Argument(help="As a run takes it: a path, file:// or s3:// address.")],
-    tool: Annotated[list[str] | None, typer.Option(help="Name of a tool; may be repeated. All by default.")] = None,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="Name of a tool; may be repeated. All by default.")
+    ] = None,
     model: Model = "",
     limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
     parameters: RunParametersJson = "{}",
-    probe: Annotated[int, typer.Option(help="Texts a tool that are annotated to measure.", min=1, max=100)] = 3,
+    probe: Annotated[
+        int, typer.Option(help="Texts a tool that are annotated to measure.", min=1, max=100)
+    ] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    store: Annotated[str, typer.Option(help="Id of a started run: keep the estimate in annotation_runs.")] = "",
+    store: Annotated[
+        str, typer.Option(help="Id of a started run: keep the estimate in annotation_runs.")
+    ] = "",
 ) -> None:
     """Say what a run would take: texts, calls, rows and device hours, from the filters and a short measured probe.
 
@@ -239,7 +259,10 @@ def export(
         ),
     ] = "chat",
     seed: Annotated[
-        int, typer.Option(help="Another seed chooses other openings of the texts, and other refusals and pairs.", min=0)
+        int,
+        typer.Option(
+            help="Another seed chooses other openings of the texts, and other refusals and pairs.", min=0
+        ),
     ] = 0,
     with_refusals: Annotated[
         float,
@@ -294,11 +317,24 @@ def runs(
         not_started = database.fetch_all(connection, queries.runs.not_started, run_id="", at_most=at_most)
     if as_json:
         listed = [asdict(run) for run in found]
-        listed += [{"run_id": run.run_id, "state": "not started", "problem": run.problem} for run in not_started]
+        listed += [
+            {"run_id": run.run_id, "state": "not started", "problem": run.problem} for run in not_started
+        ]
         typer.echo(json.dumps(listed, default=str, indent=2))
         return
     _print_table(
-        ("run", "state", "schedule", "corpus", "documents", "kept calls", "release", "texts", "own work", "device s"),
+        (
+            "run",
+            "state",
+            "schedule",
+            "corpus",
+            "documents",
+            "kept calls",
+            "release",
+            "texts",
+            "own work",
+            "device s",
+        ),
         [
             (
                 run.run_id,
@@ -322,7 +358,9 @@ def runs(
 @app.command("changes")
 def changes(
     run: Annotated[str, typer.Argument(help="A run, or a release.")],
-    other: Annotated[str, typer.Argument(help="Another one, to compare with; the run before by default.")] = "",
+    other: Annotated[
+        str, typer.Argument(help="Another one, to compare with; the run before by default.")
+    ] = "",
     calls: Annotated[int, typer.Option(help="List so many of the calls that differ.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text and tables.")] = False,
 ) -> None:
@@ -352,7 +390,12 @@ def changes(
         _print_table(
             ("tool", "calls", "reason", "in texts"),
             [
-                (count.tool, f"{'+' if count.is_added else '-'}{count.calls:,}", count.reason, f"{count.texts:,}")
+                (
+                    count.tool,
+                    f"{'+' if count.is_added else '-'}{count.calls:,}",
+                    count.reason,
+                    f"{count.texts:,}",
+                )
                 for count in counts
             ],
         )

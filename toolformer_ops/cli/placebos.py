@@ -39,7 +39,10 @@ def placebo(
 def thresholds(
     run: RunId,
     false_discovery_rate: Annotated[
-        float, typer.Option(help="The largest share of the kept calls that may be kept by chance.", min=0.0, max=1.0)
+        float,
+        typer.Option(
+            help="The largest share of the kept calls that may be kept by chance.", min=0.0, max=1.0
+        ),
     ] = 0.1,
 ) -> None:
     """Print for each tool of a run the lowest threshold that holds a false-discovery rate, with the calls that it keeps.
@@ -56,12 +59,15 @@ def thresholds(
         require_run(connection, run)
         tools = [row.tool for row in database.fetch_all(connection, queries.numbers.tools, run_id=run)]
         found = [
-            lowest_threshold(connection, load_run_tool(connection, run, tool), false_discovery_rate) for tool in tools
+            lowest_threshold(connection, load_run_tool(connection, run, tool), false_discovery_rate)
+            for tool in tools
         ]
     for lowest in found:
         if lowest.threshold is None or lowest.rate is None:
             typer.echo(f"{lowest.tool}: none ({lowest.why_not})")
         else:
-            typer.echo(f"{lowest.tool}: {lowest.threshold:g} nats, {lowest.calls} calls, by chance {lowest.rate}")
+            typer.echo(
+                f"{lowest.tool}: {lowest.threshold:g} nats, {lowest.calls} calls, by chance {lowest.rate}"
+            )
     if all(lowest.threshold is None for lowest in found):
         raise typer.Exit(EXIT_NO_RESULT)

@@ -1,6 +1,7 @@
 """`toolformer-ops publish-model | push | download | export-judgements`: what leaves the factory, and a model that comes into it.
 
-A model on S3, where every machine finds it; a release or model on a hub, or in a folder; what reviewers said of calls.
+A model on S3, where every machine finds it; a release or model on a hub, or in a folder; what reviewers said
+of calls.
 """
 
 from pathlib import Path
@@ -12,10 +13,14 @@ from toolformer_ops.config import load_settings
 
 app = typer.Typer()
 
-_Licence = Annotated[str, typer.Option("--license", help="Licence of the texts, as the hub names it: cc-by-sa-4.0.")]
+_Licence = Annotated[
+    str, typer.Option("--license", help="Licence of the texts, as the hub names it: cc-by-sa-4.0.")
+]
 _Languages = Annotated[
     list[str] | None,
-    typer.Option("--language", help="Language, as en; may be repeated. None: identified in the release's texts."),
+    typer.Option(
+        "--language", help="Language, as en; may be repeated. None: identified in the release's texts."
+    ),
 ]
 _Sources = Annotated[
     list[str] | None,
@@ -29,7 +34,10 @@ def publish_model(
         str, typer.Argument(help="A folder with safetensors, or a hub id with its commit as id@revision.")
     ],
     name: Annotated[
-        str, typer.Option(help="The last part of the address; empty: the folder's name, or the hub id's last part.")
+        str,
+        typer.Option(
+            help="The last part of the address; empty: the folder's name, or the hub id's last part."
+        ),
     ] = "",
 ) -> None:
     """Publish a model on S3 and print its address, which is taken wherever a model is named; doing so again changes nothing.
@@ -57,7 +65,8 @@ def push(
 ) -> None:
     """Put a release or model into a repository of the Hugging Face Hub, and print its page and revision; private by default.
 
-    All files become visible at once. A push that broke off continues when it is started again. The token is that of HF_TOKEN or of
+    All files become visible at once. A push that broke off continues when it is started again. The token is
+    that of HF_TOKEN or of
     `hf auth login`; another hub is named by HF_ENDPOINT.
 
     Example: toolformer-ops push 0123456789abcdef my-team/sums-with-calls --license cc-by-sa-4.0

@@ -1,7 +1,7 @@
 """`toolformer-ops up | down | status | logs | sql | clean | migrate | dags-folder`: the services, for people.
 
-`sql` and `migrate` work with any Postgres, `dags-folder` is for any Airflow; the others are about the embedded services of this
-machine. Most are also targets of the Makefile.
+`sql` and `migrate` work with any Postgres, `dags-folder` is for any Airflow; the others are about the
+embedded services of this machine. Most are also targets of the Makefile.
 """
 
 import os
@@ -32,7 +32,9 @@ class Service(StrEnum):
 
 @app.command("up")
 def up_command(
-    only: Annotated[list[Service] | None, typer.Option(help="Start only this service; may be given twice.")] = None,
+    only: Annotated[
+        list[Service] | None, typer.Option(help="Start only this service; may be given twice.")
+    ] = None,
 ) -> None:
     """Start Postgres, S3 and Airflow on this machine, and repair what a crash left.
 
@@ -61,7 +63,9 @@ def down_command() -> None:
 
 @app.command("status")
 def status_command() -> None:
-    """Show what runs, where it listens, since when, and how much memory it takes. Ends with 1 if nothing runs.
+    """Show what runs, where it listens, since when, and how much memory it takes.
+
+    Ends with 1 if nothing runs.
 
     Example: toolformer-ops status
     """
@@ -86,15 +90,21 @@ def status_command() -> None:
         table.add_row(report.name, report.state.lower(), *(running if report.process_id else ()))
     # As wide as its content, even if the terminal is narrower: an address that is cut off cannot be used.
     console = Console()
-    console.width = max(console.width, console.measure(table, options=console.options.update(width=1000)).maximum)
+    console.width = max(
+        console.width, console.measure(table, options=console.options.update(width=1000)).maximum
+    )
     console.print(table, soft_wrap=True)
 
 
 @app.command("logs")
 def logs_command(
-    services: Annotated[list[str] | None, typer.Argument(help="Names as `status` shows them; all if none.")] = None,
+    services: Annotated[
+        list[str] | None, typer.Argument(help="Names as `status` shows them; all if none.")
+    ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines of each.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines too, until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print new lines too, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Show the last lines of what the services printed. The logs of Airflow's tasks are in its UI.
 
@@ -116,7 +126,9 @@ def logs_command(
 @app.command("sql")
 def sql_command(
     query: Annotated[str, typer.Argument(help="A statement, or - for standard input; none opens psql.")] = "",
-    run: Annotated[str, typer.Option(help="The run that the examples are about, :'run' in a statement.")] = "",
+    run: Annotated[
+        str, typer.Option(help="The run that the examples are about, :'run' in a statement.")
+    ] = "",
 ) -> None:
     """Ask the database as its read-only role: one statement of SQL, or psql, whose own commands run as you.
 
@@ -130,8 +142,8 @@ def sql_command(
     variables = ["--set=ON_ERROR_STOP=1", f"--set=run={run}"]
     if query:
         statement = sys.stdin.read() if query == "-" else query
-        # A statement is SQL alone: psql runs none of its own commands (\!, \copy) until it is told this word again.
-        # The one command that the examples hold gives :'run' a default, as --set has done already.
+        # A statement is SQL alone: psql runs none of its own commands (\!, \copy) until it is told this word
+        # again. The one command that the examples hold gives :'run' a default, as --set has done already.
         restricted = f"\\restrict {secrets.token_hex(16)}\n{statement.replace(RUN_DEFAULT, '')}"
         finished = subprocess.run(
             [*command, "--no-psqlrc", "--pset=pager=off", *variables, "--file=-"],
@@ -148,7 +160,9 @@ def sql_command(
 
 @app.command("migrate")
 def migrate_command() -> None:
-    """Bring the database of TOOLFORMER_DATABASE_DSN to this version's tables and views. `up` does it by itself.
+    """Bring the database of TOOLFORMER_DATABASE_DSN to this version's tables and views.
+
+    `up` does it by itself.
 
     Example: TOOLFORMER_DATABASE_DSN=postgresql://owner:password@host/toolformer toolformer-ops migrate
     """
@@ -167,7 +181,9 @@ def migrate_command() -> None:
 
 @app.command("dags-folder")
 def dags_folder_command() -> None:
-    """Print the folder of the DAG files, for an Airflow of your own; on stderr what else it needs. `up` sets all of it.
+    """Print the folder of the DAG files, for an Airflow of your own; on stderr what else it needs.
+
+    `up` sets all of it.
 
     Example: export AIRFLOW__CORE__DAGS_FOLDER="$(toolformer-ops dags-folder)"
     """

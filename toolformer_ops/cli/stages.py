@@ -1,7 +1,9 @@
 """`toolformer-ops stage NAME`: the contract between a DAG and the work.
 
-A run's parameters are in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`, `start-finetuning`,
-`tools-to-do`, `plan`, `release`, `finetune` and `finish-run` print one JSON value on the last line of stdout, for the DAG.
+A run's parameters are in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`,
+`start-finetuning`,
+`tools-to-do`, `plan`, `release`, `finetune` and `finish-run` print one JSON value on the last line of stdout,
+for the DAG.
 """
 
 import json
@@ -67,11 +69,14 @@ def build_index(
 def start_run(
     run: Run,
     parameters: Annotated[str, typer.Option(help="Run parameters as JSON; see `toolformer-ops parameters`.")],
-    schedule: Annotated[str, typer.Option(help="Name of the schedule that starts it; empty for a run by hand.")] = "",
+    schedule: Annotated[
+        str, typer.Option(help="Name of the schedule that starts it; empty for a run by hand.")
+    ] = "",
 ) -> None:
     """Register a run: validate its parameters, and work out every tool's recipes.
 
-    Example: toolformer-ops stage start-run --run night-1 --parameters '{"corpus": "posts.jsonl", "model": "models/m"}'
+    Example: toolformer-ops stage start-run --run night-1 --parameters '{"corpus": "posts.jsonl", "model":
+    "models/m"}'
     """
     from toolformer_ops.runs.choices import RunChoices
     from toolformer_ops.stages.run_setup import start_run as start
@@ -195,7 +200,8 @@ def check(run: Run, tool: Tool) -> None:
 def release(run: Run) -> None:
     """Weave the kept calls of all tools into their texts, publish them as a release on S3, and print its id as JSON.
 
-    Prints how many examples changed since the schedule's last finetuning, too. The run of a schedule may keep no call.
+    Prints how many examples changed since the schedule's last finetuning, too. The run of a schedule may keep
+    no call.
 
     Example: toolformer-ops stage release --run night-1
     """
@@ -219,11 +225,14 @@ def check_release(run: Run) -> None:
 def start_finetuning(
     run: Run,
     release: Annotated[str, typer.Option(help="Id of a release that is there.")],
-    parameters: Annotated[str, typer.Option(help="finetune_* and evaluation_* parameters to choose anew, as JSON.")],
+    parameters: Annotated[
+        str, typer.Option(help="finetune_* and evaluation_* parameters to choose anew, as JSON.")
+    ],
 ) -> None:
     """Register a run that finetunes and evaluates on a release that is there already.
 
-    Example: toolformer-ops stage start-finetuning --run tuned-1 --release 4f0c91b2d4a7e633 --parameters '{"finetune_steps": 500}'
+    Example: toolformer-ops stage start-finetuning --run tuned-1 --release 4f0c91b2d4a7e633 --parameters
+    '{"finetune_steps": 500}'
     """
     from toolformer_ops.stages.run_setup import start_finetuning as start
 

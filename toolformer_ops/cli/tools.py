@@ -16,8 +16,12 @@ app = typer.Typer()
 
 @app.command("new-tool")
 def new_tool(
-    tool: Annotated[str, typer.Option(help="What the server calls it; of an OpenAPI document the operationId.")],
-    examples: Annotated[Path, typer.Option(help="A text on each line, five best, with calls where they help.")],
+    tool: Annotated[
+        str, typer.Option(help="What the server calls it; of an OpenAPI document the operationId.")
+    ],
+    examples: Annotated[
+        Path, typer.Option(help="A text on each line, five best, with calls where they help.")
+    ],
     mcp: Annotated[
         str, typer.Option(help="MCP server: the command that starts it, in quotes, or its http address.")
     ] = "",
@@ -29,7 +33,9 @@ def new_tool(
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(help="Such as 'Authorization: Bearer {API_KEY}', with --secret API_KEY; may be repeated."),
+        typer.Option(
+            help="Such as 'Authorization: Bearer {API_KEY}', with --secret API_KEY; may be repeated."
+        ),
     ] = None,
     allow_writes: Annotated[
         bool, typer.Option("--allow-writes", help="Even if the server marks the tool as not read-only.")
@@ -44,7 +50,8 @@ def new_tool(
 ) -> None:
     """Write a tool file and its prompt from a server's tool and your examples, and try it.
 
-    Example: toolformer-ops new-tool --mcp mcp-server-time --tool convert_time --examples examples.txt --texts docs.jsonl
+    Example: toolformer-ops new-tool --mcp mcp-server-time --tool convert_time --examples examples.txt --texts
+    docs.jsonl
     """
     from toolformer_ops.on_a_file import new_tool as making
     from toolformer_ops.runs.choices import values_for
@@ -57,7 +64,9 @@ def new_tool(
     recorded = new.tool.file.recorded
     typer.echo(f"{new.path}\n{new.prompt_path}")
     if recorded is not None and recorded.read_only is None:
-        typer.echo(f"{chosen}: the server does not say whether the tool only reads. Be sure that it does.", err=True)
+        typer.echo(
+            f"{chosen}: the server does not say whether the tool only reads. Be sure that it does.", err=True
+        )
     typer.echo(f"calls: {making.call_form(new.tool)}", err=True)
     # 2. What it answers.
     for call_input, output in making.run_examples(settings, new):
@@ -66,7 +75,8 @@ def new_tool(
     model_name = model or settings.default_model
     if texts is None or not model_name:
         typer.echo(
-            f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all", err=True
+            f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all",
+            err=True,
         )
         return
     values = values_for(settings, model_name, parameters)

@@ -1,7 +1,8 @@
 """`WritingModel`: a language model with its tools, which writes texts and calls tools meanwhile (Toolformer, section 2, Inference).
 
-`write` takes prompts as text. `generate` has the interface of transformers' `generate`: token ids in, token ids out.
-Decoding is greedy but for the start of calls; a model's own generation_config.json, which may ask for sampling, is not read.
+`write` takes prompts as text. `generate` has the interface of transformers' `generate`: token ids in, token
+ids out. Decoding is greedy but for the start of calls; a model's own generation_config.json, which may ask
+for sampling, is not read.
 """
 
 import datetime
@@ -68,14 +69,17 @@ class WritingModel:
     def load(cls, settings: Settings, model: str, *, tools: Sequence[str] | None = None) -> "WritingModel":
         """Load a model: a folder, a hub id with its commit as id@revision, or a published model as s3://bucket/models/ID.
 
-        `tools`, named in any capitals, may be called, all that are registered if None; each is opened when it is first called.
-        Device, number format and threads are those of the settings.
+        `tools`, named in any capitals, may be called, all that are registered if None; each is opened when it
+        is first called. Device, number format and threads are those of the settings.
 
         Raises:
-            ModelError: there is no such model, nothing is published at that address, or the vocabulary cannot write a call.
+            ModelError: there is no such model, nothing is published at that address, or the vocabulary cannot
+            write a call.
             ToolError: a tool of `tools` is not registered.
         """
-        names = tool_names() if tools is None else [get_tool(name).spec.name for name in tools]  # before a long load
+        names = (
+            tool_names() if tools is None else [get_tool(name).spec.name for name in tools]
+        )  # before a long load
         network, tokenizer, identity = load_network(
             *split_revision(model), settings.dtype, settings.device, settings.threads, settings
         )
@@ -107,7 +111,9 @@ class WritingModel:
         Raises:
             ModelError: a prompt is longer than the model's window, or empty and the model has no start token.
         """
-        encoded = [(*self._tokenization.start_ids, *self._tokenization.ids(prompt.text)) for prompt in prompts]
+        encoded = [
+            (*self._tokenization.start_ids, *self._tokenization.ids(prompt.text)) for prompt in prompts
+        ]
         return self._texts.write(prompts, encoded, decoding, listener)
 
     def encode(self, prompts: Sequence[str]) -> dict[str, Tensor]:
@@ -133,16 +139,21 @@ class WritingModel:
         """Continue token ids as transformers' `generate` does, and call tools meanwhile.
 
         Args:
-            inputs: (batch, tokens) ids, also by the name `input_ids`; they are taken as they are, start token included.
-            generation_config: a GenerationConfig for greedy decoding; `kwargs` such as max_new_tokens override it.
-            streamer: transformers' BaseStreamer, for a batch of one; the tokens of a call come when it has its result.
-            decoding: when and how often calls are made; its token limit and stops give way to those of the configuration.
+            inputs: (batch, tokens) ids, also by the name `input_ids`; they are taken as they are, start token
+            included.
+            generation_config: a GenerationConfig for greedy decoding; `kwargs` such as max_new_tokens
+            override it.
+            streamer: transformers' BaseStreamer, for a batch of one; the tokens of a call come when it has
+            its result.
+            decoding: when and how often calls are made; its token limit and stops give way to those of the
+            configuration.
             dates: current date of each row, for the Calendar.
             attention_mask: (batch, tokens), 0 if a row is padded.
             kwargs: fields of the configuration.
 
         Returns:
-            (batch, tokens) ids of prompts and continuations, results of calls included, padded at the right; with
+            (batch, tokens) ids of prompts and continuations, results of calls included, padded at the right;
+            with
             `return_dict_in_generate` also the texts and calls.
 
         Raises:
@@ -156,12 +167,16 @@ class WritingModel:
         # 1. What is continued, and how far.
         config = self._configuration(generation_config, kwargs, ids.shape[1])
         limits = replace(
-            decoding or DecodingSettings(), max_new_tokens=config.max_new_tokens, stops=tuple(config.stop_strings)
+            decoding or DecodingSettings(),
+            max_new_tokens=config.max_new_tokens,
+            stops=tuple(config.stop_strings),
         )
         mask = torch.ones_like(ids) if attention_mask is None else attention_mask
         encoded = [tuple(row[attended.bool()].tolist()) for row, attended in zip(ids, mask, strict=True)]
         days = dates or [None] * len(encoded)
-        prompts = [Prompt(self._tokenization.decode(row), day) for row, day in zip(encoded, days, strict=True)]
+        prompts = [
+            Prompt(self._tokenization.decode(row), day) for row, day in zip(encoded, days, strict=True)
+        ]
         # 2. The continuations; a streamer is told of each token.
         if streamer is None:
             written = self._texts.write(prompts, encoded, limits)
@@ -199,17 +214,23 @@ class WritingModel:
 
         config = copy.deepcopy(given) if given is not None else GenerationConfig()
         if unknown := config.update(**changes):
-            raise UsageError(f"expected fields of transformers' GenerationConfig, found {', '.join(sorted(unknown))}.")
+            raise UsageError(
+                f"expected fields of transformers' GenerationConfig, found {', '.join(sorted(unknown))}."
+            )
         for name, value in GREEDY.items():
             if getattr(config, name, None) not in {None, value}:
                 raise UsageError(
                     f"{name}: expected {value}, since decoding with tools is greedy, found {getattr(config, name)}."
                 )
         if asked := [name for name in UNUSED if getattr(config, name, None) not in {None, 1.0, 0}]:
-            raise UsageError(f"expected plain greedy decoding, found {', '.join(asked)} in the generation config.")
+            raise UsageError(
+                f"expected plain greedy decoding, found {', '.join(asked)} in the generation config."
+            )
         if config.max_new_tokens is None:
             longest = getattr(config, "max_length", None)
-            config.max_new_tokens = max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
+            config.max_new_tokens = (
+                max(1, longest - prompt_tokens) if longest else DecodingSettings.max_new_tokens
+            )
         if config.pad_token_id is None:
             config.pad_token_id = self._padding_id
         stops = config.stop_strings or []

@@ -17,7 +17,8 @@ class Prompt:
     date: datetime.date | None = None
     """The current date, which the Calendar tells; None is the day on which it is asked."""
     shared_head: str = ""
-    """A beginning of `text` that many prompts have in common, such as a task's instruction: it is computed once for all of them."""
+    """A beginning of `text` that many prompts have in common, such as a task's instruction: it is computed
+    once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,21 @@ class DecodingSettings:
     """How a text is continued; the defaults are the paper's (section 4.2)."""
 
     max_new_tokens: int = 64
-    """Most tokens of text that the model writes; calls and their results do not count, so that a call shortens no answer."""
+    """Most tokens of text that the model writes; calls and their results do not count, so that a call
+    shortens no answer."""
     call_start_rank: int = 10
-    """k: a call starts where " [" is among the k most likely tokens. 1 is plain greedy decoding; 0 disables calls: no bracket is
-    written."""
+    """k: a call starts where " [" is among the k most likely tokens. 1 is plain greedy decoding; 0 disables
+    calls: no bracket is written."""
     calls_per_input: int = 1
-    """Most calls that an input may start, those included that come to nothing; text in brackets is none. 0 disables calls."""
+    """Most calls that an input may start, those included that come to nothing; text in brackets is none. 0
+    disables calls."""
     max_call_tokens: int = 64
     """Most tokens of a call up to its arrow; a longer one is given up."""
     barred_tools: tuple[str, ...] = ()
     """Tools whose names the model cannot write in a call."""
     stops: tuple[str, ...] = ()
-    """Texts that end the continuation if the model writes one outside a call; it is not part of the continuation."""
+    """Texts that end the continuation if the model writes one outside a call; it is not part of the
+    continuation."""
 
     def __post_init__(self) -> None:
         least = {"max_new_tokens": 1, "call_start_rank": 0, "calls_per_input": 0, "max_call_tokens": 1}
@@ -63,7 +67,8 @@ class MadeCall:
     reason: str | None
     """Why there is no result, in snake_case; None if there is one."""
     start_char: int
-    """Where the call starts in the continuation: its bracket; for a call without a result the place where it started."""
+    """Where the call starts in the continuation: its bracket; for a call without a result the place where it
+    started."""
     end_char: int
     """Where it ends (exclusive)."""
     seconds: float

@@ -1,15 +1,16 @@
 """Write many continuations at once: one decode step for all of them, their tool calls run together.
 
-A prompt joins as soon as there is room, and leaves when it ends. A text whose call waits for its result pauses until enough calls
-wait or nothing else can continue; then all calls of one tool run as one batch. What is written for a prompt does not depend on the
-others (`language_model/kv_cache.py`).
+A prompt joins as soon as there is room, and leaves when it ends. A text whose call waits for its result
+pauses until enough calls wait or nothing else can continue; then all calls of one tool run as one batch. What
+is written for a prompt does not depend on the others (`language_model/kv_cache.py`).
 
-It is the decode loop (`language_model/decode_loop.py`) with a choice that knows of calls: which token is the most likely, with and
-without brackets, and how likely the start of a call is. All of it is computed on the device, for all texts at once, and read once a
-step.
+It is the decode loop (`language_model/decode_loop.py`) with a choice that knows of calls: which token is the
+most likely, with and without brackets, and how likely the start of a call is. All of it is computed on the
+device, for all texts at once, and read once a step.
 
-Tools are opened when they are first called. The calls of a tool that cannot be opened have the reason `tool_not_available`, and the
-log names the tool once; `ToolRuns.require` is for those who want to know beforehand.
+Tools are opened when they are first called. The calls of a tool that cannot be opened have the reason
+`tool_not_available`, and the log names the tool once; `ToolRuns.require` is for those who want to know
+beforehand.
 """
 
 import datetime
@@ -56,7 +57,9 @@ Listener = Callable[[int, tuple[int, ...]], None]
 class ToolRuns:
     """The tools of one model."""
 
-    def __init__(self, settings: Settings, tools: Sequence[str], load_model: "Callable[[], LanguageModel]") -> None:
+    def __init__(
+        self, settings: Settings, tools: Sequence[str], load_model: "Callable[[], LanguageModel]"
+    ) -> None:
         self._settings = settings
         self._load_model = load_model
         self._tools: dict[str, Tool] = {name: get_tool(name) for name in tools}
@@ -99,14 +102,18 @@ class ToolRuns:
                 for writer in asking:
                     today = writer.prompt.date or datetime.datetime.now(tz=datetime.UTC).astimezone().date()
                     document = Document.of(writer.text_before_call, document_date=today)
-                    inputs.append(tool.effective_input(writer.waiting_call.input, tool.spec.as_read(document)))
+                    inputs.append(
+                        tool.effective_input(writer.waiting_call.input, tool.spec.as_read(document))
+                    )
                 asked = [item for item in inputs if item is not None]
                 try:
                     found = iter(run_tool(runner, asked, self._settings.tool_time_limit_seconds))
                 except InfrastructureError as error:
                     logger.warning("%s does not answer: %s", name, error)
                     found = iter([ToolOutput.none(NOT_AVAILABLE)] * len(asked))
-                outputs = [ToolOutput.none("input_not_usable") if item is None else next(found) for item in inputs]
+                outputs = [
+                    ToolOutput.none("input_not_usable") if item is None else next(found) for item in inputs
+                ]
             seconds = time.monotonic() - started
             for writer, output in zip(asking, outputs, strict=True):
                 writer.take_result(output.results[0] if output.results else None, output.reason, seconds)
@@ -127,7 +134,10 @@ class _Text:
 
 
 class Together:
-    """Writes continuations with one model and its tools. A `decode_loop.Task`: labels are the prompts' numbers."""
+    """Writes continuations with one model and its tools.
+
+    A `decode_loop.Task`: labels are the prompts' numbers.
+    """
 
     def __init__(self, model: CausalModel, tokenization: Tokenization, tools: ToolRuns) -> None:
         self._model = model
@@ -167,11 +177,16 @@ class Together:
         while loop.step():
             if time.monotonic() - last_line > PROGRESS_SECONDS:
                 last_line = time.monotonic()
-                logger.info("wrote %d of %d texts, %d growing", len(self._written), len(prompts), len(self._growing))
+                logger.info(
+                    "wrote %d of %d texts, %d growing", len(self._written), len(prompts), len(self._growing)
+                )
         return [self._written[number] for number in range(len(prompts))]
 
     def admit(self, cache: KVCache) -> Mapping[int, int]:
-        """Prompts join, results are taken in, calls that came to nothing are forgotten. See `decode_loop.Task`."""
+        """Prompts join, results are taken in, calls that came to nothing are forgotten.
+
+        See `decode_loop.Task`.
+        """
         # 1. The prompts for which there is room.
         self._join(cache)
 
@@ -185,7 +200,8 @@ class Together:
             cache.keep(np.flatnonzero(left), cache.labels[left])
             self._join(cache)
 
-        # 3. Several tokens at once for texts that a prompt, a call or its end has changed, all but the last of each.
+        # 3. Several tokens at once for texts that a prompt, a call or its end has changed, all but the last
+        #    of each.
         changed = {number: text for number, text in self._growing.items() if text.lacking}
         for number, text in changed.items():
             cache.cut(number, text.held)
@@ -202,7 +218,8 @@ class Together:
         joining: dict[int, CachedText] = {}
         while self._queue and len(self._growing) + len(self._waiting) < MAX_ROWS and tokens < MAX_TOKENS:
             number, (prompt, ids) = self._queue.popleft()
-            # A head is not shared if its tokens by themselves are not those of the whole prompt; the last token never is.
+            # A head is not shared if its tokens by themselves are not those of the whole prompt; the last
+            # token never is.
             head: tuple[int, ...] = ()
             if prompt.shared_head:
                 head = (*self._tokenization.start_ids, *self._tokenization.ids(prompt.shared_head.rstrip()))
@@ -225,7 +242,9 @@ class Together:
             # Of equally likely tokens the lower id ranks first, as `argmax` has it.
             found.append(1 + (logits > of_last).sum(dim=-1) + (logits[:, :last] == of_last).sum(dim=-1))
         chosen = torch.stack(found, dim=1).reshape(-1)
-        self._ordered = [row for row, number in enumerate(labels) if self._growing[int(number)].writer.wants_order]
+        self._ordered = [
+            row for row, number in enumerate(labels) if self._growing[int(number)].writer.wants_order
+        ]
         if self._ordered:
             some = logits[torch.tensor(self._ordered, device=logits.device)]
             chosen = torch.cat([chosen, some.argsort(dim=-1, descending=True, stable=True).reshape(-1)])
@@ -237,7 +256,9 @@ class Together:
             raise RuntimeError("expected a choice for every row")
         numbers = chosen[: 4 * len(labels)].reshape(-1, 4).tolist()
         orders = dict(
-            zip(self._ordered, chosen[4 * len(labels) :].reshape(max(1, len(self._ordered)), -1), strict=False)
+            zip(
+                self._ordered, chosen[4 * len(labels) :].reshape(max(1, len(self._ordered)), -1), strict=False
+            )
         )
         going: list[tuple[int, int, int]] = []
         for row, (label, four) in enumerate(zip(labels.tolist(), numbers, strict=True)):
@@ -248,7 +269,8 @@ class Together:
             if label in self._written:
                 continue
             following = RESTS
-            # One token behind those that are there: the next step takes it in. Everything else is for `admit`.
+            # One token behind those that are there: the next step takes it in. Everything else is for
+            # `admit`.
             if label in self._growing and len(text.lacking) == 1 and text.held == text.had:
                 following, text.lacking, text.held = text.lacking[0], (), text.held + 1
             going.append((row, label, following))

@@ -1,18 +1,23 @@
 """One text while it is written: its tokens, which token comes next, when a call starts, and how a call ends.
 
-A state machine without a network: it is given what is likely next, and appends to its continuation or removes from it. A call
+A state machine without a network: it is given what is likely next, and appends to its continuation or removes
+from it. A call
 
-    starts       where " [" is among the k most likely tokens (or a bare "[", where white space comes before it), and where greedy
+    starts       where " [" is among the k most likely tokens (or a bare "[", where white space comes before
+    it), and where greedy
                  decoding writes a bracket anywhere else;
     is written   greedily, up to its arrow; a barred tool's name cannot be written;
     waits        for its tool;
-    is woven in  with its result, in the spelling of the training texts, `[Tool(input) -> result]`; or is forgotten if anything
-                 went wrong: the text continues where the call started. A model that wants the call then often writes its words
-                 without the bracket, `Tool(input) -> result]`; these are forgotten, too, and counted as `call_without_bracket`.
+    is woven in  with its result, in the spelling of the training texts, `[Tool(input) -> result]`; or is
+    forgotten if anything
+                 went wrong: the text continues where the call started. A model that wants the call then often
+                 writes its words without the bracket, `Tool(input) -> result]`; these are forgotten, too, and
+                 counted as `call_without_bracket`.
 
-A bracket that greedy decoding writes and that no tool's name with its "(" follows is text, such as a citation, a list or code: its
-tokens are kept. A bracket that only the rank k started is forgotten then, and greedy decoding continues in its place. So a text
-holds no call that was not run. With calls disabled (k = 0) no token with a bracket is ever written.
+A bracket that greedy decoding writes and that no tool's name with its "(" follows is text, such as a
+citation, a list or code: its tokens are kept. A bracket that only the rank k started is forgotten then, and
+greedy decoding continues in its place. So a text holds no call that was not run. With calls disabled (k = 0)
+no token with a bracket is ever written.
 
 Does not run tools (`together.py`) and owns no KV cache (`language_model/kv_cache.py`).
 """
@@ -30,7 +35,8 @@ from toolformer_ops.language_model.tokenization import Tokenization
 
 BRACKET = CALL_START.strip()
 BORDER_TOKENS = 4
-"""Tokens of the prompt that are decoded with the continuation, so that the white space at its beginning is kept."""
+"""Tokens of the prompt that are decoded with the continuation, so that the white space at its beginning is
+kept."""
 STOP_TAIL_TOKENS = 16
 """Tokens in which stop texts are looked for, in addition to one for each character of the longest."""
 _CALL_BEGINNING = re.compile(r"\s*(?:([A-Za-z][A-Za-z0-9_]*)\s*(\(.*)?)?", re.DOTALL)
@@ -59,8 +65,8 @@ class Continuation:
     def feed(self) -> tuple[int, tuple[int, ...]]:
         """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks; counts them as fed.
 
-        At least one token is lacking, from which the next one is computed: the last one, after a cut. It is the prompt's, and -1
-        tokens are valid, if the continuation is empty.
+        At least one token is lacking, from which the next one is computed: the last one, after a cut. It is
+        the prompt's, and -1 tokens are valid, if the continuation is empty.
         """
         valid, self._fed = min(self._fed, len(self.ids) - 1), len(self.ids)
         return valid, tuple(self.ids[valid:]) if valid >= 0 else self.prompt_ids[-1:]
@@ -109,7 +115,8 @@ class _OpenBracket:
     start: int
     """Index of its first token in the continuation."""
     resume: int
-    """Index at which the text continues if the call is forgotten: `start`, unless the marker " [" is several tokens."""
+    """Index at which the text continues if the call is forgotten: `start`, unless the marker " [" is several
+    tokens."""
     fallback: int
     """The token that comes there then: what greedy decoding writes; if that is the bracket itself, `plain`."""
     plain: int
@@ -146,13 +153,16 @@ class Writer:
     written: Continuation
     settings: DecodingSettings
     tools: frozenset[str]
-    """Names of the tools that may be called; without any, decoding is plain and greedy, unless calls are disabled."""
+    """Names of the tools that may be called; without any, decoding is plain and greedy, unless calls are
+    disabled."""
     chosen: int = 0
     """Tokens that the model chose."""
     _end: End | None = None
     _stop: str | None = None
     """The stop text that ended it."""
-    _calls: list[tuple[MadeCall, int, int]] = field(default_factory=list)  # with their first token and their end
+    _calls: list[tuple[MadeCall, int, int]] = field(
+        default_factory=list
+    )  # with their first token and their end
     _abandoned: list[str] = field(default_factory=list)
     _open: _OpenBracket | None = None
     _forgotten: _ForgottenCall | None = None
@@ -230,13 +240,20 @@ class Writer:
             if woven and not self.written.fits(opened.start + len(woven)):
                 result, reason = None, "no_room_for_result"
         made = MadeCall(
-            tool=call.tool, input=call.input, result=result, reason=reason, start_char=0, end_char=0, seconds=seconds
+            tool=call.tool,
+            input=call.input,
+            result=result,
+            reason=reason,
+            start_char=0,
+            end_char=0,
+            seconds=seconds,
         )
         if result is None:
             self._calls.append((made, opened.start, opened.start))
             self._forget(opened)
             return
-        # Keep the tokens that both begin with, so that the KV cache stays valid for them; at least one is written anew.
+        # Keep the tokens that both begin with, so that the KV cache stays valid for them; at least one is
+        # written anew.
         before = self.written.ids[opened.start :]
         longest = min(len(before), len(woven) - 1)
         same = next((index for index in range(longest) if before[index] != woven[index]), longest)
@@ -260,7 +277,9 @@ class Writer:
         return WrittenText(
             prompt=self.prompt,
             text=self._before_stop(self.written.text()),
-            without_calls=self._before_stop(self.written.text_without([(first, end) for _, first, end in self._calls])),
+            without_calls=self._before_stop(
+                self.written.text_without([(first, end) for _, first, end in self._calls])
+            ),
             calls=tuple(calls),
             abandoned=tuple(self._abandoned),
             token_ids=tuple(self.written.ids),
@@ -466,7 +485,9 @@ class Writer:
     def _forget(self, opened: _OpenBracket) -> None:
         beginning = _CALL_BEGINNING.match(self._call_text(opened))
         named = beginning is not None and beginning[1] and beginning[2]
-        self._forgotten = _ForgottenCall(opened.resume, f"{beginning[1]}(") if beginning is not None and named else None
+        self._forgotten = (
+            _ForgottenCall(opened.resume, f"{beginning[1]}(") if beginning is not None and named else None
+        )
         self.written.cut(opened.resume)
         self._open = None
         if self._may_become_call(opened.fallback):
@@ -481,9 +502,9 @@ class Writer:
 
     def _call_text(self, opened: _OpenBracket, *more: int) -> str:
         """What was written after the bracket, and `more` tokens."""
-        return self.written.tokenization.decode([*self.written.ids[opened.start :], *map(int, more)]).rpartition(
-            BRACKET
-        )[2]
+        return self.written.tokenization.decode(
+            [*self.written.ids[opened.start :], *map(int, more)]
+        ).rpartition(BRACKET)[2]
 
     def _before_stop(self, text: str) -> str:
         return text if self._stop is None else text[: text.rindex(self._stop)]

@@ -1,29 +1,32 @@
 """Whether a continuation holds a right answer: among its first words, or as its first number (section 4.2 of the paper).
 
-What counts as a word among the first 5, 10 or 20 (sections 4.2.1, 4.2.3 and 4.2.4): a run of characters without white space that
-holds a letter or a digit, as `don't`, `U.S.`, `twenty-one` or `1,461`. Scripts that are written without spaces (Chinese, Japanese,
-Thai, Lao, Burmese, Khmer) have no such runs: there each letter is a word, so that ten words of Chinese are ten characters.
+What counts as a word among the first 5, 10 or 20 (sections 4.2.1, 4.2.3 and 4.2.4): a run of characters
+without white space that holds a letter or a digit, as `don't`, `U.S.`, `twenty-one` or `1,461`. Scripts that
+are written without spaces (Chinese, Japanese, Thai, Lao, Burmese, Khmer) have no such runs: there each letter
+is a word, so that ten words of Chinese are ten characters.
 
-How words are compared: an answer is right if its pieces follow one another among the pieces of those first words. Pieces
-are what is left of a text when
+How words are compared: an answer is right if its pieces follow one another among the pieces of those first
+words. Pieces are what is left of a text when
 
-- compatible forms are made equal (NFKC: full-width digits, ligatures), accents are taken off Latin, Greek and Cyrillic letters,
-  and case is folded: `Beyoncé` is `beyonce`;
-- separators of thousands are taken out of a number (`1,461` is `1461`), its decimal point is kept, and so is a minus sign right
-  before it (`-5` is not `5`; `1914-1918` is two numbers);
+- compatible forms are made equal (NFKC: full-width digits, ligatures), accents are taken off Latin, Greek and
+  Cyrillic letters, and case is folded: `Beyoncé` is `beyonce`;
+- separators of thousands are taken out of a number (`1,461` is `1461`), its decimal point is kept, and so is
+  a minus sign right before it (`-5` is not `5`; `1914-1918` is two numbers);
 - `%` is the word percent, and an `'s` at the end of a word is a separate piece, as if written `s`;
-- other apostrophes and the dots of abbreviations are taken out (`don't` is `dont`, `U.S.` is `us`), and all else that is no
-  letter, digit or combining mark parts two pieces: `twenty-one` is two.
+- other apostrophes and the dots of abbreviations are taken out (`don't` is `dont`, `U.S.` is `us`), and all
+  else that is no letter, digit or combining mark parts two pieces: `twenty-one` is two.
 
-An article at the start of an answer need not be written (`The Beatles`). A piece is matched whole: `art` is not in `party`, nor
+An article at the start of an answer need not be written (`The Beatles`). A piece is matched whole: `art` is
+not in `party`, nor
 `1920` in `1920s`.
 
-A number (section 4.2.2 and footnote 7) is written in digits: with a sign right before it or before its currency (`-5`, `-$5`), with
-separators of thousands (`1,461`), a decimal point (`3.75`, `.5`), as a fraction (`3/4`) or a whole number and a fraction (`1 1/2`,
-also `1½`). A percent sign or a unit after it does not change it: `50%` is 50. Numbers in words are not read, nor digits inside a
-word (`B52`). "First" is the first of the text, except if the text holds an equation: then the first after its first `=`. (`<=`,
-`>=`, `!=`, `=>` are no equations, nor is a `=` without a number after it.) A whole right number must be met exactly. Another is met
-to within half a hundredth, since the calculator rounds to two decimals.
+A number (section 4.2.2 and footnote 7) is written in digits: with a sign right before it or before its
+currency (`-5`, `-$5`), with separators of thousands (`1,461`), a decimal point (`3.75`, `.5`), as a fraction
+(`3/4`) or a whole number and a fraction (`1 1/2`, also `1½`). A percent sign or a unit after it does not
+change it: `50%` is 50. Numbers in words are not read, nor digits inside a word (`B52`). "First" is the first
+of the text, except if the text holds an equation: then the first after its first `=`. (`<=`,
+`>=`, `!=`, `=>` are no equations, nor is a `=` without a number after it.) A whole right number must be met
+exactly. Another is met to within half a hundredth, since the calculator rounds to two decimals.
 """
 
 import re
@@ -109,7 +112,9 @@ def pieces(text: str) -> tuple[str, ...]:
         if _is_unspaced(character) and character.isalnum():
             marked += [" ", character]
         elif character.isalnum() or unicodedata.category(character).startswith("M"):
-            marked += [" ", character] if before and _is_unspaced(before) and character.isalnum() else [character]
+            marked += (
+                [" ", character] if before and _is_unspaced(before) and character.isalnum() else [character]
+            )
         elif character == "." and before.isdigit() and after.isdigit():
             marked.append(character)
         elif character == "-" and after.isdigit() and not before.isalnum() and before not in {".", ")", "-"}:
@@ -125,7 +130,9 @@ def stands_among_first_words(text: str, answers: Sequence[str], count: int) -> b
     for answer in map(pieces, answers):
         named = answer[1:] if len(answer) > 1 and answer[0] in _ARTICLES else answer
         size = len(named)
-        if size > 0 and any(written[start : start + size] == named for start in range(len(written) - size + 1)):
+        if size > 0 and any(
+            written[start : start + size] == named for start in range(len(written) - size + 1)
+        ):
             return True
     return False
 

@@ -55,14 +55,18 @@ def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
         with_tools = [key for key in by_model if VARIANTS[key[0]] == "with_tools"]
         if with_tools:
             ours = max(with_tools, key=lambda key: key[2])
-            pairs += [_compared(by_model[ours], by_model[key]) for key in sorted(by_model.keys() - set(with_tools))]
+            pairs += [
+                _compared(by_model[ours], by_model[key]) for key in sorted(by_model.keys() - set(with_tools))
+            ]
     return [found for found in pairs if found]
 
 
 def _compared(ours: Sequence[EvaluatedInput], others: Sequence[EvaluatedInput]) -> Comparison | None:
     """On the inputs that both answered; None if there are none."""
     theirs = {answer.number: answer.correct for answer in others}
-    shared = {answer.number: (answer.correct, theirs[answer.number]) for answer in ours if answer.number in theirs}
+    shared = {
+        answer.number: (answer.correct, theirs[answer.number]) for answer in ours if answer.number in theirs
+    }
     if not shared:
         return None
     return Comparison(

@@ -1,9 +1,10 @@
 """The files of published data sets: found in a folder or on S3, hashed, unpacked and read record by record.
 
-The data folder (or s3:// address) holds a folder for each data set, with the files under their published names, as they are or as
-.gz or .zst. Files may be in deeper folders, as in the archives that they come in.
+The data folder (or s3:// address) holds a folder for each data set, with the files under their published
+names, as they are or as .gz or .zst. Files may be in deeper folders, as in the archives that they come in.
 
-What cannot be read raises `WrongFormatError` with what was found; `suites/base.py` adds what was expected, and where to get it.
+What cannot be read raises `WrongFormatError` with what was found; `suites/base.py` adds what was expected,
+and where to get it.
 """
 
 import contextlib
@@ -58,7 +59,11 @@ class Record:
     def texts(self, field: str) -> tuple[str, ...]:
         """A field that is a list of texts; those that are blank are left out, and at least one must be left."""
         value = self.values.get(field)
-        texts = [item for item in value if isinstance(item, str) and item.strip()] if isinstance(value, list) else []
+        texts = (
+            [item for item in value if isinstance(item, str) and item.strip()]
+            if isinstance(value, list)
+            else []
+        )
         if not texts:
             raise self._wrong(field)
         return tuple(texts)

@@ -1,28 +1,32 @@
 """DATESET (appendix D and Table 11 of the paper): 9,400 questions whose answers need the current date, made from a seed.
 
-The paper draws 500 current dates and for each a past or future date within four years, and states how many questions each of
-its seven templates gives. These numbers come out exactly so (the dates counted in the order in which they were drawn):
+The paper draws 500 current dates and for each a past or future date within four years, and states how many
+questions each of its seven templates gives. These numbers come out exactly so (the dates counted in the order
+in which they were drawn):
 
-    template                                             which current dates               a date gives        questions
-    days_between   How many days ago was / until         1-200 past, 201-400 future        1                         400
-    was_ago        What ... was it N units ago?          1-200, with a past date           4 what              =     800
-    will_be_in     What ... will it be in N days?        201-400, with a future date       4 what              =     800
-    day_of_date    What day of the week is/was it on     1-400                             1                         400
-    around_today   What ... is/was it today, ...?        301-500                           4 what x 5 days     =   4,000
-    holiday_date   What ... is/was HOLIDAY this year?    401-500                           3 what x 6 holidays =   1,800
-    holiday_from   How many units ago/until HOLIDAY?     401-500                           4 units x 3 of these =  1,200
+    template                                             which current dates               a date gives
+    questions days_between   How many days ago was / until         1-200 past, 201-400 future        1
+                    400 was_ago        What ... was it N units ago?          1-200, with a past date
+    4 what              =     800 will_be_in     What ... will it be in N days?        201-400, with a future
+    date       4 what              =     800 day_of_date    What day of the week is/was it on     1-400
+                         1                         400 around_today   What ... is/was it today, ...?
+    301-500                           4 what x 5 days     =   4,000 holiday_date   What ... is/was HOLIDAY
+    this year?    401-500                           3 what x 6 holidays =   1,800 holiday_from   How many
+    units ago/until HOLIDAY?     401-500                           4 units x 3 of these =  1,200
 
-"what" is day of the week, day of the month, month and year (no year for a holiday of this year); units are days, weeks, months
-and years. In was_ago the unit is drawn for each question from those of which at least one is between the two dates; the answer
-is the current date minus so many units, which for weeks, months and years need not be the past date itself.
+"what" is day of the week, day of the month, month and year (no year for a holiday of this year); units are
+days, weeks, months and years. In was_ago the unit is drawn for each question from those of which at least one
+is between the two dates; the answer is the current date minus so many units, which for weeks, months and
+years need not be the past date itself.
 
-Months and years are counted as calendars do (dateutil's relativedelta): the same day of another month, or its last day if it
-has no such day, so a month before March 31 is the last of February. Between two dates only whole ones count, from the current date
-on, and so with weeks.
-Holidays are the US federal holidays of the current year (package `holidays`, on their own dates and not where they are observed),
-never one of the current day itself.
+Months and years are counted as calendars do (dateutil's relativedelta): the same day of another month, or its
+last day if it has no such day, so a month before March 31 is the last of February. Between two dates only
+whole ones count, from the current date on, and so with weeks.
+Holidays are the US federal holidays of the current year (package `holidays`, on their own dates and not where
+they are observed), never one of the current day itself.
 
-Everything drawn comes from SHA-256 of the seed and of what is drawn, so that the same seed gives the same bytes on every machine.
+Everything drawn comes from SHA-256 of the seed and of what is drawn, so that the same seed gives the same
+bytes on every machine.
 """
 
 import datetime
@@ -54,7 +58,13 @@ SIZES = {
 """Questions of each template (Table 11)."""
 UNITS = ("days", "weeks", "months", "years")
 WHAT = ("day of the week", "day of the month", "month", "year")
-DAYS_AROUND = {"the day before yesterday": -2, "yesterday": -1, "today": 0, "tomorrow": 1, "the day after tomorrow": 2}
+DAYS_AROUND = {
+    "the day before yesterday": -2,
+    "yesterday": -1,
+    "today": 0,
+    "tomorrow": 1,
+    "the day after tomorrow": 2,
+}
 _SMALL_NUMBERS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
     "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
@@ -89,7 +99,12 @@ def generate_dateset(seed: int = 0) -> list[DateQuestion]:
     # Questions about a past or a future date.
     for today, other in past + future:
         days = whole_units(today, other, "days")
-        ask("days_between", today, f"How many days {_distance(other, today)} {write_date(other)}?", _count(days))
+        ask(
+            "days_between",
+            today,
+            f"How many days {_distance(other, today)} {write_date(other)}?",
+            _count(days),
+        )
     for today, other in past:
         for what in WHAT:
             possible = [unit for unit in UNITS if whole_units(today, other, unit) > 0]
@@ -130,7 +145,9 @@ def _on_holidays(dates: Sequence[datetime.date], seed: int) -> list[DateQuestion
                 when.append(DateQuestion("holiday_date", today, question, _named(date, what)))
             for unit in UNITS if number < 3 else ():
                 question = f"How many {unit} {_distance(date, today)} {name} this year?"
-                how_far.append(DateQuestion("holiday_from", today, question, _count(whole_units(today, date, unit))))
+                how_far.append(
+                    DateQuestion("holiday_from", today, question, _count(whole_units(today, date, unit)))
+                )
     return when + how_far
 
 

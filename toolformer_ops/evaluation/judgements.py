@@ -1,11 +1,12 @@
 """What reviewers said of a release's calls: precision with its interval, the rate of placebos beside it, agreement, and the export.
 
-Precision is the share of `useful` among `useful`, `useless` and `wrong`; skipped calls do not count. The same share among placebos,
-which were shown in between and look the same, says what a reviewer calls useful anyway. For all reviewers together a call counts
-once: as useful if more than half of its judgements say so. Agreement is the share of calls on which two reviewers say the same,
-and Cohen's kappa, the agreement beyond chance (J. Cohen, A coefficient of agreement for nominal scales, Educational and
-Psychological Measurement 20, 1960, 37-46): (o - e) / (1 - e), with e the agreement of two who say each as often as these do,
-independently.
+Precision is the share of `useful` among `useful`, `useless` and `wrong`; skipped calls do not count. The same
+share among placebos, which were shown in between and look the same, says what a reviewer calls useful anyway.
+For all reviewers together a call counts
+once: as useful if more than half of its judgements say so. Agreement is the share of calls on which two
+reviewers say the same, and Cohen's kappa, the agreement beyond chance (J. Cohen, A coefficient of agreement
+for nominal scales, Educational and Psychological Measurement 20, 1960, 37-46): (o - e) / (1 - e), with e the
+agreement of two who say each as often as these do, independently.
 
 Reads `judgements`; `run_page/reviewing.py` writes it.
 """
@@ -110,7 +111,8 @@ def results(judgements: Sequence[Judgement]) -> list[ReviewResult]:
     for judged in judgements:
         counts[judged.tool, judged.reviewer][judged.is_placebo, judged.verdict] += 1
         by_call[judged.tool, judged.call_id, judged.is_placebo][judged.verdict] += 1
-    # For everybody a call counts once: by most of its reviewers; of those that disagree otherwise, by the worse.
+    # For everybody a call counts once: by most of its reviewers; of those that disagree otherwise, by the
+    # worse.
     for (tool, _, is_placebo), said in by_call.items():
         del said[SKIP]
         if not said:
@@ -143,7 +145,9 @@ def agreements(judgements: Sequence[Judgement]) -> list[Agreement]:
         pairs = [(mine[key], other[key]) for key in mine.keys() & other.keys()] if tool == other_tool else []
         if pairs:
             same = sum(left == right for left, right in pairs)
-            found.append(Agreement(first, second, tool, both=len(pairs), same=same, kappa=cohens_kappa(pairs)))
+            found.append(
+                Agreement(first, second, tool, both=len(pairs), same=same, kappa=cohens_kappa(pairs))
+            )
     return found
 
 
@@ -159,14 +163,16 @@ def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
 def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
     """Every judgement of a release as JSON Lines, the newest last; the name to write them under, and the content.
 
-    The name holds the release, the time of the newest judgement and the hash of the content: equal judgements have one name, and
-    nothing that was published before is changed.
+    The name holds the release, the time of the newest judgement and the hash of the content: equal judgements
+    have one name, and nothing that was published before is changed.
 
     Raises:
         UsageError: there is no such release, or nobody has judged it.
     """
     if not database.fetch_all(connection, queries.reviewing.release, release_id=release_id):
-        raise UsageError(f"expected the id of a release, found {release_id!r}. `toolformer-ops runs` lists them.")
+        raise UsageError(
+            f"expected the id of a release, found {release_id!r}. `toolformer-ops runs` lists them."
+        )
     rows = database.fetch_all(connection, queries.reviewing.export, release_id=release_id)
     if not rows:
         raise UsageError(

@@ -1,12 +1,15 @@
 """EleutherAI's lm-evaluation-harness (`lm_eval`) with decoding with tools: its `--model toolformer`, and a suite as its task.
 
-The harness finds a model by its registry, into which the import of this module puts `ToolformerLM`; it has no entry points. So
-`toolformer-ops lm-eval` imports it and hands every argument to the harness' own command line (`run_command_line`).
+The harness finds a model by its registry, into which the import of this module puts `ToolformerLM`; it has no
+entry points. So
+`toolformer-ops lm-eval` imports it and hands every argument to the harness' own command line
+(`run_command_line`).
 
-Texts (`generate_until`) are written as for `evaluation/running.py`: greedily, a call starts where " [" is among the k most likely
-tokens, and the harness judges the continuation without its calls; without tools, calls are disabled. A prompt that is longer than
-the window is not asked and its text is empty; the harness' own models cut its beginning off. There is no score if a tool is
-down. Likelihoods (`loglikelihood`, multiple choice, perplexity) are the model's plain ones: no call is made.
+Texts (`generate_until`) are written as for `evaluation/running.py`: greedily, a call starts where " [" is
+among the k most likely tokens, and the harness judges the continuation without its calls; without tools,
+calls are disabled. A prompt that is longer than the window is not asked and its text is empty; the harness'
+own models cut its beginning off. There is no score if a tool is down. Likelihoods (`loglikelihood`, multiple
+choice, perplexity) are the model's plain ones: no call is made.
 
 Needs the extra `evaluators`.
 """
@@ -105,7 +108,9 @@ class ToolformerLM(TemplateLM):
         try:
             self._date = datetime.date.fromisoformat(str(date))
         except ValueError as error:
-            raise UsageError(f"--model_args: expected a date such as 2023-02-09, found date={date}.") from error
+            raise UsageError(
+                f"--model_args: expected a date such as 2023-02-09, found date={date}."
+            ) from error
         names = [name for name in (tools or "").split("+") if name]
         self._model = WritingModel.load(load_settings(), str(pretrained), tools=names)
         self._decoding = DecodingSettings(
@@ -161,7 +166,9 @@ class ToolformerLM(TemplateLM):
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
             windows = get_rolling_token_windows(ids, self.prefix_token_id, self._model.window, context_len=1)
             pairs = [make_disjoint_window(window) for window in windows]
-            found.append(math.fsum(nats for nats, _ in self._model.language_model.id_log_probabilities(pairs)))
+            found.append(
+                math.fsum(nats for nats, _ in self._model.language_model.id_log_probabilities(pairs))
+            )
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, found[-1])
         return found
 
@@ -179,7 +186,10 @@ class ToolformerLM(TemplateLM):
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """The ids of a text, behind the start token as the model was trained unless `add_special_tokens` is False."""
-        return [*(() if add_special_tokens is False else self._start), *self._model.language_model.tokenize(string).ids]
+        return [
+            *(() if add_special_tokens is False else self._start),
+            *self._model.language_model.tokenize(string).ids,
+        ]
 
     @property
     def eot_token_id(self) -> int:
@@ -197,7 +207,9 @@ class ToolformerLM(TemplateLM):
         Raises:
             UsageError: always; a prompt's special tokens are read as text, as in all texts.
         """
-        raise UsageError("expected prompts without a chat template, found --apply_chat_template. Leave it out.")
+        raise UsageError(
+            "expected prompts without a chat template, found --apply_chat_template. Leave it out."
+        )
 
 
 def suite_documents(*, suite: str, data: str, **_: Any) -> "dict[str, Dataset]":

@@ -1,14 +1,16 @@
 """Word n-grams that texts share with evaluation data, as in appendix C of the GPT-3 paper (Brown et al., 2020, arXiv 2005.14165).
 
-A word is what white space separates, in lower case and without punctuation. The length N of a data set's n-grams is the number of
-words that 95 % of its questions have at least (their 5th percentile), but 8 at least and 13 at most. A question of fewer words has
-no n-gram and is not compared; it is counted (`too_short`). In scripts without spaces that is nearly every question.
+A word is what white space separates, in lower case and without punctuation. The length N of a data set's
+n-grams is the number of words that 95 % of its questions have at least (their 5th percentile), but 8 at least
+and 13 at most. A question of fewer words has no n-gram and is not compared; it is counted (`too_short`). In
+scripts without spaces that is nearly every question.
 
-An n-gram in more than 10 of the compared texts says nothing (a proverb, a legal phrase) and is ignored. So what is said of a text
-depends on the texts beside it, and not on their order. An n-gram of several questions is the first one's, as is a shared paragraph.
+An n-gram in more than 10 of the compared texts says nothing (a proverb, a legal phrase) and is ignored. So
+what is said of a text depends on the texts beside it, and not on their order. An n-gram of several questions
+is the first one's, as is a shared paragraph.
 
-The texts are read once. What is held is the n-grams of the evaluation data, and at most 11 texts of each. Does not decide what
-follows for a release; `stages/release.py` does.
+The texts are read once. What is held is the n-grams of the evaluation data, and at most 11 texts of each.
+Does not decide what follows for a release; `stages/release.py` does.
 """
 
 import dataclasses
@@ -66,12 +68,13 @@ class Overlap:
 def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
     """All data sets of all suites in the folder or at the s3:// address, in the order of the suites, as an evaluation reads them.
 
-    Of a data set with several splits the first one is read. Records that cannot be asked are not compared. DATESET counts only
-    as a file, since it can be made anew.
+    Of a data set with several splits the first one is read. Records that cannot be asked are not compared.
+    DATESET counts only as a file, since it can be made anew.
 
     Raises:
         UsageError: this deployment lets nobody read there.
-        EvaluationDataError: nothing is there, no data set is, or a file is of another format than its reader expects.
+        EvaluationDataError: nothing is there, no data set is, or a file is of another format than its reader
+        expects.
         ObjectStoreError: S3 fails.
     """
     folder = DataFolder(settings, address)
@@ -88,7 +91,9 @@ def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
             f"decontaminate: expected at least one data set of a suite in {address}, found none. docs/evaluation.md says which "
             f"files belong there; {ENV_PREFIX}EVALUATION_DATA, or evaluation_data of the run, names the folder."
         )
-    logger.info("evaluation data in %s: %s", address, ", ".join(f"{item.suite}:{item.data_set}" for item in found))
+    logger.info(
+        "evaluation data in %s: %s", address, ", ".join(f"{item.suite}:{item.data_set}" for item in found)
+    )
     return found
 
 
@@ -151,7 +156,8 @@ class EvaluationNgrams:
 
     def overlaps(self, texts: Iterable[tuple[uuid.UUID, str]]) -> list[Overlap]:
         """The questions that these texts share an n-gram with, ordered by text, data set and question."""
-        # 1. The texts of each n-gram, as far as it takes to know whether it is ignored, with the n-gram's place in the text.
+        # 1. The texts of each n-gram, as far as it takes to know whether it is ignored, with the n-gram's
+        #    place in the text.
         texts_of: dict[str, list[tuple[uuid.UUID, int]]] = {}
         for document_id, text in texts:
             words = words_of(text)

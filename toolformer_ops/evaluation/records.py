@@ -8,12 +8,13 @@ from typing import Literal, get_args
 from toolformer_ops.decoding.records import MadeCall
 
 CALENDAR_DATE = datetime.date(2023, 2, 9)
-"""What the Calendar tells if an input has no date: always the same day, so that scores do not depend on the day on
-which they are made. It is the day on which the paper appeared."""
+"""What the Calendar tells if an input has no date: always the same day, so that scores do not depend on the
+day on which they are made. It is the day on which the paper appeared."""
 
 Variant = Literal["base", "without_calls", "disabled", "with_tools"]
-"""base: the model M before finetuning. without_calls: M finetuned on the same texts without calls. disabled: the model finetuned
-with calls, its calls disabled. with_tools: the same, calling tools. The order is that of the paper's tables."""
+"""base: the model M before finetuning. without_calls: M finetuned on the same texts without calls. disabled:
+the model finetuned with calls, its calls disabled. with_tools: the same, calling tools. The order is that of
+the paper's tables."""
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 
 VARIANT_NAMES: Mapping[Variant, str] = {
@@ -37,7 +38,8 @@ class Question:
     subset: str
     """The data set it comes from, such as squad; of mlqa the language."""
     number: int
-    """Its place in the whole subset, from 1; the same for every model, and whether all inputs are asked or a sample."""
+    """Its place in the whole subset, from 1; the same for every model, and whether all inputs are asked or a
+    sample."""
     prompt: str
     """What the model continues, whole."""
     answers: tuple[str, ...]
@@ -76,7 +78,8 @@ class SuiteScore(Evaluated):
     high: float
     """Upper end of its 95 % interval."""
     call_shares: dict[str, float]
-    """Share of the inputs with at least one call, by tool, in (0, 1]; no entry for a tool that was not called."""
+    """Share of the inputs with at least one call, by tool, in (0, 1]; no entry for a tool that was not
+    called."""
     inputs_with_call: int
     """Inputs with a call of any tool that gave a result."""
     score_with_call: float | None
@@ -102,7 +105,8 @@ class EvaluatedInput(Evaluated):
     written: str
     """The continuation with its calls and their results."""
     predicted: str
-    """The part of the continuation without calls that was compared: the first words, or a number; empty if there is none."""
+    """The part of the continuation without calls that was compared: the first words, or a number; empty if
+    there is none."""
     correct: bool
     calls: tuple[MadeCall, ...]
     date: datetime.date

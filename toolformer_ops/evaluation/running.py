@@ -2,17 +2,19 @@
 
 Sections 4.2 and 5 of the paper; perplexity: section 4.3.
 
-Variants are decoding: M, M finetuned without calls and Toolformer (disabled) are asked with calls disabled (k = 0), Toolformer with
-its k, and at most one call an input. What is judged is the continuation without its calls. Questions whose prompts begin alike are
-asked one after another, so that their beginning is computed once; what is written for one does not depend on the others.
+Variants are decoding: M, M finetuned without calls and Toolformer (disabled) are asked with calls disabled (k
+= 0), Toolformer with its k, and at most one call an input. What is judged is the continuation without its
+calls. Questions whose prompts begin alike are asked one after another, so that their beginning is computed
+once; what is written for one does not depend on the others.
 
-A tool that is down would make its model look worse than it is, so there is no score then: `ToolError` names suite and tool. A
-tool is down if it cannot be opened, or if all of its calls (at least `FAILED_CALLS`) ended in an error or a time-out.
-A prompt that is longer than the model's window is not asked, and is wrong.
+A tool that is down would make its model look worse than it is, so there is no score then: `ToolError` names
+suite and tool. A tool is down if it cannot be opened, or if all of its calls (at least `FAILED_CALLS`) ended
+in an error or a time-out. A prompt that is longer than the model's window is not asked, and is wrong.
 
-Perplexity by token is exp(nats / tokens) over all texts together, by byte exp(nats / bytes of UTF-8), which compares vocabularies
-(Table 8). Calls are disabled for every variant, also for models that never learned any, so that all rows are of one kind. Each text
-is read by itself (`language_model/perplexity.py` says how). The interval is a bootstrap over texts.
+Perplexity by token is exp(nats / tokens) over all texts together, by byte exp(nats / bytes of UTF-8), which
+compares vocabularies (Table 8). Calls are disabled for every variant, also for models that never learned any,
+so that all rows are of one kind. Each text is read by itself (`language_model/perplexity.py` says how). The
+interval is a bootstrap over texts.
 """
 
 import logging
@@ -134,7 +136,9 @@ def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> 
         max_call_tokens=suite.call_tokens,
         barred_tools=suite.barred_tools,
     )
-    alike = sorted(loaded.questions, key=lambda question: (question.shared_head, question.prompt, question.number))
+    alike = sorted(
+        loaded.questions, key=lambda question: (question.shared_head, question.prompt, question.number)
+    )
     judged: dict[int, EvaluatedInput] = {}
     for first in range(0, len(alike), QUESTIONS_AT_ONCE):
         questions = alike[first : first + QUESTIONS_AT_ONCE]
@@ -149,7 +153,9 @@ def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> 
         written = {question.number: text for question, text in zip(fitting, texts, strict=True)}
         for question in questions:
             text = written.get(question.number)
-            predicted, correct = suite.metric.judge(text.without_calls, question.answers) if text else ("", False)
+            predicted, correct = (
+                suite.metric.judge(text.without_calls, question.answers) if text else ("", False)
+            )
             judged[question.number] = EvaluatedInput(
                 suite=suite.name,
                 subset=question.subset,
@@ -192,8 +198,12 @@ def require_working_tools(scored: str, calls: Iterable[MadeCall]) -> None:
         by_tool[call.tool].append(call)
     for tool, made in by_tool.items():
         failed = sum(call.reason in {TOOL_ERROR, TIMED_OUT} for call in made)
-        if any(call.reason == NOT_AVAILABLE for call in made) or (failed == len(made) and failed >= FAILED_CALLS):
-            reasons = ", ".join(f"{count} {reason}" for reason, count in Counter(call.reason for call in made).items())
+        if any(call.reason == NOT_AVAILABLE for call in made) or (
+            failed == len(made) and failed >= FAILED_CALLS
+        ):
+            reasons = ", ".join(
+                f"{count} {reason}" for reason, count in Counter(call.reason for call in made).items()
+            )
             raise ToolError(
                 f"{scored} is not scored, since {tool} is down: of {len(made)} calls {reasons}. The log has the "
                 f"reasons; `toolformer-ops call {tool} ...` tries it alone."

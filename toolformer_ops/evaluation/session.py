@@ -1,9 +1,9 @@
 """Evaluate models on suites: data first, then model by model, each loaded once for all its variants.
 
-Data are read before any model is loaded, so that a missing file costs no time. A suite whose tool is down, or whose data are not
-there, fails by name: its scores of all models are dropped, and the other suites continue. Of a suite that is
-named as a whole (`math`) those data sets are evaluated that are there, with a warning for each other one; one that is named
-itself (`math:gsm8k`) must be there.
+Data are read before any model is loaded, so that a missing file costs no time. A suite whose tool is down, or
+whose data are not there, fails by name: its scores of all models are dropped, and the other suites continue.
+Of a suite that is named as a whole (`math`) those data sets are evaluated that are there, with a warning for
+each other one; one that is named itself (`math:gsm8k`) must be there.
 """
 
 import dataclasses
@@ -56,7 +56,8 @@ class Outcome:
     failures: dict[str, str] = field(default_factory=dict)
     """Suites that have no score, with the reason."""
     left_out: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
-    """How many inputs are not asked, by suite, subset and reason; no entry for a subset of which all are asked."""
+    """How many inputs are not asked, by suite, subset and reason; no entry for a subset of which all are
+    asked."""
 
     def fail(self, suite: str, reason: str) -> None:
         """Give a suite up, with what it has so far."""
@@ -66,7 +67,9 @@ class Outcome:
         self.evaluations = [found for found in self.evaluations if found.score.suite != suite]
 
 
-def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, outcome: Outcome) -> LoadedSuites:
+def load_suites(
+    folder: DataFolder, names: Sequence[str], limit: int | None, outcome: Outcome
+) -> LoadedSuites:
     """The data of suites, named as `math` or, one data set alone, as `math:gsm8k`; a failure is written into `outcome`.
 
     Raises:
@@ -110,7 +113,9 @@ def load_suites(folder: DataFolder, names: Sequence[str], limit: int | None, out
         for reason in missing:
             logger.warning("suite %s is evaluated without a data set. %s", suite, reason)
         loaded[suite] = there
-        outcome.left_out[suite] = {found.data_set.name: dict(found.left_out) for found in there if found.left_out}
+        outcome.left_out[suite] = {
+            found.data_set.name: dict(found.left_out) for found in there if found.left_out
+        }
     return loaded
 
 
@@ -121,7 +126,8 @@ def evaluate(entrants: Iterable[Entrant], suites: LoadedSuites, outcome: Outcome
             break
         model = entrant.load()
         asked = [
-            ModelVariant(model, entrant.name or model.identity, variant, rank) for variant, rank in entrant.variants
+            ModelVariant(model, entrant.name or model.identity, variant, rank)
+            for variant, rank in entrant.variants
         ]
         for suite, data_sets in suites.items():
             if suite in outcome.failures:

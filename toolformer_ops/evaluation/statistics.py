@@ -1,11 +1,12 @@
 """Intervals and tests of the evaluations: pure numbers, no model.
 
-A share has Wilson's score interval (scipy). Two variants on the same inputs are compared by those inputs that only one of them gets
-right. The difference of their shares has Newcombe's interval for paired shares, which no library has (Statistics in Medicine 17,
-1998, method 10: Wilson's limits of both, and the correlation of the two with its continuity correction); McNemar's exact test is
-scipy's binomial test with a half. How large a difference that test can show follows from its exact power (Duffy, Biometrics 40,
-1984): over all numbers of inputs that only one gets right, and all splits of them. A perplexity, which is no mean of independent
-inputs, has a percentile bootstrap over texts, with a seed.
+A share has Wilson's score interval (scipy). Two variants on the same inputs are compared by those inputs that
+only one of them gets right. The difference of their shares has Newcombe's interval for paired shares, which
+no library has (Statistics in Medicine 17, 1998, method 10: Wilson's limits of both, and the correlation of
+the two with its continuity correction); McNemar's exact test is scipy's binomial test with a half. How large
+a difference that test can show follows from its exact power (Duffy, Biometrics 40,
+1984): over all numbers of inputs that only one gets right, and all splits of them. A perplexity, which is no
+mean of independent inputs, has a percentile bootstrap over texts, with a seed.
 """
 
 import math
@@ -36,10 +37,11 @@ class PairedDifference:
     """Inputs that only the first gets right."""
     only_second: int
     p_value: float
-    """McNemar's exact test, two-sided: the chance of so uneven a split if either were as likely to be right alone."""
+    """McNemar's exact test, two-sided: the chance of so uneven a split if either were as likely to be right
+    alone."""
     detectable: float | None
-    """The smallest true difference that so many inputs show with 80 % power at the 5 % level, where as large a share of them as
-    here is right for only one of the two; None if they are too few for any."""
+    """The smallest true difference that so many inputs show with 80 % power at the 5 % level, where as large
+    a share of them as here is right for only one of the two; None if they are too few for any."""
 
 
 def wilson_interval(successes: int, trials: int) -> Interval:
@@ -84,8 +86,9 @@ def paired_difference(first: Sequence[bool], second: Sequence[bool]) -> PairedDi
 def detectable_difference(inputs: int, discordant: float) -> float | None:
     """The smallest difference of two paired shares that McNemar's exact test shows with the probability `POWER`.
 
-    `discordant` is the share of the inputs that only one of the two gets right; it is at least the difference itself, and is
-    raised to it if it is given smaller. None if even a difference of 1 is not shown, with fewer than 6 inputs.
+    `discordant` is the share of the inputs that only one of the two gets right; it is at least the difference
+    itself, and is raised to it if it is given smaller. None if even a difference of 1 is not shown, with
+    fewer than 6 inputs.
     """
     if mcnemar_power(inputs, 1.0, 1.0) < POWER:
         return None
@@ -102,7 +105,8 @@ def detectable_difference(inputs: int, discordant: float) -> float | None:
 def mcnemar_power(inputs: int, difference: float, discordant: float) -> float:
     """The probability that McNemar's exact test shows a true difference of two paired shares at the 5 % level.
 
-    Each input is right for only one of the two with the probability `discordant`, which is at least `difference` and above 0.
+    Each input is right for only one of the two with the probability `discordant`, which is at least
+    `difference` and above 0.
     """
     import numpy as np
     from scipy.stats import binom
@@ -120,7 +124,10 @@ def newcombe_interval(both: int, only_first: int, only_second: int, neither: int
     """Newcombe's 95 % interval of the difference of two paired shares, from the four counts of inputs."""
     inputs = both + only_first + only_second + neither
     p, q = (both + only_first) / inputs, (both + only_second) / inputs
-    of_first, of_second = wilson_interval(both + only_first, inputs), wilson_interval(both + only_second, inputs)
+    of_first, of_second = (
+        wilson_interval(both + only_first, inputs),
+        wilson_interval(both + only_second, inputs),
+    )
     # The correlation of the two; its numerator is moved towards 0 by half the inputs if it is positive.
     margins = (both + only_first) * (only_second + neither) * (both + only_second) * (only_first + neither)
     numerator: float = both * neither - only_first * only_second
@@ -140,8 +147,8 @@ def newcombe_interval(both: int, only_first: int, only_second: int, neither: int
 def bootstrap_perplexity(nats: Sequence[float], units: Sequence[int], seed: int = 0) -> Interval:
     """95 % percentile interval of exp(sum of nats / sum of units), texts drawn with replacement `RESAMPLES` times.
 
-    `nats` and `units` (tokens or bytes) are of the same texts in the same order. One text alone says nothing of others: its
-    interval is that perplexity alone.
+    `nats` and `units` (tokens or bytes) are of the same texts in the same order. One text alone says nothing
+    of others: its interval is that perplexity alone.
     """
     import numpy as np
 

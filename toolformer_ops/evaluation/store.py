@@ -1,8 +1,9 @@
 """Scores in Postgres (`evaluation_scores`); on S3 in `reports/RUN/` the run's page and every evaluated input as JSON Lines.
 
-The inputs are `inputs/SUITE/VARIANT-kK.jsonl` there, a file for each suite and variant; a new evaluation replaces it.
-Each row of a score names its file with its hash. Files are written before rows, so that no row names what is not there. What writes
-or reads raises ObjectStoreError or DatabaseError if S3 or Postgres refuse.
+The inputs are `inputs/SUITE/VARIANT-kK.jsonl` there, a file for each suite and variant; a new evaluation
+replaces it. Each row of a score names its file with its hash. Files are written before rows, so that no row
+names what is not there. What writes or reads raises ObjectStoreError or DatabaseError if S3 or Postgres
+refuse.
 """
 
 import dataclasses
@@ -44,7 +45,9 @@ def report_prefix(run_id: str) -> str:
         UsageError: no run has such an id, since it would lead elsewhere.
     """
     if not _RUN_ID.fullmatch(run_id):
-        raise UsageError(f"--run: expected a run id without slashes and control characters, found {run_id!r:.80}.")
+        raise UsageError(
+            f"--run: expected a run id without slashes and control characters, found {run_id!r:.80}."
+        )
     return f"reports/{run_id}"
 
 
@@ -89,7 +92,8 @@ def write_scores(
 ) -> int:
     """Write scores that are not there yet; how many were written.
 
-    `model_ids` has the id of the finetuned model, or None, by the model of a score; `files` the inputs by suite, variant and k.
+    `model_ids` has the id of the finetuned model, or None, by the model of a score; `files` the inputs by
+    suite, variant and k.
     """
     written = 0
     for score in scores:

@@ -1,7 +1,7 @@
 """Scores as tables of the paper's form, for a terminal and for the page: a table a suite, a row a model, a column a subset.
 
-The best of a column is marked (Tables 3 to 8). Also the paper's Table 9 (section 5, "Decoding Strategy"): scores with and without
-a call, by k; and texts from outside made visible.
+The best of a column is marked (Tables 3 to 8). Also the paper's Table 9 (section 5, "Decoding Strategy"):
+scores with and without a call, by k; and texts from outside made visible.
 """
 
 import re
@@ -26,9 +26,11 @@ COMPARISONS = (
     "Toolformer against the others on the same inputs: points, how many only one of them gets right, p of McNemar's test,\n"
     "and from how many points on so many inputs show a difference (80 % power at the 5 % level)"
 )
-# Control characters but tab and line break, marks and overrides of direction, line separators, and half surrogates, which UTF-8
-# cannot write.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# Control characters but tab and line break, marks and overrides of direction, line separators, and half
+# surrogates, which UTF-8 cannot write.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,10 @@ def percent(share: float | None) -> str:
 
 
 def visible(text: str) -> str:
-    """`text` with each character that does not show, or that turns the direction of a line, as `⟨U+202E⟩`. Does not escape."""
+    """`text` with each character that does not show, or that turns the direction of a line, as `⟨U+202E⟩`.
+
+    Does not escape.
+    """
     return _UNSEEN.sub(lambda match: f"\u27e8U+{ord(match.group()):04X}\u27e9", text)
 
 
@@ -177,7 +182,9 @@ def print_tables(scores: Sequence[SuiteScore], comparisons: Sequence[Comparison]
         rows: list[tuple[str, ...]] = []
         for row in table.rows:
             cells = (
-                f"{cell.shown} ({cell.show(cell.found.low)} to {cell.show(cell.found.high)})" if cell else NOTHING
+                f"{cell.shown} ({cell.show(cell.found.low)} to {cell.show(cell.found.high)})"
+                if cell
+                else NOTHING
                 for cell in row.cells
             )
             rows.append((variant_title(VARIANTS[row.series], row.k), *cells))

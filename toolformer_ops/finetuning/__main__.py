@@ -17,7 +17,9 @@ def main(job_path: Path) -> int:
     termination.end_with_parent()
     termination.install()
     first = os.environ.get("RANK", "0") == "0"
-    logging.basicConfig(level=logging.INFO if first else logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO if first else logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
+    )
     job = JOB_JSON.validate_json(job_path.read_bytes())
     try:
         trained = train_job(load_settings(), job)

@@ -1,9 +1,10 @@
 """One forward pass: sequences packed into rows without attention between them, and the loss of the text alone.
 
-Packing: several short sequences share a row and their position ids restart; transformers then masks them from one another, in
-layers with a sliding window, too (`masking_utils.find_packed_sequence_indices`), with any attention, not flash attention
-alone. Models that take their positions from the attention mask (ALiBi: BLOOM) cannot do this; `packs_exactly` tries it out, and
-those get one sequence a row, padded at the right. Either way padding, start tokens and borders are never scored.
+Packing: several short sequences share a row and their position ids restart; transformers then masks them from
+one another, in layers with a sliding window, too (`masking_utils.find_packed_sequence_indices`), with any
+attention, not flash attention alone. Models that take their positions from the attention mask (ALiBi: BLOOM)
+cannot do this; `packs_exactly` tries it out, and those get one sequence a row, padded at the right. Either
+way padding, start tokens and borders are never scored.
 """
 
 import functools
@@ -22,7 +23,8 @@ PROBE_TOLERANCE = 1e-3
 """Of the largest logit: far above rounding in float32, far below what a token of another sequence changes."""
 
 ATTENTION_WIDTH = 4096
-"""Tokens in a row at which attention costs about as much as all else, in a model of some hundred million weights."""
+"""Tokens in a row at which attention costs about as much as all else, in a model of some hundred million
+weights."""
 
 Batch = dict[str, Tensor]
 Collate = Callable[[Sequence[Mapping[str, Sequence[int]]]], Batch]
@@ -54,7 +56,9 @@ def fill_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
 
 def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int, row_tokens: int) -> Batch:
     """Sequences in rows of at most `row_tokens` tokens, with position ids that restart at each sequence; no attention mask."""
-    batch = _in_rows(examples, fill_rows([len(example["input_ids"]) for example in examples], row_tokens), padding_id)
+    batch = _in_rows(
+        examples, fill_rows([len(example["input_ids"]) for example in examples], row_tokens), padding_id
+    )
     del batch["attention_mask"]
     return batch
 
@@ -66,7 +70,9 @@ def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: in
     return batch
 
 
-def _in_rows(examples: Sequence[Mapping[str, Sequence[int]]], rows: list[list[int]], padding_id: int) -> Batch:
+def _in_rows(
+    examples: Sequence[Mapping[str, Sequence[int]]], rows: list[list[int]], padding_id: int
+) -> Batch:
     """Padding is at the end of a row, each token of it a separate sequence."""
     width = max(sum(len(examples[index]["input_ids"]) for index in row) for row in rows)
     input_ids = torch.full((len(rows), width), padding_id, dtype=torch.long)  # (row, position)
@@ -106,7 +112,9 @@ def packs_exactly(network: Any) -> bool:
     if "position_ids" not in inspect.signature(network.forward).parameters:
         return False
     vocabulary = network.get_input_embeddings().num_embeddings
-    sequences = [[(7 * token) % vocabulary for token in range(length, 2 * length)] for length in PROBE_LENGTHS]
+    sequences = [
+        [(7 * token) % vocabulary for token in range(length, 2 * length)] for length in PROBE_LENGTHS
+    ]
     examples = [{"input_ids": ids, "labels": ids} for ids in sequences]
 
     def logits(row: list[int]) -> Tensor:
@@ -120,7 +128,9 @@ def packs_exactly(network: Any) -> bool:
     network.eval()
     try:
         together, alone = logits([0, 1, 2]), torch.cat([logits([0]), logits([1]), logits([2])])
-        return bool((together - alone).abs().max() <= PROBE_TOLERANCE * alone.abs().max())  # False if either is NaN
+        return bool(
+            (together - alone).abs().max() <= PROBE_TOLERANCE * alone.abs().max()
+        )  # False if either is NaN
     finally:
         network.train(training)
 
@@ -131,7 +141,10 @@ def text_loss(logits: Tensor, labels: Tensor) -> Tensor:
     Shapes: logits (row, position, vocabulary), labels (row, position).
     """
     return torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten(), ignore_index=NOT_SCORED, reduction="sum"
+        logits[:, :-1].flatten(0, 1).float(),
+        labels[:, 1:].flatten(),
+        ignore_index=NOT_SCORED,
+        reduction="sum",
     )
 
 

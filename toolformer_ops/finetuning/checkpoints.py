@@ -1,21 +1,26 @@
 """Checkpoints that a kill in mid-write cannot harm, the weights of the best step, and snapshots of both on S3.
 
-    checkpoints/checkpoint-400/     as transformers' Trainer writes it: weights, random states, optimiser (not the last one)
-    checkpoints/checkpoint-400/whole.json   written last: the checkpoint's files with their sizes, and what it is a checkpoint of
-    checkpoints/best-300/           the weights with the lowest development perplexity so far
+    checkpoints/checkpoint-400/     as transformers' Trainer writes it: weights, random states, optimiser (not
+    the last one) checkpoints/checkpoint-400/whole.json   written last: the checkpoint's files with their
+    sizes, and what it is a checkpoint of checkpoints/best-300/           the weights with the lowest
+    development perplexity so far
 
-A checkpoint without `whole.json`, or whose files are not those that it lists, is removed. An older checkpoint goes only
-when the next one is whole. transformers loads what `torch.save` wrote with `weights_only=True` alone.
+A checkpoint without `whole.json`, or whose files are not those that it lists, is removed. An older checkpoint
+goes only when the next one is whole. transformers loads what `torch.save` wrote with `weights_only=True`
+alone.
 
 Snapshots are for machines whose disk ends with them: pods that are evicted, nodes that go.
 
-    checkpoints/<training>/00000400-9f3c2a71/manifest.json    a snapshot, written last: the checkpoint of a step, the best step's
+    checkpoints/<training>/00000400-9f3c2a71/manifest.json    a snapshot, written last: the checkpoint of a
+    step, the best step's
                                                               weights, the logs
-    checkpoints/<training>/files/<sha256>                     their files, named by content: what did not change is not sent again
+    checkpoints/<training>/files/<sha256>                     their files, named by content: what did not
+    change is not sent again
 
-A snapshot is sent by a thread while the training continues, from links to the checkpoint's files, so that the next checkpoint may
-replace them meanwhile. Once it is whole, all others go. A snapshot without a manifest, or whose files are not all there with their
-hashes, is never used. If S3 fails the training continues, and the next checkpoint is sent.
+A snapshot is sent by a thread while the training continues, from links to the checkpoint's files, so that the
+next checkpoint may replace them meanwhile. Once it is whole, all others go. A snapshot without a manifest, or
+whose files are not all there with their hashes, is never used. If S3 fails the training continues, and the
+next checkpoint is sent.
 """
 
 import json
@@ -158,7 +163,8 @@ class Snapshots:
     def send(self, step: int, key: str, files: Mapping[str, Path], links: Path) -> None:
         """Send the state after a step, in the background; not if the state before is still being sent.
 
-        `key` names what decides the training; `files` are paths by name; `links` is a folder for links to them.
+        `key` names what decides the training; `files` are paths by name; `links` is a folder for links to
+        them.
         """
         if self._sending and self._sending.is_alive():
             logger.warning(
@@ -170,7 +176,9 @@ class Snapshots:
         for name, path in files.items():
             linked[name] = links / name
             linked[name].parent.mkdir(parents=True, exist_ok=True)
-            (shutil.copyfile if path.suffix == ".jsonl" else link)(path, linked[name])  # the logs grow meanwhile
+            (shutil.copyfile if path.suffix == ".jsonl" else link)(
+                path, linked[name]
+            )  # the logs grow meanwhile
         self._sending = threading.Thread(target=self._send, args=(step, key, linked, links), daemon=True)
         self._sending.start()
 
@@ -181,13 +189,17 @@ class Snapshots:
 
     def _send(self, step: int, key: str, files: Mapping[str, Path], links: Path) -> None:
         try:
-            manifest = SnapshotManifest.of(f"{self._root}/{step:08d}-{uuid.uuid4().hex[:8]}", files, KIND, key)
+            manifest = SnapshotManifest.of(
+                f"{self._root}/{step:08d}-{uuid.uuid4().hex[:8]}", files, KIND, key
+            )
             self._store.upload(manifest, files)
             self._store.conclude(manifest, uploaded=True)
             self.forget({manifest.key, *(manifest.key_of(file) for file in manifest.files)})
             logger.info("the checkpoint of step %d is on S3: %s", step, self._store.uri(manifest.prefix))
         except (ToolformerError, OSError) as error:
-            logger.warning("the checkpoint of step %d could not be sent to S3, the training continues: %s", step, error)
+            logger.warning(
+                "the checkpoint of step %d could not be sent to S3, the training continues: %s", step, error
+            )
         finally:
             shutil.rmtree(links, ignore_errors=True)
 
@@ -214,7 +226,9 @@ class Snapshots:
                 continue
             # The checkpoint itself comes last: with it there is something to resume from.
             tops = {file.name.partition("/")[0] for file in manifest.files}
-            for source in (place / name for name in sorted(tops, key=lambda name: name == f"checkpoint-{step}")):
+            for source in (
+                place / name for name in sorted(tops, key=lambda name: name == f"checkpoint-{step}")
+            ):
                 target = folder / source.name if source.is_file() else folder / "checkpoints" / source.name
                 if target.is_dir():
                     shutil.rmtree(target)

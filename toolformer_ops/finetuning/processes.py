@@ -1,7 +1,7 @@
 """Several GPUs: one process each, started by `accelerate launch` as an argument list; DeepSpeed's ZeRO-3 spreads the weights.
 
-The processes run `python -m toolformer_ops.finetuning JOB`, where JOB is a training as JSON. They end when the process that started
-them does, even by -9. Without DeepSpeed every process holds all weights.
+The processes run `python -m toolformer_ops.finetuning JOB`, where JOB is a training as JSON. They end when
+the process that started them does, even by -9. Without DeepSpeed every process holds all weights.
 """
 
 import contextlib

@@ -31,7 +31,10 @@ class FinetuningRecipe(BaseModel):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """All that is hashed into the model's id. Not in it: how a step is split into forward passes, and the device."""
+        """All that is hashed into the model's id.
+
+        Not in it: how a step is split into forward passes, and the device.
+        """
         definition: dict[str, Any] = {
             "finetuning_version": FINETUNING_VERSION,
             "objective": "language_modelling",
@@ -69,7 +72,8 @@ class FinetuningRecipe(BaseModel):
     def device_batch(self, at_most: int | None = None, processes: int = 1) -> int:
         """Sequences of one forward pass: the largest divisor of a process's share that is not above `at_most`.
 
-        So the passes of all processes are exactly one effective batch. `at_most` is `finetune_device_batch` if None.
+        So the passes of all processes are exactly one effective batch. `at_most` is `finetune_device_batch`
+        if None.
         """
         share = self.choices.finetune_batch // processes
         at_most = at_most or self.choices.finetune_device_batch
@@ -77,7 +81,9 @@ class FinetuningRecipe(BaseModel):
 
     def processes(self, at_most: int) -> int:
         """How many of `at_most` processes share an effective batch evenly."""
-        return next(count for count in range(max(1, at_most), 0, -1) if self.choices.finetune_batch % count == 0)
+        return next(
+            count for count in range(max(1, at_most), 0, -1) if self.choices.finetune_batch % count == 0
+        )
 
 
 @dataclass(frozen=True)

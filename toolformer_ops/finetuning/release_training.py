@@ -1,8 +1,8 @@
 """Train a model on a release in a local folder, on all GPUs there are, and write the folder that is published.
 
-Needs neither Postgres nor S3; `stages/finetuning.py` fetches the release, chooses the development documents and publishes.
-If memory runs short the device batch is halved, at one sequence activations are computed twice, and the training continues
-from its last checkpoint.
+Needs neither Postgres nor S3; `stages/finetuning.py` fetches the release, chooses the development documents
+and publishes. If memory runs short the device batch is halved, at one sequence activations are computed
+twice, and the training continues from its last checkpoint.
 """
 
 import dataclasses
@@ -20,7 +20,13 @@ from toolformer_ops.finetuning.checkpoints import Snapshots
 from toolformer_ops.finetuning.processes import devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import TrainingJob
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.training import TrainedModel, all_cores, load_base_model, train, training_arguments
+from toolformer_ops.finetuning.training import (
+    TrainedModel,
+    all_cores,
+    load_base_model,
+    train,
+    training_arguments,
+)
 from toolformer_ops.finetuning.training_log import write_curves
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.release.card import markdown
@@ -35,11 +41,12 @@ CARD = "README.md"
 def train_on_release(settings: Settings, job: TrainingJob, *, processes: int | None = None) -> TrainedModel:
     """Train a model on a release; the files to publish are in the result's directory.
 
-    `processes` (None: one a GPU) share each batch. If `settings.sends_checkpoints`, checkpoints are on S3 too, and a training whose
-    folder has none, or an older one, continues from there.
+    `processes` (None: one a GPU) share each batch. If `settings.sends_checkpoints`, checkpoints are on S3
+    too, and a training whose folder has none, or an older one, continues from there.
 
     Raises:
-        ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit into memory.
+        ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit
+        into memory.
         ModelError: the loss stopped being a finite number.
         ObjectStoreError: S3 cannot be reached when the training starts.
     """
@@ -49,7 +56,9 @@ def train_on_release(settings: Settings, job: TrainingJob, *, processes: int | N
         Snapshots(settings, recipe.model_id).restore(job.folder)
     while True:
         try:
-            trained = train_job(settings, job) if devices is None else train_in_processes(settings, job, devices)
+            trained = (
+                train_job(settings, job) if devices is None else train_in_processes(settings, job, devices)
+            )
         except DeviceMemoryError as error:
             reason = str(error)
         else:

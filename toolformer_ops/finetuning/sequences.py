@@ -1,11 +1,13 @@
 """Texts as token sequences for training: windows, and passes over them in a seeded order.
 
-A text longer than a sequence is divided into consecutive windows, so that every token of it is trained on once a pass; a border
-never falls into a call. Each sequence begins with the model's own start token, which is not scored. Of a development document only
-the first window is taken: as many examples as documents (appendix B). `batches.py` makes the forward passes of them.
+A text longer than a sequence is divided into consecutive windows, so that every token of it is trained on
+once a pass; a border never falls into a call. Each sequence begins with the model's own start token, which is
+not scored. Of a development document only the first window is taken: as many examples as documents (appendix
+B). `batches.py` makes the forward passes of them.
 
-The loss counts every token but start tokens (the paper), or leaves out what the tools wrote, too: a model that stops at the arrow
-never writes it. These are the tokens of which a character is between the arrow and the bracket, also of a call that a border cuts.
+The loss counts every token but start tokens (the paper), or leaves out what the tools wrote, too: a model
+that stops at the arrow never writes it. These are the tokens of which a character is between the arrow and
+the bracket, also of a call that a border cuts.
 """
 
 import bisect
@@ -25,11 +27,13 @@ NOT_SCORED = -100
 """The label that the loss passes over."""
 
 
-def window_bounds(starts: Sequence[int], spans: Sequence[tuple[int, int]], room: int) -> list[tuple[int, int]]:
+def window_bounds(
+    starts: Sequence[int], spans: Sequence[tuple[int, int]], room: int
+) -> list[tuple[int, int]]:
     """Consecutive windows of at most `room` tokens that together are the text: (first token, end).
 
-    `starts` are the characters at which the tokens start. A border inside one of the `spans` is moved to the span's start,
-    unless the span alone fills a window.
+    `starts` are the characters at which the tokens start. A border inside one of the `spans` is moved to the
+    span's start, unless the span alone fills a window.
     """
     bounds: list[tuple[int, int]] = []
     first = 0
@@ -85,7 +89,9 @@ class TokenSequences:
             ModelError: `length` leaves no room for text.
         """
         if length < MIN_LENGTH:
-            raise ModelError(f"expected sequences of at least {MIN_LENGTH} tokens, found a length of {length}.")
+            raise ModelError(
+                f"expected sequences of at least {MIN_LENGTH} tokens, found a length of {length}."
+            )
         sequences = cls()
         room = length - len(tokenization.start_ids)
         for text in texts:
@@ -147,7 +153,8 @@ class TokenSequences:
 class ShuffledPasses:
     """`count` examples: pass after pass over the sequences, each pass in another order, which follows from the seed.
 
-    The i-th example is the same whoever asks, so that a resumed training sees what the undisturbed one would have seen.
+    The i-th example is the same whoever asks, so that a resumed training sees what the undisturbed one would
+    have seen.
     """
 
     def __init__(self, sequences: TokenSequences, count: int, seed: int) -> None:

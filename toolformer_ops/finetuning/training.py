@@ -1,10 +1,12 @@
 """Train a model on token sequences with transformers' Trainer, from the last checkpoint on if there is one.
 
-The objective is language modelling: every token of the text and of the calls counts alike, as in the paper, or all but the results
-of calls (`finetune_results`). Gradients are accumulated over forward passes, and the loss is the mean over the tokens of the whole
-effective batch, so that how a batch is split, packed and spread over processes changes nothing. The weights of the lowest
-development perplexity are kept (appendix B); without development documents those of the last step. Runs alike in one process and as
-one of several that `accelerate launch` started; then each takes its share of every batch. Reads no database and starts no process.
+The objective is language modelling: every token of the text and of the calls counts alike, as in the paper,
+or all but the results of calls (`finetune_results`). Gradients are accumulated over forward passes, and the
+loss is the mean over the tokens of the whole effective batch, so that how a batch is split, packed and spread
+over processes changes nothing. The weights of the lowest development perplexity are kept (appendix B);
+without development documents those of the last step. Runs alike in one process and as one of several that
+`accelerate launch` started; then each takes its share of every batch. Reads no database and starts no
+process.
 """
 
 import contextlib
@@ -54,7 +56,8 @@ class TrainedModel:
     precision: str
     """Number format of the forward passes: float32 or bfloat16."""
     best: DevelopmentScore | None
-    """The step whose weights these are; None if no development document was scored, and they are the last step's."""
+    """The step whose weights these are; None if no development document was scored, and they are the last
+    step's."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,9 @@ def load_base_model(
 ) -> BaseModel:
     """Load in float32: the optimiser's small steps are lost in narrower weights.
 
-    `sharded`: the weights are divided among processes as they are loaded, of which the first alone reads them. transformers does
-    that while `TrainingArguments` that name DeepSpeed's ZeRO-3 exist (`training_arguments`).
+    `sharded`: the weights are divided among processes as they are loaded, of which the first alone reads
+    them. transformers does that while `TrainingArguments` that name DeepSpeed's ZeRO-3 exist
+    (`training_arguments`).
 
     Raises:
         ModelError: it is not there, or its vocabulary cannot write a call.
@@ -84,7 +88,9 @@ def load_base_model(
         device = "cpu"  # placeholders, which DeepSpeed places
     elif device != "cpu" and PROCESSES_VARIABLE in os.environ:
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"  # of several processes each has one GPU
-    network, tokenizer, _ = load_network(path_or_hub_id, revision, "float32", device, settings.threads, settings)
+    network, tokenizer, _ = load_network(
+        path_or_hub_id, revision, "float32", device, settings.threads, settings
+    )
     # The engine's tokenization sets the tokenizer up for itself; the one that is published stays as it was.
     tokenization = Tokenization(copy.deepcopy(tokenizer))
     for marker in MARKERS:
@@ -103,8 +109,8 @@ def load_base_model(
 def all_cores(settings: Settings) -> Iterator[None]:
     """Within the block torch computes on the CPU with all cores that this process may use; several processes divide them.
 
-    Stages run side by side with `settings.threads` each, but a training has its machine to itself. A pod does not: its node has
-    others, so it trains with `settings.threads`.
+    Stages run side by side with `settings.threads` each, but a training has its machine to itself. A pod does
+    not: its node has others, so it trains with `settings.threads`.
     """
     before = torch.get_num_threads()
     if settings.device == "cpu" and settings.runner == "local":
@@ -138,7 +144,8 @@ def train(
     from torch.serialization import safe_globals
 
     recipe, folder = job.recipe, job.folder
-    # 1. The state; the first process removes what a kill left half done. Checkpoints whose weights are spread over processes fit
+    # 1. The state; the first process removes what a kill left half done. Checkpoints whose weights are spread
+    #    over processes fit
     #    only as many processes again.
     processes = os.environ.get(PROCESSES_VARIABLE, "1") if arguments.deepspeed_plugin is not None else "1"
     checkpoints = Checkpoints(folder / "checkpoints", f"{recipe.model_id} {development.sha256} {processes}")
@@ -148,11 +155,15 @@ def train(
         checkpoints.forget_broken()
         log.forget_after(checkpoints.last_step() or 0)
     last = checkpoints.last_step()
-    snapshots = Snapshots(settings, recipe.model_id) if settings.sends_checkpoints and arguments.should_save else None
+    snapshots = (
+        Snapshots(settings, recipe.model_id) if settings.sends_checkpoints and arguments.should_save else None
+    )
 
     # 2. The training.
     used_cache = getattr(base.network.config, "use_cache", None)
-    base.network.config.use_cache = False  # a training pass reads no cache, and packing needs that there is none
+    base.network.config.use_cache = (
+        False  # a training pass reads no cache, and packing needs that there is none
+    )
     examples = ShuffledPasses(
         sequences, recipe.choices.finetune_steps * recipe.choices.finetune_batch, recipe.choices.seed
     )
@@ -160,7 +171,9 @@ def train(
         model=base.network,
         args=arguments,
         train_dataset=examples,
-        data_collator=collate_for(base.network, base.tokenizer, min(recipe.choices.finetune_length, base.window)),
+        data_collator=collate_for(
+            base.network, base.tokenizer, min(recipe.choices.finetune_length, base.window)
+        ),
         callbacks=[
             AfterEachStep(recipe.choices.finetune_eval_steps, evaluates=len(development) > 0),
             ProgressLines(log, lambda step: examples.tokens_until(step * recipe.choices.finetune_batch)),
@@ -191,7 +204,9 @@ def train(
             snapshots.wait()  # also after SIGTERM: `termination` ends a wait that is too long
     if reason:  # not within the handler, whose traceback holds what fills the memory
         require_own_memory("one forward and backward pass")
-        raise DeviceMemoryError(f"expected memory for one forward and backward pass, found too little: {reason}")
+        raise DeviceMemoryError(
+            f"expected memory for one forward and backward pass, found too little: {reason}"
+        )
     base.network.config.use_cache = used_cache
 
     # 3. The folder that is published.
@@ -211,7 +226,10 @@ def train(
 
 
 def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArguments:
-    """What transformers' Trainer is told. If the job names DeepSpeed, models are loaded divided while this exists."""
+    """What transformers' Trainer is told.
+
+    If the job names DeepSpeed, models are loaded divided while this exists.
+    """
     recipe = job.recipe
     processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))
     device_batch = recipe.device_batch(job.device_batch, processes)
@@ -245,7 +263,10 @@ def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArgument
 
 
 class ReleaseTrainer(Trainer):
-    """`development` may be empty: then the last step counts. `snapshots`: where checkpoints are sent, if they are."""
+    """`development` may be empty: then the last step counts.
+
+    `snapshots`: where checkpoints are sent, if they are.
+    """
 
     control: TrainerControl
 
@@ -268,8 +289,8 @@ class ReleaseTrainer(Trainer):
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Loss (nats a token) and perplexity of the development documents, written to the log.
 
-        The mean is over all tokens but start tokens of the development sequences, which are plain text without calls. Each process
-        takes every n-th batch, all of them equally many.
+        The mean is over all tokens but start tokens of the development sequences, which are plain text
+        without calls. Each process takes every n-th batch, all of them equally many.
         """
         model: Any = self.model_wrapped if self.is_deepspeed_enabled else self.model
         # The longest sequences come first, so that memory runs short at once or never.
@@ -283,7 +304,9 @@ class ReleaseTrainer(Trainer):
         for first in range(0, len(batches), processes):
             number = first + self.accelerator.process_index
             batch = self._collate(batches[min(number, len(batches) - 1)])
-            if number >= len(batches):  # weights that are spread over the processes need all of them at each pass
+            if number >= len(
+                batches
+            ):  # weights that are spread over the processes need all of them at each pass
                 batch["labels"].fill_(NOT_SCORED)
             inputs = self._prepare_inputs(batch)
             labels = inputs.pop("labels")
@@ -307,7 +330,9 @@ class ReleaseTrainer(Trainer):
             self._checkpoints.conclude(step, best_step)
             if self._snapshots:
                 files = self._checkpoints.files(step, best_step)
-                files |= {path.name: path for path in (self._log.training, self._log.development) if path.is_file()}
+                files |= {
+                    path.name: path for path in (self._log.training, self._log.development) if path.is_file()
+                }
                 self._snapshots.send(step, self._checkpoints.key, files, self._checkpoints.folder / "sent")
         self.accelerator.wait_for_everyone()
 
@@ -337,12 +362,16 @@ class AfterEachStep(TrainerCallback):
         due = state.global_step % self._steps == 0 or state.global_step >= state.max_steps
         if self._evaluates and due:
             control.should_evaluate = control.should_save = True
-        if control.should_save:  # a checkpoint always ends a line of the training log, so that no line spans a restart
+        if (
+            control.should_save
+        ):  # a checkpoint always ends a line of the training log, so that no line spans a restart
             control.should_log = True
         return control
 
 
-def mean_over_tokens(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int) -> torch.Tensor:
+def mean_over_tokens(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int
+) -> torch.Tensor:
     """The share of one forward pass in the mean loss over all tokens of the effective batch, nats."""
     tokens = torch.as_tensor(num_items_in_batch, device=labels.device).clamp(min=1)
     return text_loss(outputs["logits"], labels) / tokens

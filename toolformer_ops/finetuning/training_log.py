@@ -1,6 +1,7 @@
 """What a training says of itself: a line in the log and in a file for each step reported, and for each development perplexity.
 
-    training_log.jsonl      step, loss (nats a token, mean since the line before), learning_rate, gradient_norm, tokens,
+    training_log.jsonl      step, loss (nats a token, mean since the line before), learning_rate,
+    gradient_norm, tokens,
                             tokens_per_second, seconds
     development_log.jsonl   step, loss (nats a token), perplexity
 
@@ -9,8 +10,8 @@ Once a training has ended `write_curves` makes of them:
     curves.png                                  loss, and perplexity with the best step marked
     tensorboard/events.out.tfevents.finetuning  the same numbers, and learning rate, gradient norm and speed
 
-The training loss is the mean over the tokens that `FinetuningRecipe.loss_counts` names, the development loss over all tokens but
-start tokens of plain texts; `tokens` are all that the network has read.
+The training loss is the mean over the tokens that `FinetuningRecipe.loss_counts` names, the development loss
+over all tokens but start tokens of plain texts; `tokens` are all that the network has read.
 
 No step is in a file twice: a training that continues from a checkpoint first forgets what came after it.
 """
@@ -160,7 +161,9 @@ class ProgressLines(TrainerCallback):
             }
             append_line(self._log.training, line)
             duration = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
-            logger.info("step %d of %d: loss %.4f, %.0f tokens/s, %s left", step, steps, logs["loss"], speed, duration)
+            logger.info(
+                "step %d of %d: loss %.4f, %.0f tokens/s, %s left", step, steps, logs["loss"], speed, duration
+            )
         elif "development_loss" in logs:
             before, perplexity = self._log.best(), logs["development_perplexity"]
             line = {"step": step, "loss": logs["development_loss"], "perplexity": perplexity}
@@ -186,16 +189,31 @@ def write_curves(directory: Path, title: str, loss_counts: str) -> None:
     figure = Figure(figsize=(8, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     steps = [line["step"] for line in training]
-    above.plot(steps, [line["loss"] for line in training], color="tab:blue", marker="." if len(steps) < 20 else "")
+    above.plot(
+        steps, [line["loss"] for line in training], color="tab:blue", marker="." if len(steps) < 20 else ""
+    )
     above.set(title=f"{title}\ntraining loss of {loss_counts}", ylabel="training loss (nats a token)")
     if development:
         points = [(line["step"], line["perplexity"]) for line in development]
         below.plot(*zip(*points, strict=True), color="tab:orange", marker="o", label="development documents")
         chosen = [point for point in points if best is not None and point[0] == best.step]
-        below.plot(*zip(*chosen, strict=True), color="tab:green", marker="*", markersize=14, linestyle="", label="kept")
+        below.plot(
+            *zip(*chosen, strict=True),
+            color="tab:green",
+            marker="*",
+            markersize=14,
+            linestyle="",
+            label="kept",
+        )
         below.legend()
     else:
-        below.text(0.5, 0.5, "no development documents: the last step is kept", ha="center", transform=below.transAxes)
+        below.text(
+            0.5,
+            0.5,
+            "no development documents: the last step is kept",
+            ha="center",
+            transform=below.transAxes,
+        )
     below.set(xlabel="optimiser step", ylabel="perplexity of plain text")
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (above, below):

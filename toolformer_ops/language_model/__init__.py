@@ -5,8 +5,8 @@
     columns.py        keys and values of prompts, texts and the rows that continue them
     attention.py      attention of one pass over a group of texts
     kv_cache.py       the KV cache: prefill, share, decode step, keep, cut
-    causal_model.py   passes through the network, which are compared with its own forward pass; log probabilities
-    memory.py         budgets from the device's free memory; a batch that does not fit is halved
+    causal_model.py   passes through the network, which are compared with its own forward pass; log
+    probabilities memory.py         budgets from the device's free memory; a batch that does not fit is halved
     decode_loop.py    prefill, share, decode step, choose, end; greedy text, for tools that ask the model
     context.py        prompt and text, computed once for all positions and samples; p(" [") at word starts
     sampling.py       calls, and the random numbers that belong to each

@@ -1,23 +1,27 @@
 """Attention of one pass over a group of texts: each new token sees the prompt, its text up to a place, and its own sequence.
 
-What costs time in a decode step is reading the weights, once a pass, for any number of rows. So the new tokens of all texts go
-through norms, projections and feed-forward layers together, as one sequence of N tokens. Only attention looks beyond a row. It is
-computed for a group of texts (`columns.Group`) over three kinds of columns, none of which is copied for a row:
+What costs time in a decode step is reading the weights, once a pass, for any number of rows. So the new
+tokens of all texts go through norms, projections and feed-forward layers together, as one sequence of N
+tokens. Only attention looks beyond a row. It is computed for a group of texts (`columns.Group`) over three
+kinds of columns, none of which is copied for a row:
 
     prompt    keys and values of start token and prompt: one set for all texts
     text      those of the text: one set for all sequences of the text
     own       those that a sequence itself has added: its call so far
 
-A group is one text on a CPU, where nothing is padded, so that a row has the same bits in every batch. On other devices it
-is all texts of a prompt, in one set of operations, whose number does not depend on how many there are:
+A group is one text on a CPU, where nothing is padded, so that a row has the same bits in every batch. On
+other devices it is all texts of a prompt, in one set of operations, whose number does not depend on how many
+there are:
 
-- in bfloat16 and float16 each kind of columns is one kernel (`packing.variable_lengths`), which reads the columns where they are:
-  the prompt's for all tokens at once, the text's for each run of tokens that see the same of it, the own ones for each row. The
-  three results are merged by the log-sum-exp of their scores. With a sliding window a token's ranges begin later;
-- in float32, and in networks that cap their scores, by matrix products with texts that are padded to the longest.
+- in bfloat16 and float16 each kind of columns is one kernel (`packing.variable_lengths`), which reads the
+  columns where they are: the prompt's for all tokens at once, the text's for each run of tokens that see the
+  same of it, the own ones for each row. The three results are merged by the log-sum-exp of their scores. With
+  a sliding window a token's ranges begin later;
+- in float32, and in networks that cap their scores, by matrix products with texts that are padded to the
+  longest.
 
-On a GPU a row's numbers may differ by rounding in another batch: matrix products round by the shape of the batch. The kernel
-splits no keys, so that its result for a sequence of queries does not depend on the others.
+On a GPU a row's numbers may differ by rounding in another batch: matrix products round by the shape of the
+batch. The kernel splits no keys, so that its result for a sequence of queries does not depend on the others.
 """
 
 import numpy as np
@@ -29,8 +33,8 @@ from toolformer_ops.language_model.columns import Group
 from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths, variable_lengths
 
 LONG_TOKENS = {"cpu": 256, "cuda": 2}
-"""From so many new tokens of a text on, torch's fused attention takes over, which does not hold all scores; below, on a CPU, it is
-the slower one."""
+"""From so many new tokens of a text on, torch's fused attention takes over, which does not hold all scores;
+below, on a CPU, it is the slower one."""
 
 
 class GroupPass:
@@ -43,19 +47,25 @@ class GroupPass:
         """
         self.group = group
         of_row = np.repeat(rows, counts)  # (tokens,)
-        nth = np.arange(len(of_row)) - np.repeat(counts.cumsum() - counts, counts)  # (tokens,): of its row's new ones
+        nth = np.arange(len(of_row)) - np.repeat(
+            counts.cumsum() - counts, counts
+        )  # (tokens,): of its row's new ones
         self.order = np.arange(len(of_row))
         """(tokens,) which of the tokens that are given is the pass's n-th."""
         if by_range and group.branches:
             self.order = np.lexsort((group.seen[of_row], group.text_of[of_row]))
             of_row = of_row[self.order]
-        self._in_place = np.array_equal(of_row, np.arange(group.rows))  # token n is of row n, and each row has one
+        self._in_place = np.array_equal(
+            of_row, np.arange(group.rows)
+        )  # token n is of row n, and each row has one
         self.positions = group.seen[of_row] + group.steps[of_row] + nth
         self.tokens = len(self.positions)
         text = group.text_of[of_row]
         prompt = group.prompt.length
         seen = group.seen[of_row] if group.branches else self.positions + 1
-        column = group.steps[of_row] if group.branches else self.positions - prompt  # where the new key is written
+        column = (
+            group.steps[of_row] if group.branches else self.positions - prompt
+        )  # where the new key is written
         self._text_columns = int(group.lengths.max(initial=0)) if group.branches else int(column.max()) + 1
         self._own_columns = int(group.steps[rows].max()) + 1 if group.branches else 0
         self._single = len(group.lengths) == 1
@@ -73,8 +83,8 @@ class GroupPass:
         fields = (self.positions, seen, column, text, of_row, unpad)
         self._numbers = np.concatenate([np.stack(fields).reshape(-1), pad])
         self._on_device: dict[torch.device, tuple[Tensor, ...]] = {}
-        """Of each token position, columns seen, column to write, text, row, padded place; then the token at each padded place. They
-        follow the keys: layers may be on several devices."""
+        """Of each token position, columns seen, column to write, text, row, padded place; then the token at
+        each padded place. They follow the keys: layers may be on several devices."""
         self._masks: dict[tuple[torch.device, int | None, bool], Tensor] = {}
         self._ranges: dict[tuple[torch.device, int | None], tuple[list[Ranges], bool]] = {}
         self.rows, self.counts, self._prompt = rows, counts, prompt
@@ -103,7 +113,9 @@ class GroupPass:
             group.make_own_room(layer, self._own_columns, keys)
         else:
             group.make_text_room(layer, self._text_columns, keys, values)
-        for held, new in zip((group.own if group.branches else group.text)[layer], (keys, values), strict=True):
+        for held, new in zip(
+            (group.own if group.branches else group.text)[layer], (keys, values), strict=True
+        ):
             if group.branches and self._single and self._in_place:
                 held[: group.rows, :, self._own_columns - 1] = new
             elif group.branches:
@@ -132,7 +144,8 @@ class GroupPass:
         key_heads, texts, text_columns = text_keys.shape[:3]
         *_, of_row, unpad, pad = self._on_device[queries.device]
 
-        # 1. Scores of the prompt's, the text's and the sequence's own columns, by the key head that query heads share.
+        # 1. Scores of the prompt's, the text's and the sequence's own columns, by the key head that query
+        #    heads share.
         grouped = queries.view(tokens, key_heads, heads // key_heads, width)
         by_head = grouped.transpose(0, 1).reshape(key_heads, -1, width)  # (key heads, tokens * group, width)
         per_token = by_head.shape[1] // tokens
@@ -150,14 +163,17 @@ class GroupPass:
             pieces.insert(0, by_head @ prompt_keys.transpose(1, 2))
         if self.group.branches:
             own_keys, own_values = (  # (tokens, key heads, columns, width)
-                (held[: self.group.rows] if self._in_place else held.index_select(0, of_row))[:, :, : self._own_columns]
+                (held[: self.group.rows] if self._in_place else held.index_select(0, of_row))[
+                    :, :, : self._own_columns
+                ]
                 for held in self.group.own[layer]
             )
             to_own = grouped @ own_keys.transpose(2, 3)  # (tokens, key heads, group, own columns)
             pieces.append(to_own.transpose(0, 1).reshape(key_heads, by_head.shape[1], self._own_columns))
         scores = torch.cat(pieces, dim=-1).float()  # (key heads, tokens * group, columns)
 
-        # 2. Softmax in float32 over what a token sees. The mask may leave out the first columns, which all see.
+        # 2. Softmax in float32 over what a token sees. The mask may leave out the first columns, which all
+        #    see.
         scores.mul_(scale)
         if softcap:
             scores.div_(softcap).tanh_().mul_(softcap)
@@ -185,7 +201,9 @@ class GroupPass:
             mixed = flat[..., :prompt] @ prompt_values + mixed
         mixed = mixed.view(key_heads, tokens, per_token, -1).transpose(0, 1)
         if self.group.branches:
-            mixed = mixed + weights[..., end:].transpose(0, 1) @ own_values  # (tokens, key heads, group, width)
+            mixed = (
+                mixed + weights[..., end:].transpose(0, 1) @ own_values
+            )  # (tokens, key heads, group, width)
         return mixed.reshape(tokens, heads, -1)
 
     def _fused(self, layer: int, queries: Tensor, window: int | None, scale: float) -> Tensor:
@@ -209,7 +227,11 @@ class GroupPass:
         mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
         mask = mask.masked_fill_(hidden, torch.finfo(queries.dtype).min).view(texts, 1, -1, hidden.shape[-1])
         mixed = functional.scaled_dot_product_attention(
-            asking.view(texts, -1, heads, width).transpose(1, 2), both[0], both[1], attn_mask=mask, scale=scale
+            asking.view(texts, -1, heads, width).transpose(1, 2),
+            both[0],
+            both[1],
+            attn_mask=mask,
+            scale=scale,
         )  # (texts, heads, padded tokens, width)
         mixed = mixed.transpose(1, 2).reshape(texts * self._width, heads, -1)
         return mixed if self._single else mixed.index_select(0, unpad)
@@ -224,20 +246,27 @@ class GroupPass:
         if group.prompt.length:
             columns.insert(0, [held.transpose(0, 1) for held in group.prompt.columns[layer]])
         if group.branches:
-            # Column c of place p is token p * key heads * capacity + c. Between them are other heads' columns, in no range.
+            # Column c of place p is token p * key heads * capacity + c. Between them are other heads'
+            # columns, in no range.
             places, heads, capacity, width = group.own[layer][0].shape
             shape = ((places - 1) * heads + 1) * capacity, heads, width
-            columns.append([held.as_strided(shape, (width, capacity * width, 1)) for held in group.own[layer]])
+            columns.append(
+                [held.as_strided(shape, (width, capacity * width, 1)) for held in group.own[layer]]
+            )
         # 2. Attention to each kind.
         ranges, some_empty = self._ranges_on(queries.device, window)
         mixed = queries.new_empty((len(columns), *queries.shape))  # (kinds, tokens, heads, width)
-        grows = len(columns) - 1 if not group.branches else None  # the kind that the tokens of a row are added to
+        grows = (
+            len(columns) - 1 if not group.branches else None
+        )  # the kind that the tokens of a row are added to
         lse = []
         for kind, (known, mixed_in) in enumerate(columns):
             back = window if kind == grows else None
             into = mixed[kind]
             lse.append(
-                variable_lengths(into, queries, known, mixed_in, ranges[kind], scale, back, causal=kind == grows)
+                variable_lengths(
+                    into, queries, known, mixed_in, ranges[kind], scale, back, causal=kind == grows
+                )
             )  # (heads, tokens)
         if len(columns) == 1:
             return mixed[0]
@@ -258,8 +287,11 @@ class GroupPass:
         group, prompt = self.group, self.group.prompt.length
         tokens = np.arange(self.tokens)
         ones = np.ones_like(tokens)
-        first = np.zeros_like(tokens) if window is None else np.maximum(0, self.positions - window + 1)  # in sight
-        # 1. Of each kind: (sequences,) tokens of each sequence of queries, start and length of the range of columns that it sees.
+        first = (
+            np.zeros_like(tokens) if window is None else np.maximum(0, self.positions - window + 1)
+        )  # in sight
+        # 1. Of each kind: (sequences,) tokens of each sequence of queries, start and length of the range of
+        #    columns that it sees.
         kinds: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         if prompt and window is None:
             kinds.append((np.array([self.tokens]), np.array([0]), np.array([prompt])))
@@ -271,7 +303,9 @@ class GroupPass:
             differs = np.diff(np.stack([self._text, self._seen, start]), prepend=-1).any(axis=0)
             begins = tokens[differs]  # of equal ranges
             runs = np.diff(begins, append=self.tokens)
-            kinds.append((runs, (self._text * capacity + start)[begins], (self._seen - prompt - start)[begins]))
+            kinds.append(
+                (runs, (self._text * capacity + start)[begins], (self._seen - prompt - start)[begins])
+            )
             _, key_heads, capacity, _ = group.own[0][0].shape
             own = np.maximum(0, first - self._seen)
             kinds.append((ones, self._of_row * key_heads * capacity + own, self._column + 1 - own))
@@ -279,10 +313,15 @@ class GroupPass:
             last = self.counts.cumsum() - 1
             kinds.append((self.counts, self._text[last] * capacity, self._column[last] + 1))
         # 2. All of them in one copy to the device.
-        numbers = [np.concatenate([[0], queries.cumsum(), starts, [0], lengths]) for queries, starts, lengths in kinds]
+        numbers = [
+            np.concatenate([[0], queries.cumsum(), starts, [0], lengths])
+            for queries, starts, lengths in kinds
+        ]
         on_device = torch.from_numpy(np.concatenate(numbers).astype(np.int32)).to(device)
         found = []
-        for (queries, _, seen), part in zip(kinds, on_device.split([len(some) for some in numbers]), strict=True):  # type: ignore[no-untyped-call]
+        lengths_on_device = [len(some) for some in numbers]
+        parts = on_device.split(lengths_on_device)  # type: ignore[no-untyped-call]
+        for (queries, _, seen), part in zip(kinds, parts, strict=True):
             ends, starts, lengths = part.split([len(queries) + 1, len(queries) + 1, len(queries)])
             found.append(Ranges(ends, starts, lengths, int(queries.max()), int(seen.max())))
         self._ranges[device, window] = found, any((seen == 0).any() for _, _, seen in kinds)
@@ -296,7 +335,9 @@ class GroupPass:
         if (device, window, all_columns) not in self._masks:
             positions, seen, own_column, *_ = self._on_device[device]
             first = self._prompt if window is None and not all_columns else 0
-            columns = torch.arange(first, self._prompt + self._text_columns, device=device)[None]  # (1, columns)
+            columns = torch.arange(first, self._prompt + self._text_columns, device=device)[
+                None
+            ]  # (1, columns)
             hidden = columns >= seen[:, None]  # (tokens, columns)
             if self.group.branches:
                 own = torch.arange(self._own_columns, device=device)[None]  # (1, own columns)

@@ -1,15 +1,17 @@
 """A causal language model of transformers whose shared passes are exact: hidden states, log probabilities, the prompts it has read.
 
-`CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, packed without padding (`packing.py`).
+`CausalModel.hidden_states` is the plain way: sequences from their first token, no cache, packed without
+padding (`packing.py`).
 
-`CausalModel.run` is the shared way: one pass over tokens of many texts, whose attention is computed by the caller (`attention.py`)
-over a cache that they share (`kv_cache.py`). transformers calls it in place of a network's own attention (its attention interface;
-the method `_attn` for GPT-J, which has none).
+`CausalModel.run` is the shared way: one pass over tokens of many texts, whose attention is computed by the
+caller (`attention.py`) over a cache that they share (`kv_cache.py`). transformers calls it in place of a
+network's own attention (its attention interface; the method `_attn` for GPT-J, which has none).
 
-Architectures for which a shared cache is not exact (recurrent or chunked layers, positions read from the mask) are refused: by
-their configuration (`language_model/models/sharing.py`), or by a comparison of both ways with the network's own forward pass on a
-few tokens at load. It takes the paths that the work takes, in the same number format on the same devices, so that a kernel that
-computes something else is found, too. What rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
+Architectures for which a shared cache is not exact (recurrent or chunked layers, positions read from the
+mask) are refused: by their configuration (`language_model/models/sharing.py`), or by a comparison of both
+ways with the network's own forward pass on a few tokens at load. It takes the paths that the work takes, in
+the same number format on the same devices, so that a kernel that computes something else is found, too. What
+rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
 """
 
 import logging
@@ -31,12 +33,14 @@ from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences,
 logger = logging.getLogger(__name__)
 
 CPU_SOFTMAX_ROWS = 32
-"""Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large vocabulary is a megabyte."""
+"""Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large
+vocabulary is a megabyte."""
 MAX_PROMPTS = 16
 """Prompts whose keys and values are kept: those of the tools, and heads that texts to be continued share."""
 TOLERANCE = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
-"""Largest difference of logits that the comparison at load takes for rounding: its norm over that of the logits, each row's mean
-taken away. Measured with SmolLM2-135M: 1e-6, 0.004 and 0.03 by rounding in these formats; 0.17 by positions that are wrong by one,
+"""Largest difference of logits that the comparison at load takes for rounding: its norm over that of the
+logits, each row's mean taken away. Measured with SmolLM2-135M: 1e-6, 0.004 and 0.03 by rounding in these
+formats; 0.17 by positions that are wrong by one,
 0.24 by a token that is not seen."""
 SECONDS_BETWEEN_LINES = 50.0
 """Of a long computation: below a minute, since a layer of the network may take some seconds."""
@@ -85,7 +89,9 @@ class CausalModel:
         lengths = [getattr(self.config, name, None) for name in _LENGTHS]
         if tokenizer_length < _UNBOUNDED_TOKENIZER_LENGTH:
             lengths.append(tokenizer_length)
-        self.window_tokens: int = next((number for number in lengths if isinstance(number, int) and number > 0), 0)
+        self.window_tokens: int = next(
+            (number for number in lengths if isinstance(number, int) and number > 0), 0
+        )
         if not self.window_tokens:
             raise ModelError(
                 "expected max_position_embeddings in config.json or model_max_length in tokenizer_config.json, found neither. "
@@ -103,7 +109,9 @@ class CausalModel:
         """Told what is done after each pass."""
         self._decoder = network.base_model
         self._plain_attention = [  # GPT-J's
-            module for module in network.modules() if hasattr(module, "_attn") and hasattr(module, "scale_attn")
+            module
+            for module in network.modules()
+            if hasattr(module, "_attn") and hasattr(module, "scale_attn")
         ]
         self._project = network.get_output_embeddings()
         self.output_device = torch.device(self._project.weight.device)
@@ -111,7 +119,8 @@ class CausalModel:
         self.kind = "cpu" if self.device.type == "cpu" else "cuda"
         """Which of the budgets by kind of device apply."""
         self.texts_together = self.kind != "cpu"
-        """Whether all texts are attended to in one set of operations, padded to the longest: few launches, but more arithmetic."""
+        """Whether all texts are attended to in one set of operations, padded to the longest: few launches,
+        but more arithmetic."""
         self._prompts: dict[tuple[int, ...], CachedPrompt] = {}
         require_shared_cache(type(self.network).__name__, self.config.to_dict())
         self._compare_with_plain_passes()
@@ -144,14 +153,21 @@ class CausalModel:
     ) -> list[Tensor]:
         """Last hidden states of each sequence, (tokens, hidden) each, in the order given; of its tokens `rows[n]` if given.
 
-        Computed in batches that fit into memory, halved if they do not; rows that are not asked for are not kept.
+        Computed in batches that fit into memory, halved if they do not; rows that are not asked for are not
+        kept.
         """
 
         def read(batch: Sequence[int]) -> list[Tensor]:
             packed = PackedSequences([sequences[index] for index in batch], share=self.kind == "cpu")
-            hidden = self.run(packed.ids, packed.positions, [(len(packed.ids), packed.attend)])  # (tokens, hidden)
+            hidden = self.run(
+                packed.ids, packed.positions, [(len(packed.ids), packed.attend)]
+            )  # (tokens, hidden)
             wanted = [range(len(sequences[index])) if rows is None else rows[index] for index in batch]
-            places = [of_sequence[row] for of_sequence, own in zip(packed.places, wanted, strict=True) for row in own]
+            places = [
+                of_sequence[row]
+                for of_sequence, own in zip(packed.places, wanted, strict=True)
+                for row in own
+            ]
             kept = hidden[torch.tensor(places, device=hidden.device)]
             return list(kept.split([len(own) for own in wanted]))  # type: ignore[no-untyped-call]
 
@@ -161,15 +177,19 @@ class CausalModel:
             self.pulse("sequences read", len(found), len(sequences))
         return [found[index] for index in range(len(sequences))]
 
-    def run(self, ids: np.ndarray, positions: np.ndarray, parts: Sequence[tuple[int, Callable[..., Tensor]]]) -> Tensor:
+    def run(
+        self, ids: np.ndarray, positions: np.ndarray, parts: Sequence[tuple[int, Callable[..., Tensor]]]
+    ) -> Tensor:
         """One pass over tokens, (tokens,), at these positions; last hidden states, (tokens, hidden).
 
         `parts` says how many of the tokens, one behind the other, attend by which function:
-        `attend(layer, queries, keys, values, window, scale, softcap)` computes each layer's attention, (tokens, heads, width).
+        `attend(layer, queries, keys, values, window, scale, softcap)` computes each layer's attention,
+        (tokens, heads, width).
         """
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-        # On a CPU the pass is filled up with tokens that attend to nothing, so that a row has the same bits in every batch.
+        # On a CPU the pass is filled up with tokens that attend to nothing, so that a row has the same bits
+        # in every batch.
         filler = 0 if self.texts_together else -len(ids) % ROW_MULTIPLE
 
         def from_layer(
@@ -187,26 +207,34 @@ class CausalModel:
             self.pulse.beat()
             window = sliding_window if self._slides else None
             scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-            rows, keys, values = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # (tokens, heads, width)
+            rows, keys, values = (
+                tensor[0].transpose(0, 1) for tensor in (query, key, value)
+            )  # (tokens, heads, width)
             if len(parts) == 1 and not filler:
                 return parts[0][1](module.layer_idx, rows, keys, values, window, scale, softcap)[None], None
             mixed, end = rows.new_zeros((*rows.shape[:2], values.shape[-1])), 0
             for tokens, attend in parts:
                 own = slice(end, end + tokens)
-                mixed[own] = attend(module.layer_idx, rows[own], keys[own], values[own], window, scale, softcap)
+                mixed[own] = attend(
+                    module.layer_idx, rows[own], keys[own], values[own], window, scale, softcap
+                )
                 end += tokens
             return mixed[None], None
 
         def of_gptj(module: Any) -> Any:
             """GPT-J's own method, from and to (1, heads, tokens, width)."""
 
-            def attn(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, None]:
+            def attn(
+                query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+            ) -> tuple[Tensor, None]:
                 mixed, _ = from_layer(module, query, key, value, mask, scaling=1.0 / float(module.scale_attn))
                 return mixed.transpose(1, 2), None
 
             return attn
 
-        padded = np.stack([np.pad(ids, (0, filler), constant_values=int(ids[0])), np.pad(positions, (0, filler))])
+        padded = np.stack(
+            [np.pad(ids, (0, filler), constant_values=int(ids[0])), np.pad(positions, (0, filler))]
+        )
         both = torch.from_numpy(padded).to(self.device)[:, None]  # (2, 1, tokens)
         before = self.config._attn_implementation
         ALL_ATTENTION_FUNCTIONS.register(_ATTENTION, from_layer)
@@ -225,13 +253,15 @@ class CausalModel:
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden).
 
-        On a CPU the rows are padded to a multiple meanwhile, so that a row has the same bits in every batch (`kv_cache.py`).
+        On a CPU the rows are padded to a multiple meanwhile, so that a row has the same bits in every batch
+        (`kv_cache.py`).
         """
         return torch.cat(list(self.log_probability_blocks(hidden)))
 
     def log_probability_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         """The same block by block, so that all rows of a large vocabulary are never in memory together."""
-        # On a CPU the probabilities of a block stay in its cache, and rows are filled up, so that their bits are the same always.
+        # On a CPU the probabilities of a block stay in its cache, and rows are filled up, so that their bits
+        # are the same always.
         blocks = self.memory.logits_rows if self.texts_together else CPU_SOFTMAX_ROWS
         for rows in hidden.to(self.output_device).split(self.memory.logits_rows):  # type: ignore[no-untyped-call]
             padding = 0 if self.texts_together else -len(rows) % ROW_MULTIPLE
@@ -265,11 +295,15 @@ class CausalModel:
         """
         vocabulary = int(self.config.vocab_size)
         shared = [(7 * step + 3) % vocabulary for step in range(9)]
-        tails = [[(factor * step + first) % vocabulary for step in range(4)] for factor, first in ((11, 5), (13, 1))]
+        tails = [
+            [(factor * step + first) % vocabulary for step in range(4)]
+            for factor, first in ((11, 5), (13, 1))
+        ]
         sequences = [[*shared[:seen], *tail] for seen, tail in zip((9, 6), tails, strict=True)]
         with torch.inference_mode():
             plain = [
-                self.network(input_ids=torch.tensor([ids], device=self.device)).logits[0, -4:] for ids in sequences
+                self.network(input_ids=torch.tensor([ids], device=self.device)).logits[0, -4:]
+                for ids in sequences
             ]
             expected = torch.cat(plain).to(self.output_device)
             try:
@@ -282,7 +316,9 @@ class CausalModel:
                 [text] = cache.texts()
                 cache = KVCache(self)
                 cache.share([(text, (9, 6), (0, 1))])
-                steps = [cache.step(np.array(tokens)) for tokens in zip(*tails, strict=True)]  # (2, hidden) each
+                steps = [
+                    cache.step(np.array(tokens)) for tokens in zip(*tails, strict=True)
+                ]  # (2, hidden) each
                 # 3. Their logits are the expected ones but for rounding.
                 for what, hidden in (
                     ("output projection of the last hidden states", torch.cat(packed)),
@@ -290,7 +326,8 @@ class CausalModel:
                 ):  # (8, hidden)
                     logits = self._scaled(self._project(hidden.to(self.output_device)).float())
                     found, wanted = (
-                        values.float() - values.float().mean(dim=-1, keepdim=True) for values in (logits, expected)
+                        values.float() - values.float().mean(dim=-1, keepdim=True)
+                        for values in (logits, expected)
                     )
                     difference, size = float((found - wanted).norm()), float(wanted.norm())
                     if not difference <= TOLERANCE[self.number_format] * size:

@@ -2,7 +2,8 @@
 
     CachedPrompt   keys and values of start token and prompt, computed once
     CachedText     keys and values of one text behind a prompt; any number of sequences continue it
-    Group          texts behind one prompt, with the rows that continue them: room for new columns, keep, cut, merge
+    Group          texts behind one prompt, with the rows that continue them: room for new columns, keep, cut,
+    merge
 
 Computes nothing: `kv_cache.py` fills the columns, `attention.py` reads them.
 """
@@ -71,7 +72,8 @@ class Group:
     steps: np.ndarray
     """(rows,) own tokens."""
     own: list[Tensor] = field(default_factory=list)
-    """(2, places, key heads, capacity, width) a layer, keys and values in one; row r has place r, further places are free."""
+    """(2, places, key heads, capacity, width) a layer, keys and values in one; row r has place r, further
+    places are free."""
 
     @property
     def rows(self) -> int:
@@ -79,10 +81,12 @@ class Group:
         return len(self.labels)
 
     def keep(self, parents: np.ndarray) -> np.ndarray:
-        """Continue with these rows; one that is taken several times becomes several. Returns which of `parents` each row is now.
+        """Continue with these rows; one that is taken several times becomes several.
 
-        Moving a row means copying its columns. So the first continuation of a row takes the row's place, and the others take free
-        places.
+        Returns which of `parents` each row is now.
+
+        Moving a row means copying its columns. So the first continuation of a row takes the row's place, and
+        the others take free places.
         """
         # 1. Assign a continuation to each place.
         count = len(parents)
@@ -93,7 +97,8 @@ class Group:
         order[parents[stays]] = np.flatnonzero(stays)
         order[order < 0] = np.flatnonzero(~stays)
         source = parents[order]
-        # 2. Copy the rows that move. No place is both read and written: a place that is written was free, or its row has ended.
+        # 2. Copy the rows that move. No place is both read and written: a place that is written was free, or
+        #    its row has ended.
         filled = int(self.steps.max(initial=0))
         places = len(self.own[0][0]) if self.own else 0
         if self.own and places < count:
@@ -134,7 +139,9 @@ class Group:
             ValueError: tokens of the prompt would be cut.
         """
         if length < self.prompt.length or self.branches:
-            raise ValueError(f"expected to keep the prompt's {self.prompt.length} tokens of a text, found {length}")
+            raise ValueError(
+                f"expected to keep the prompt's {self.prompt.length} tokens of a text, found {length}"
+            )
         self.seen[row] = length
         self.lengths[self.text_of[row]] = length - self.prompt.length
 
@@ -156,7 +163,9 @@ class Group:
                 for layer in range(max(len(group.text) for group in groups))
             ],
             lengths=np.concatenate([group.lengths for group in groups]),
-            text_of=np.concatenate([group.text_of + first for group, first in zip(groups, before, strict=False)]),
+            text_of=np.concatenate(
+                [group.text_of + first for group, first in zip(groups, before, strict=False)]
+            ),
             seen=np.concatenate([group.seen for group in groups]),
             labels=np.concatenate([group.labels for group in groups]),
             steps=np.concatenate([group.steps for group in groups]),

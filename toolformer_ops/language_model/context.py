@@ -1,12 +1,13 @@
 """What the model sees when it annotates, and where it would start a call: `p_i = p(" [" | P(x), x[:i])` (Toolformer, section 2).
 
-It sees start token, prompt with the text in its slot, and the text again, in one KV cache. The prompt's part is computed once a
-prompt, for all texts; a text's part once for all its positions and samples. Short texts share a pass. Prompts and the last texts
-are kept, which changes no number.
+It sees start token, prompt with the text in its slot, and the text again, in one KV cache. The prompt's part
+is computed once a prompt, for all texts; a text's part once for all its positions and samples. Short texts
+share a pass. Prompts and the last texts are kept, which changes no number.
 
-A position is the index of the token before which the call would be written, so the prefix holds every token before it. Only the
-rows of word starts are projected onto the vocabulary; the softmax is over all of it, in float32. Position 0 is not offered: a call
-there would precede the whole text, where any prefix on the topic helps.
+A position is the index of the token before which the call would be written, so the prefix holds every token
+before it. Only the rows of word starts are projected onto the vocabulary; the softmax is over all of it, in
+float32. Position 0 is not offered: a call there would precede the whole text, where any prefix on the topic
+helps.
 """
 
 import itertools
@@ -35,9 +36,11 @@ from toolformer_ops.records import CallPosition
 LARGEST_CALL_RESERVE = 272
 """Tokens kept free for a sampled call: the longest that a run may ask for (256) and its given start."""
 KEPT_TEXT_TOKENS = 2048
-"""Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest always."""
+"""Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest
+always."""
 LONG_TEXT_TOKENS = {"cpu": 256, "cuda": 4096}
-"""A text of so many tokens, both copies counted, has a separate pass: more would hardly make the matrix products faster."""
+"""A text of so many tokens, both copies counted, has a separate pass: more would hardly make the matrix
+products faster."""
 
 _Key = tuple[AnnotationPrompt, str, Window]
 
@@ -53,8 +56,8 @@ class AnnotationContext:
     text_start: int
     """How many tokens come before token 0 of the window (its second copy)."""
     hidden_shift: int
-    """Token i of the window has row i + hidden_shift of `text_hidden`, from the second word on; negative if the first word takes
-    fewer tokens behind the separator."""
+    """Token i of the window has row i + hidden_shift of `text_hidden`, from the second word on; negative if
+    the first word takes fewer tokens behind the separator."""
 
     @property
     def tokens(self) -> int:
@@ -102,12 +105,17 @@ class ContextBuilder:
         """
         most, long = self._model.memory.pass_tokens, LONG_TEXT_TOKENS[self._model.kind]
         between = self._tokenization.continuation(prompt.after_text, after=".")
-        lengths = [2 * (window.end - window.start) for _, window in windows]  # about what both copies of it take
+        lengths = [
+            2 * (window.end - window.start) for _, window in windows
+        ]  # about what both copies of it take
         for part in consecutive_parts([most if length >= long else length for length in lengths], most):
             keys = [(prompt, windows[number][0].text, windows[number][1]) for number in part]
             found = {key: self._kept.pop(key) for key in dict.fromkeys(keys) if key in self._kept}
-            missing = {key: windows[number] for key, number in zip(keys, part, strict=True) if key not in found}
-            # 1. What each text adds to the prompt: the text in its slot, what follows the slot, and the text again.
+            missing = {
+                key: windows[number] for key, number in zip(keys, part, strict=True) if key not in found
+            }
+            # 1. What each text adds to the prompt: the text in its slot, what follows the slot, and the text
+            #    again.
             added: list[tuple[int, ...]] = []
             # Where the second copy begins, with its separator; `spell_after`'s shift.
             copies: list[tuple[int, int]] = []
@@ -126,7 +134,9 @@ class ContextBuilder:
                 cache = KVCache(self._model)
                 cache.join([CachedText(start) for _ in added])
                 hidden = cache.extend(range(len(added)), added)
-                for key, cached, states, (copy, shift) in zip(missing, cache.texts(), hidden, copies, strict=True):
+                for key, cached, states, (copy, shift) in zip(
+                    missing, cache.texts(), hidden, copies, strict=True
+                ):
                     found[key] = AnnotationContext(
                         text=cached,
                         text_hidden=states[copy:].clone(),  # not a view that holds all texts of the pass
@@ -143,7 +153,9 @@ class ContextBuilder:
         """Drop the kept contexts."""
         self._kept.clear()
 
-    def find_positions(self, prompt: AnnotationPrompt, texts: Sequence[TokenizedText]) -> list[list[CallPosition]]:
+    def find_positions(
+        self, prompt: AnnotationPrompt, texts: Sequence[TokenizedText]
+    ) -> list[list[CallPosition]]:
         """For each text, every word start from token 1 on with its probability, in the order of the text."""
         # 1. The word starts that each window owns.
         owned: list[tuple[int, Window, list[int]]] = []  # index of the text, window, tokens
@@ -158,7 +170,8 @@ class ContextBuilder:
         for contexts in self.contexts(prompt, [(texts[index], window) for index, window, _ in owned]):
             together = list(zip(contexts, left, strict=False))
             places = [
-                (context, [token - window.start for token in tokens]) for context, (_, window, tokens) in together
+                (context, [token - window.start for token in tokens])
+                for context, (_, window, tokens) in together
             ]
             probabilities = iter(self._marker_probabilities(places))
             for _, (index, _, tokens) in together:

@@ -1,8 +1,8 @@
 """The one decode loop (prefill, share, decode step, choose, end), and greedy continuation of prompts, its simplest task.
 
-Sampling calls (`sampling.py`), continuing prompts (here, for tools whose answer a language model writes or chooses) and writing
-with tools (`decoding/together.py`) differ in how they choose a token and in what they do at an end; each is a `Task`. A step
-reads from the device once, however many rows there are.
+Sampling calls (`sampling.py`), continuing prompts (here, for tools whose answer a language model writes or
+chooses) and writing with tools (`decoding/together.py`) differ in how they choose a token and in what they do
+at an end; each is a `Task`. A step reads from the device once, however many rows there are.
 """
 
 import itertools
@@ -98,7 +98,11 @@ class DecodeLoop:
 
 
 def generate_texts(
-    model: CausalModel, tokenization: Tokenization, prompts: Sequence[str], max_new_tokens: int, stop: str | None
+    model: CausalModel,
+    tokenization: Tokenization,
+    prompts: Sequence[str],
+    max_new_tokens: int,
+    stop: str | None,
 ) -> list[str]:
     """As `LanguageModel.generate_texts`."""
     sequences = [(*tokenization.start_ids, *tokenization.ids(prompt)) for prompt in prompts]
@@ -148,7 +152,11 @@ class _Continuations:
         joining: dict[int, Sequence[int]] = {}
         lengths = cache.lengths - self.prompt.length
         tokens = int(lengths.sum())
-        while self.queue and len(lengths) + len(joining) < MAX_PROMPTS_TOGETHER and tokens < MAX_PROMPT_TOKENS_TOGETHER:
+        while (
+            self.queue
+            and len(lengths) + len(joining) < MAX_PROMPTS_TOGETHER
+            and tokens < MAX_PROMPT_TOKENS_TOGETHER
+        ):
             number, rest = self.queue.popleft()
             joining[number] = rest
             tokens += len(rest)

@@ -1,15 +1,17 @@
 """The KV cache: a prompt that all texts share, texts that their sequences share, and each sequence's own tokens.
 
-`KVCache` holds the sequences of a batch (prefill: `join`, `extend`; share, step, keep, cut), in the columns of `columns.py`.
+`KVCache` holds the sequences of a batch (prefill: `join`, `extend`; share, step, keep, cut), in the columns
+of `columns.py`.
 
-A sequence is a row. Either each text is one row, which grows in the text's columns (`join`), or many rows share a text: each sees
-it up to one of its tokens and adds its own columns (`share`). Prompts, texts, sampled calls, answers, translations and texts
-that are written with tools all use this one class.
+A sequence is a row. Either each text is one row, which grows in the text's columns (`join`), or many rows
+share a text: each sees it up to one of its tokens and adds its own columns (`share`). Prompts, texts, sampled
+calls, answers, translations and texts that are written with tools all use this one class.
 
-A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention treats rows one by one
-and attention is computed text by text (`attention.py`). This needs matrix products that give a row the same bits for any number of
-rows; they do so for multiples of `packing.ROW_MULTIPLE`, measured in float32 and bfloat16, to which a CPU's passes are padded.
-On other devices numbers differ by rounding. Chooses no token: `decode_loop.py` does.
+A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention
+treats rows one by one and attention is computed text by text (`attention.py`). This needs matrix products
+that give a row the same bits for any number of rows; they do so for multiples of `packing.ROW_MULTIPLE`,
+measured in float32 and bfloat16, to which a CPU's passes are padded. On other devices numbers differ by
+rounding. Chooses no token: `decode_loop.py` does.
 """
 
 from collections.abc import Sequence
@@ -53,13 +55,18 @@ class KVCache:
     @property
     def lengths(self) -> np.ndarray:
         """(rows,) how many tokens each row holds, the prompt's included."""
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(group.seen + group.steps for group in self._groups)])
+        return np.concatenate(
+            [np.zeros(0, dtype=np.int64), *(group.seen + group.steps for group in self._groups)]
+        )
 
     def join(self, texts: Sequence[CachedText], labels: Sequence[int] | None = None) -> None:
         """Add texts, each a row that grows; one without tokens takes them in by `extend`."""
         numbers = range(len(texts)) if labels is None else labels
         self._add(
-            [(text, [text.prompt.length + text.length], [label]) for text, label in zip(texts, numbers, strict=True)]
+            [
+                (text, [text.prompt.length + text.length], [label])
+                for text, label in zip(texts, numbers, strict=True)
+            ]
         )
 
     def share(self, rows: Sequence[tuple[CachedText, Sequence[int], Sequence[int]]]) -> None:
@@ -117,7 +124,9 @@ class KVCache:
                 found[int(label)] = CachedText(group.prompt, length, columns)
         return [found[label] for label in sorted(found)]
 
-    def _add(self, rows: Sequence[tuple[CachedText, Sequence[int], Sequence[int]]], *, branches: bool = False) -> None:
+    def _add(
+        self, rows: Sequence[tuple[CachedText, Sequence[int], Sequence[int]]], *, branches: bool = False
+    ) -> None:
         for text, seen, labels in rows:
             count = len(labels)
             self._groups.append(
@@ -150,7 +159,9 @@ class KVCache:
             order: list[np.ndarray] = []  # which of all tokens each of them is
             first, tokens = 0, 0
             for group in self._groups:
-                begin, end = np.searchsorted(rows[part[0] : part[-1] + 1], (first, first + group.rows)) + part[0]
+                begin, end = (
+                    np.searchsorted(rows[part[0] : part[-1] + 1], (first, first + group.rows)) + part[0]
+                )
                 if end > begin:
                     group_pass = GroupPass(
                         group, rows[begin:end] - first, counts[begin:end], by_range=self._model.texts_together

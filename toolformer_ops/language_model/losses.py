@@ -1,7 +1,7 @@
 """The paper's weights, weighted loss and keep rule (section 2 and 4.1): pure numbers, no model.
 
-`w_t = max(0, 1 - 0.2 t) / 3` for the token t places after the call, so that five tokens count and the weights of a whole
-window sum to one. If a text ends sooner, the remaining weights are not scaled up.
+`w_t = max(0, 1 - 0.2 t) / 3` for the token t places after the call, so that five tokens count and the weights
+of a whole window sum to one. If a text ends sooner, the remaining weights are not scaled up.
 All losses are in nats.
 """
 
@@ -19,17 +19,19 @@ def token_weights(scored_tokens: int) -> tuple[float, ...]:
 
 
 TOKEN_WEIGHTS = token_weights(SCORED_TOKENS)
-"""(SCORED_TOKENS,) weights 5/15, 4/15, 3/15, 2/15, 1/15: the paper's `max(0, 1 - 0.2 t)` divided by their sum, 3."""
+"""(SCORED_TOKENS,) weights 5/15, 4/15, 3/15, 2/15, 1/15: the paper's `max(0, 1 - 0.2 t)` divided by their
+sum, 3."""
 
 
 def weighted_loss(log_probabilities: Sequence[float]) -> float:
     """The weighted cross entropy, in nats, of the tokens from a position on.
 
-    `log_probabilities` holds natural logarithms for tokens i, i+1, ... ; only the first `SCORED_TOKENS` count, and fewer are taken
-    as they are.
+    `log_probabilities` holds natural logarithms for tokens i, i+1, ... ; only the first `SCORED_TOKENS`
+    count, and fewer are taken as they are.
     """
     return -math.fsum(
-        weight * log_probability for weight, log_probability in zip(TOKEN_WEIGHTS, log_probabilities, strict=False)
+        weight * log_probability
+        for weight, log_probability in zip(TOKEN_WEIGHTS, log_probabilities, strict=False)
     )
 
 

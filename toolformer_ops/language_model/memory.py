@@ -1,16 +1,17 @@
 """How much may be in flight on a network's devices, and what happens if it was too much.
 
-`DeviceMemory` divides what is free once the weights are there by what the network's shape says that a token takes:
+`DeviceMemory` divides what is free once the weights are there by what the network's shape says that a token
+takes:
 
     cached tokens   keys and values of all layers
     pass tokens     activations of the widest layer, while a pass is under way
     logits rows     the vocabulary in the network's format, and what drawing a token holds beside it
 
-No more than a device can use: from some number on, more tokens at once make nothing faster (`ENOUGH`). These budgets bound batches,
-so they decide no number if a row's bits do not depend on its batch (on a CPU).
+No more than a device can use: from some number on, more tokens at once make nothing faster (`ENOUGH`). These
+budgets bound batches, so they decide no number if a row's bits do not depend on its batch (on a CPU).
 
-`DeviceMemory.halving` runs a batch that does not fit in two halves, and so on down to a single item. Where even that does not
-fit, it raises `DeviceMemoryError`; a stage then gives up that one text and continues.
+`DeviceMemory.halving` runs a batch that does not fit in two halves, and so on down to a single item. Where
+even that does not fit, it raises `DeviceMemoryError`; a stage then gives up that one text and continues.
 """
 
 import ctypes
@@ -35,15 +36,16 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 USABLE_SHARE = {"cpu": 0.4, "cuda": 0.85}
-"""Of the free memory, by kind of device: a CPU's is shared with other processes; on a GPU the rest is for the kernels and for
-pieces that are too small to use."""
+"""Of the free memory, by kind of device: a CPU's is shared with other processes; on a GPU the rest is for the
+kernels and for pieces that are too small to use."""
 CACHE_SHARE, PASS_SHARE, LOGITS_SHARE = 0.6, 0.3, 0.1
 """Of the usable memory."""
 
 
 HELD_TO_DRAW = 32
-"""Bytes an entry of a row over the vocabulary beside the projection: log probabilities (4), probabilities (4), sorted (4) with
-their places (8), and as much again (12) while CUDA sorts for top_p. Measured on a CPU: 25 with top_p, 16 without."""
+"""Bytes an entry of a row over the vocabulary beside the projection: log probabilities (4), probabilities
+(4), sorted (4) with their places (8), and as much again (12) while CUDA sorts for top_p. Measured on a CPU:
+25 with top_p, 16 without."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,13 @@ class TokenBytes:
         width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
         shared = int(getattr(config, "num_key_value_heads", None) or heads)
         hidden = int(config.hidden_size)
-        inner = int(getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * hidden)
+        inner = int(
+            getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None) or 4 * hidden
+        )
         return cls(
             cached=2 * int(config.num_hidden_layers) * shared * width * size,
-            # The residual and two copies of it, one of them in float32; queries, keys, values and what attention gives; three
-            # matrices of the feed-forward layer (gate, up, their product).
+            # The residual and two copies of it, one of them in float32; queries, keys, values and what
+            # attention gives; three matrices of the feed-forward layer (gate, up, their product).
             in_pass=size * (2 * hidden + 2 * (heads + shared) * width + 3 * inner) + 4 * hidden,
             logits=int(config.vocab_size) * (size + HELD_TO_DRAW),
         )
@@ -85,8 +89,9 @@ class _Tokens:
 
 
 ENOUGH = {"cpu": _Tokens(12_288, 512, 128), "cuda": _Tokens(262_144, 16_384, 4_096)}
-"""From so many on, more at once make nothing faster. Measured on a CPU; predicted for a GPU: with 16,384 tokens the matrix products
-of a layer take several times as long as its launches, also for a model of 135M parameters."""
+"""From so many on, more at once make nothing faster. Measured on a CPU; predicted for a GPU: with 16,384
+tokens the matrix products of a layer take several times as long as its launches, also for a model of 135M
+parameters."""
 FEWEST = _Tokens(512, 64, 16)
 """So many are tried however little memory there seems to be. Rows of logits are a multiple of theirs."""
 
@@ -107,7 +112,9 @@ class DeviceMemory:
         self._weight_bytes = weights.total()
         if free_bytes is None:
             # Each device holds its share of the layers, so of their keys and values: the fullest decides.
-            free_bytes = min(int(_free_bytes(device) * weights.total() / weights[device]) for device in weights)
+            free_bytes = min(
+                int(_free_bytes(device) * weights.total() / weights[device]) for device in weights
+            )
         self._usable = free_bytes * USABLE_SHARE[like or kind]
         self._enough = ENOUGH[like or kind]
 
@@ -141,11 +148,15 @@ class DeviceMemory:
     def _free(self) -> int:
         return sum(_free_bytes(device) for device in self._devices)
 
-    def halving(self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str) -> list[Result]:
-        """`run(items)`; where memory is short, of the first half and then of the second, and so on. The results, in order.
+    def halving(
+        self, run: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item], what: str
+    ) -> list[Result]:
+        """`run(items)`; where memory is short, of the first half and then of the second, and so on.
 
-        `run` must leave nothing behind when it fails. `what` names the items in the log. Where memory was short, the budgets are
-        half as large from then on.
+        The results, in order.
+
+        `run` must leave nothing behind when it fails. `what` names the items in the log. Where memory was
+        short, the budgets are half as large from then on.
 
         Raises:
             DeviceMemoryError: not even one item fits.
@@ -157,7 +168,9 @@ class DeviceMemory:
             part = left.pop()
             try:
                 found += run(part)
-            except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises a plain one
+            except (
+                RuntimeError
+            ) as error:  # torch.OutOfMemoryError is one; the CPU allocator raises a plain one
                 if not isinstance(error, torch.OutOfMemoryError) and "not enough memory" not in str(error):
                     raise
                 if len(part) == 1:
@@ -193,10 +206,15 @@ def free_main_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
         (cgroup, "memory.max", "memory.current", "inactive_file"),
         (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        if not (group / limit).is_file() or (most := (group / limit).read_text(encoding="ascii").strip()) == "max":
+        if (
+            not (group / limit).is_file()
+            or (most := (group / limit).read_text(encoding="ascii").strip()) == "max"
+        ):
             continue
         stat = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
-        taken = int((group / used).read_text(encoding="ascii")) - int(stat.get(cache, 0))  # read files count as used
+        taken = int((group / used).read_text(encoding="ascii")) - int(
+            stat.get(cache, 0)
+        )  # read files count as used
         free = min(free, int(most) - taken)
     return max(0, free)
 
@@ -204,8 +222,8 @@ def free_main_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 def give_back() -> None:
     """Return what is free to the system; nothing happens if the C library cannot.
 
-    glibc keeps freed memory, in pieces, where blocks of many sizes come and go. Measured with a SmolLM2 worker in float32: 100
-    texts take 1,343 MiB at most, and 1,686 without this.
+    glibc keeps freed memory, in pieces, where blocks of many sizes come and go. Measured with a SmolLM2
+    worker in float32: 100 texts take 1,343 MiB at most, and 1,686 without this.
     """
     if _MALLOC_TRIM is not None:
         _MALLOC_TRIM(0)

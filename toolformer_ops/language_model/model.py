@@ -1,7 +1,10 @@
-"""`LanguageModel`: the engine's one door. Loads a causal language model and finds, samples and scores calls with it.
+"""`LanguageModel`: the engine's one door.
 
-Positions, samples and losses of several texts are computed together (`context.py`, `sampling.py`, `scoring.py`). On a CPU the same
-text gives the same numbers, bit for bit, in every batch and order; on other devices they may differ by rounding.
+Loads a causal language model and finds, samples and scores calls with it.
+
+Positions, samples and losses of several texts are computed together (`context.py`, `sampling.py`,
+`scoring.py`). On a CPU the same text gives the same numbers, bit for bit, in every batch and order; on other
+devices they may differ by rounding.
 """
 
 import dataclasses
@@ -51,7 +54,8 @@ class LanguageModel:
         self.window_tokens = model.window_tokens
         """The model's window, in tokens."""
         self.rounding_nats = scoring.ROUNDING_NATS[self.number_format]
-        """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures it."""
+        """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures
+        it."""
         self._tokenization = tokenization
         self._builder = ContextBuilder(model, tokenization)
         self._loaded = {self.number_format: model} if load else {self.number_format: model, FLOAT32: model}
@@ -69,14 +73,16 @@ class LanguageModel:
     ) -> "LanguageModel":
         """Load safetensors from a folder, from S3, or from the hub at a pinned revision; no code of a model is run.
 
-        `settings` (the deployment's where None) say where S3, its cache and the hub are. `dtype` is float32, bfloat16 or
-        float16 (float32 weights are then loaded once a call needs them); `device` cpu, cuda or cuda:N; `threads` CPU threads
-        of this process.
+        `settings` (the deployment's where None) say where S3, its cache and the hub are. `dtype` is float32,
+        bfloat16 or float16 (float32 weights are then loaded once a call needs them); `device` cpu, cuda or
+        cuda:N; `threads` CPU threads of this process.
 
         Raises:
             ModelError: there is no such model, or it cannot be used here.
         """
-        network, tokenizer, identity = load_network(path_or_hub_id, revision, dtype, device, threads, settings)
+        network, tokenizer, identity = load_network(
+            path_or_hub_id, revision, dtype, device, threads, settings
+        )
         longest = tokenizer.model_max_length
 
         def load(number_format: str) -> CausalModel:
@@ -102,8 +108,8 @@ class LanguageModel:
     ) -> list[list[CallPosition]]:
         """For each text, the `at_most` word starts with the largest p(" [") above `threshold`, in the order of the text.
 
-        `allowed` says of each text which word starts count; all without it. Short texts are read together; each has the same
-        positions, bit for bit, as when it is read alone (on a CPU).
+        `allowed` says of each text which word starts count; all without it. Short texts are read together;
+        each has the same positions, bit for bit, as when it is read alone (on a CPU).
 
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
@@ -126,9 +132,10 @@ class LanguageModel:
     ) -> Sampler:
         """A sampler of calls: `samples` continuations of `call_start` at each position of the texts that are added to it.
 
-        A continuation's text is all between "[" and "]", or the arrow with `until_arrow`, with what `call_start` holds of it; equal
-        ones are not merged. The same seed key, position and sample index draw with the same random numbers in every batch. Where
-        texts are added soon after `find_positions` (up to `context.KEPT_TEXT_TOKENS`), their KV caches are used again.
+        A continuation's text is all between "[" and "]", or the arrow with `until_arrow`, with what
+        `call_start` holds of it; equal ones are not merged. The same seed key, position and sample index draw
+        with the same random numbers in every batch. Where texts are added soon after `find_positions` (up to
+        `context.KEPT_TEXT_TOKENS`), their KV caches are used again.
 
         Raises:
             ModelError: a number is out of its bounds.
@@ -175,14 +182,16 @@ class LanguageModel:
     ) -> list[list[CallLosses]]:
         """The losses of each call of each text, in nats, in order; losses that are not finite are returned too.
 
-        With `prune_below` above 0, what provably cannot reach that loss reduction is not computed (`scoring.py`).
+        With `prune_below` above 0, what provably cannot reach that loss reduction is not computed
+        (`scoring.py`).
         `context_tokens` is how much text before a position the call is scored with; None is all.
 
-        A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or `keep_threshold`
-        (`within_rounding`). If it verifies (`verifies`), it computes these again in float32, and those without finite losses,
-        so that at both thresholds the kept calls are those of float32; with `all` every call that may reach `prune_below`, so
-        that they are at each threshold from there on. Those of all texts are computed together.
-        All are nan if a call is so long that the model's window has no room for text behind it.
+        A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or
+        `keep_threshold` (`within_rounding`). If it verifies (`verifies`), it computes these again in float32,
+        and those without finite losses, so that at both thresholds the kept calls are those of float32; with
+        `all` every call that may reach `prune_below`, so that they are at each threshold from there on. Those
+        of all texts are computed together. All are nan if a call is so long that the model's window has no
+        room for text behind it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
@@ -200,11 +209,14 @@ class LanguageModel:
         )
         if self.number_format == FLOAT32:
             return found
-        # 2. Which calls rounding may decide: those whose loss reduction, or its bound, is so near to a threshold (nan is not).
+        # 2. Which calls rounding may decide: those whose loss reduction, or its bound, is so near to a
+        #    threshold (nan is not).
         thresholds = {prune_below, prune_below if keep_threshold is None else keep_threshold}
         for of_text in found:
             for index, losses in enumerate(of_text):
-                if any(abs(losses.reduction_bound - threshold) <= self.rounding_nats for threshold in thresholds):
+                if any(
+                    abs(losses.reduction_bound - threshold) <= self.rounding_nats for threshold in thresholds
+                ):
                     of_text[index] = dataclasses.replace(losses, within_rounding=True)
         if not self.verifies(verify):
             return found
@@ -234,7 +246,9 @@ class LanguageModel:
             )
             for of_text, indices, right in zip(found, again, exact, strict=True):
                 for index, losses in zip(indices, right, strict=True):
-                    of_text[index] = dataclasses.replace(losses, within_rounding=of_text[index].within_rounding)
+                    of_text[index] = dataclasses.replace(
+                        losses, within_rounding=of_text[index].within_rounding
+                    )
         return found
 
     @torch.inference_mode()
@@ -256,7 +270,9 @@ class LanguageModel:
             raise ValueError(f"expected float32 or {self.number_format}, found {number_format!r}")
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
 
-        return scoring.losses_with_result(self._in_format(number_format), self._tokenization, tokenized, context_tokens)
+        return scoring.losses_with_result(
+            self._in_format(number_format), self._tokenization, tokenized, context_tokens
+        )
 
     @torch.inference_mode()
     def rounding_differences(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]]) -> list[float]:
@@ -304,7 +320,10 @@ class LanguageModel:
 
     @functools.cached_property
     def _could_hold_float32(self) -> bool:
-        """Whether float32 weights fit in the place of the others. Asked first when only the others are there."""
+        """Whether float32 weights fit in the place of the others.
+
+        Asked first when only the others are there.
+        """
         return self._model.memory.could_hold(self._model.float32_bytes)
 
     @property
@@ -320,8 +339,8 @@ class LanguageModel:
     def _in_format(self, number_format: str) -> CausalModel:
         """The model in its own number format or in float32, loaded if it is not there.
 
-        If the device has no room for both, one takes the other's place, which takes as long as loading. So callers ask for many
-        calls at a time in one format and then in the other.
+        If the device has no room for both, one takes the other's place, which takes as long as loading. So
+        callers ask for many calls at a time in one format and then in the other.
         """
         if number_format not in self._loaded:
             self.forget_texts()
@@ -345,10 +364,14 @@ class LanguageModel:
 
         Texts are computed together; the loss of a text depends on the others by rounding alone.
         """
-        return perplexity.text_losses(self._model, self._tokenization, [self.tokenize(text) for text in texts])
+        return perplexity.text_losses(
+            self._model, self._tokenization, [self.tokenize(text) for text in texts]
+        )
 
     @torch.inference_mode()
-    def generate_texts(self, prompts: Sequence[str], max_new_tokens: int, stop: str | None = None) -> list[str]:
+    def generate_texts(
+        self, prompts: Sequence[str], max_new_tokens: int, stop: str | None = None
+    ) -> list[str]:
         """The most likely continuation of each prompt, up to (without) `stop`, the end of the document, or `max_new_tokens`.
 
         Raises:
@@ -361,7 +384,8 @@ class LanguageModel:
         """Natural log probability of each continuation after the prompt, in order.
 
         Raises:
-            ModelError: the prompt with its longest continuation does not fit into the model's window, or one of them has no token.
+            ModelError: the prompt with its longest continuation does not fit into the model's window, or one
+            of them has no token.
         """
         ids = [*self._tokenization.start_ids, *self._tokenization.ids(prompt)]
         rows = [self._tokenization.ids(continuation) for continuation in continuations]
@@ -375,19 +399,24 @@ class LanguageModel:
             return []
         cache = self._model.new_cache()
         cache.join([CachedText(read_prompt(self._model, ids[:-1]))] * len(rows))
-        hidden = cache.extend(range(len(rows)), [(ids[-1], *row[:-1]) for row in rows])  # what predicts each token
+        hidden = cache.extend(
+            range(len(rows)), [(ids[-1], *row[:-1]) for row in rows]
+        )  # what predicts each token
         targets = [token for row in rows for token in row]
         found = iter(self._model.token_log_probabilities(torch.cat(hidden), targets))
         return [sum(next(found) for _ in row) for row in rows]
 
     @torch.inference_mode()
-    def id_log_probabilities(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, bool]]:
+    def id_log_probabilities(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
+    ) -> list[tuple[float, bool]]:
         """Of token ids that continue others: their natural log probability, and whether each is the most likely one.
 
         A pair is at least one id that is given, start token included, and those that continue it.
 
         Raises:
-            ModelError: a pair has no id that is given, or all of it but the last id does not fit into the model's window.
+            ModelError: a pair has no id that is given, or all of it but the last id does not fit into the
+            model's window.
         """
         found: list[tuple[float, bool]] = []
         for first in range(0, len(pairs), PAIRS_AT_ONCE):

@@ -1,15 +1,16 @@
 """Passes without padding: sequences one behind the other as one row of tokens, each attending to itself alone.
 
-Every operation of a network but attention treats tokens one by one, so sequences of any lengths share a pass. Attention is
-computed
+Every operation of a network but attention treats tokens one by one, so sequences of any lengths share a pass.
+Attention is computed
 
-- on a CPU sequence by sequence, and tokens with which several sequences begin are in the pass once: those of a call whose result
-  differs, and the start token. A sequence's numbers depend on its own tokens alone, bit for bit. This needs operations that give a
-  row the same bits in every company. Measured: matrix products do so from four rows on, so passes are padded to a multiple of
-  `ROW_MULTIPLE` tokens; torch's attention does so for sequences of multiples of 16 tokens up to 191, of which it takes 32 at a
-  time, so that sequences are padded to such multiples there, and longer ones share nothing;
-- on a GPU in bfloat16 and float16 by one kernel for all sequences of any lengths (`variable_lengths`); in float32, and in networks
-  that cap their scores, for which there is no such kernel, sequence by sequence.
+- on a CPU sequence by sequence, and tokens with which several sequences begin are in the pass once: those of
+  a call whose result differs, and the start token. A sequence's numbers depend on its own tokens alone, bit
+  for bit. This needs operations that give a row the same bits in every company. Measured: matrix products do
+  so from four rows on, so passes are padded to a multiple of
+  `ROW_MULTIPLE` tokens; torch's attention does so for sequences of multiples of 16 tokens up to 191, of which
+  it takes 32 at a time, so that sequences are padded to such multiples there, and longer ones share nothing;
+- on a GPU in bfloat16 and float16 by one kernel for all sequences of any lengths (`variable_lengths`); in
+  float32, and in networks that cap their scores, for which there is no such kernel, sequence by sequence.
 """
 
 import itertools
@@ -60,7 +61,8 @@ def _shared_tokens(before: Sequence[int], sequence: Sequence[int]) -> int:
         return 0
     alike = zip(before, sequence[:-1], strict=False)
     return next(
-        (place for place, (one, other) in enumerate(alike) if one != other), min(len(before), len(sequence) - 1)
+        (place for place, (one, other) in enumerate(alike) if one != other),
+        min(len(before), len(sequence) - 1),
     )
 
 
@@ -116,7 +118,9 @@ class PackedSequences:
         device = queries.device
         if takes_variable_lengths(device, queries.dtype, queries.shape[-1], softcap):
             if device not in self._ranges:
-                ends = torch.tensor([0, *itertools.accumulate(self._lengths)], dtype=torch.int32, device=device)
+                ends = torch.tensor(
+                    [0, *itertools.accumulate(self._lengths)], dtype=torch.int32, device=device
+                )
                 self._ranges[device] = Ranges(ends, ends, None, max(self._lengths), max(self._lengths))
             mixed = torch.empty_like(queries)
             variable_lengths(mixed, queries, keys, values, self._ranges[device], scale, window, causal=True)
@@ -134,15 +138,22 @@ class PackedSequences:
         return of_sequences if self._padded is None else of_sequences.index_select(0, self._added)
 
 
-def takes_variable_lengths(device: torch.device, dtype: torch.dtype, width: int, softcap: float | None) -> bool:
+def takes_variable_lengths(
+    device: torch.device, dtype: torch.dtype, width: int, softcap: float | None
+) -> bool:
     """Whether a kernel attends to sequences of any lengths, with heads of this width: flash attention, from NVIDIA's Ampere on."""
-    fits = dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= LARGEST_WIDTH and not softcap
+    fits = (
+        dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= LARGEST_WIDTH and not softcap
+    )
     return fits and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Sequences of queries, one behind the other, and the range of keys that each attends to. All tensors are int32."""
+    """Sequences of queries, one behind the other, and the range of keys that each attends to.
+
+    All tensors are int32.
+    """
 
     ends: Tensor
     """(sequences + 1,) where each sequence of queries begins, and where the last one ends."""
@@ -167,11 +178,14 @@ def variable_lengths(
 ) -> Tensor:
     """Write the attention of each sequence, (tokens, heads, width), into `mixed`, by one kernel; its log-sum-exp, (heads, tokens).
 
-    With `causal` the last query is at the place of the last key. If a range is empty, `mixed` is 0 and the log-sum-exp +inf.
+    With `causal` the last query is at the place of the last key. If a range is empty, `mixed` is 0 and the
+    log-sum-exp +inf.
 
-    Ranges may overlap, and begin in any order: torch documents starts as lengths added up, and its kernel (flash attention 2, torch
-    2.13) reads a range's start alone where lengths are given; the comparison at load would find another one. Keys are not split
-    among blocks of threads (`num_splits`), so the result for a sequence does not depend on the others.
+    Ranges may overlap, and begin in any order: torch documents starts as lengths added up, and its kernel
+    (flash attention 2, torch
+    2.13) reads a range's start alone where lengths are given; the comparison at load would find another one.
+    Keys are not split among blocks of threads (`num_splits`), so the result for a sequence does not depend on
+    the others.
     """
     from torch.nn.attention.varlen import AuxRequest, varlen_attn_out
 
@@ -182,7 +196,8 @@ def variable_lengths(
         values,
         ranges.ends,
         ranges.starts,
-        # At least 2: if each sequence has one query and heads share keys, torch 2.13 writes to a copy of `mixed` instead.
+        # At least 2: if each sequence has one query and heads share keys, torch 2.13 writes to a copy of
+        # `mixed` instead.
         max(2, ranges.most_queries),
         ranges.most_keys,
         return_aux=AuxRequest(lse=True),

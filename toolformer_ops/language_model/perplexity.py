@@ -1,13 +1,14 @@
 """How well a model predicts whole texts with calls disabled: nats, tokens and bytes (Toolformer, section 4.3 and footnote 5).
 
-Calls disabled: wherever a call could start, the probability of " [" is set to 0 and the others are scaled up to sum to 1 again.
-If the text itself has " [" there, that token is left as it is and counted. (In a vocabulary that spells " [" with several tokens
-it is the last of them, and only behind the others, that is treated so.)
+Calls disabled: wherever a call could start, the probability of " [" is set to 0 and the others are scaled up
+to sum to 1 again. If the text itself has " [" there, that token is left as it is and counted. (In a
+vocabulary that spells " [" with several tokens it is the last of them, and only behind the others, that is
+treated so.)
 
-Sliding window: a text longer than the model's window is read in windows that move by half a window. Each scores only its tokens
-that none before it scored, so that every token is scored once and, from the second window on, with at least half a window of text
-before it. Each window begins with the start token as the model was trained; without one the first token of the text is
-not scored, since nothing predicts it.
+Sliding window: a text longer than the model's window is read in windows that move by half a window. Each
+scores only its tokens that none before it scored, so that every token is scored once and, from the second
+window on, with at least half a window of text before it. Each window begins with the start token as the model
+was trained; without one the first token of the text is not scored, since nothing predicts it.
 
 Does not average: `evaluation/running.py` does, over texts.
 """
@@ -36,7 +37,9 @@ class TextLoss:
     """Bytes of the text that these tokens spell."""
 
 
-def text_losses(model: CausalModel, tokenization: Tokenization, texts: Sequence[TokenizedText]) -> list[TextLoss]:
+def text_losses(
+    model: CausalModel, tokenization: Tokenization, texts: Sequence[TokenizedText]
+) -> list[TextLoss]:
     """The loss of each text, in order."""
     before, (*others, marker) = tokenization.start_ids, tokenization.marker_ids
     room = model.window_tokens - len(before)
@@ -58,7 +61,8 @@ def text_losses(model: CausalModel, tokenization: Tokenization, texts: Sequence[
         ]
         hidden = model.hidden_states(sequences, rows)
         for (index, _, scored_from, _), states in zip(some, hidden, strict=True):
-            # 3. Where the marker's last token would complete it, it is left out, and the others are scaled up.
+            # 3. Where the marker's last token would complete it, it is left out, and the others are scaled
+            #    up.
             ids = texts[index].ids
             values: list[float] = []
             for log_probs in model.log_probability_blocks(states):  # (rows, vocabulary)

@@ -1,21 +1,23 @@
 """Sample calls after `P(x), x[:i], " ["` (Toolformer, section 2): all positions and samples of several texts in one pass a token.
 
-Samples of one position are one row for as long as they hold the same tokens: the distribution that follows is the same, bit for
-bit, so it is computed once and each of them draws from it with its own number. Measured with SmolLM2-135M at the default numbers,
-k 20 and m 10: 39 % fewer rows for the Calculator's calls, 7 % fewer for MT's.
+Samples of one position are one row for as long as they hold the same tokens: the distribution that follows is
+the same, bit for bit, so it is computed once and each of them draws from it with its own number. Measured
+with SmolLM2-135M at the default numbers, k 20 and m 10: 39 % fewer rows for the Calculator's calls, 7 % fewer
+for MT's.
 
-Random numbers depend on what is drawn and on nothing else: the n-th of a sample is a hash of the key, the position, the sample's
-index and n. So a sample does not depend on what it is computed with, nor on how often a stage is started again. All numbers of a
-sample are made when its text is added.
+Random numbers depend on what is drawn and on nothing else: the n-th of a sample is a hash of the key, the
+position, the sample's index and n. So a sample does not depend on what it is computed with, nor on how often
+a stage is started again. All numbers of a sample are made when its text is added.
 
-A sample ends when its text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair vocabularies. A table
-says which tokens hold one. It also ends, unfinished, at the token budget or when the model ends the document. A model that was
-finetuned on calls writes a result behind the arrow, which nobody reads: with `until_arrow` a sample ends there, as the same call.
+A sample ends when its text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair
+vocabularies. A table says which tokens hold one. It also ends, unfinished, at the token budget or when the
+model ends the document. A model that was finetuned on calls writes a result behind the arrow, which nobody
+reads: with `until_arrow` a sample ends there, as the same call.
 
-If the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn. Measured with
-SmolLM2-135M-Instruct: after "[QA" the prompt's examples make `("` 98.7 % likely and `(` 0.3 %; made to continue from `(`, the model
-writes `film` in place of a question, and `Calendar(Monday)` in place of `Calendar()`.
-Does not parse calls: `call_syntax.py` does.
+If the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn.
+Measured with SmolLM2-135M-Instruct: after "[QA" the prompt's examples make `("` 98.7 % likely and `(` 0.3 %;
+made to continue from `(`, the model writes `film` in place of a question, and `Calendar(Monday)` in place of
+`Calendar()`. Does not parse calls: `call_syntax.py` does.
 """
 
 import hashlib
@@ -47,7 +49,8 @@ class SamplingSettings:
     samples: int
     """Samples a position (the paper's m)."""
     max_new_tokens: int
-    """Most tokens after `call_start`; the first of them may bring the end of `call_start` along (`tokenization.CallStart`)."""
+    """Most tokens after `call_start`; the first of them may bring the end of `call_start` along
+    (`tokenization.CallStart`)."""
     call_start: str
     """" [" or, if the tool's name is given, " [Calculator("."""
     temperature: float
@@ -64,7 +67,9 @@ class SamplingSettings:
 
     def __post_init__(self) -> None:
         if not self.call_start.startswith(CALL_START):
-            raise ModelError(f"expected a call start that begins with {CALL_START!r}, found {self.call_start!r}.")
+            raise ModelError(
+                f"expected a call start that begins with {CALL_START!r}, found {self.call_start!r}."
+            )
         if CALL_END in self.call_start:
             raise ModelError(f"expected a call start without {CALL_END!r}, found {self.call_start!r}.")
         if min(self.samples, self.max_new_tokens) < 1 or self.temperature <= 0 or not 0 < self.top_p <= 1:
@@ -104,8 +109,8 @@ class Sampler:
         self._settings = settings
         self._start = tokenization.call_start(settings.call_start)
         self._room = model.memory.cached_tokens
-        """Most tokens whose keys and values are there together: those of the texts that grow together, both copies counted, and of
-        their samples' calls at their longest."""
+        """Most tokens whose keys and values are there together: those of the texts that grow together, both
+        copies counted, and of their samples' calls at their longest."""
         self._loop = DecodeLoop(KVCache(model), self)
         size = max(int(model.config.vocab_size), tokenization.size)
         self._ends, self._closing = np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
@@ -130,14 +135,16 @@ class Sampler:
         """Of each row, by its label: tokens of the call's start that it has or takes in."""
         self._added: list[np.ndarray] = []  # of each text, the numbers of its samples, (positions, samples)
         self._joining: list[tuple[CachedText, list[int], np.ndarray]] = []
-        """Batches that join next: a text, how many tokens each position sees with the prompt's, numbers of the samples."""
+        """Batches that join next: a text, how many tokens each position sees with the prompt's, numbers of
+        the samples."""
 
     @torch.inference_mode()
     def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
         """Take in a text, to be sampled before these tokens of it; its random numbers are made from `seed_key`.
 
-        The text joins those that grow as soon as there is room for its keys and values (`memory.py`); until then they take
-        decode steps. Its KV cache is computed, or taken over if `find_positions` has just computed it.
+        The text joins those that grow as soon as there is room for its keys and values (`memory.py`); until
+        then they take decode steps. Its KV cache is computed, or taken over if `find_positions` has just
+        computed it.
 
         Raises:
             ModelError: context and call do not fit into the model's window.
@@ -151,7 +158,8 @@ class Sampler:
         numbers = len(self._samples) + np.arange(len(new)).reshape(len(tokens), settings.samples)
         self._samples = np.concatenate([self._samples, new])
         self._added.append(numbers)
-        # 2. Positions in batches that there is room for; a text's context is computed when its first batch is asked for.
+        # 2. Positions in batches that there is room for; a text's context is computed when its first batch is
+        #    asked for.
         tokenized = self._tokenization.tokenize(text)
         for window in self._contexts.windows(self._prompt, tokenized):
             owned = [at for at, token in enumerate(tokens) if window.owned_start <= token < window.owned_end]
@@ -195,7 +203,10 @@ class Sampler:
         return [[[continuations[sample] for sample in samples] for samples in text] for text in self._added]
 
     def admit(self, cache: KVCache) -> Mapping[int, int]:
-        """The batches that have room join: one row a position, which takes in the call's start. See `decode_loop.Task`."""
+        """The batches that have room join: one row a position, which takes in the call's start.
+
+        See `decode_loop.Task`.
+        """
         tokens: dict[int, int] = {}
         shares = []
         for text, seen, samples in self._joining:
@@ -235,7 +246,9 @@ class Sampler:
         device = self._model.output_device
         drawn_at = torch.from_numpy(numbers[drawing]).to(device)
         conditioned = torch.from_numpy(first).to(device) if first.any() and not first.all() else None
-        chosen = torch.empty(drawn_at.shape, dtype=torch.int64, device=device)  # (rows, most samples of a row)
+        chosen = torch.empty(
+            drawn_at.shape, dtype=torch.int64, device=device
+        )  # (rows, most samples of a row)
 
         def choose_rows(rows: Sequence[int]) -> list[int]:
             """Draw by inversion into `chosen`, block by block of the vocabulary's projection."""
@@ -250,16 +263,22 @@ class Sampler:
                     allowed = only(log_probs, self._start.first_tokens)
                     if conditioned is not None:
                         allowed = torch.where(conditioned[block, None], allowed, log_probs)
-                cumulative = cumulative_probabilities(allowed, self._settings.temperature, self._settings.top_p)
+                cumulative = cumulative_probabilities(
+                    allowed, self._settings.temperature, self._settings.top_p
+                )
                 chosen[block] = draw(cumulative, drawn_at[block])
             return list(rows)
 
-        # 3. Where memory is short, for half of the rows and then for the others: a row's draws depend on no other row.
+        # 3. Where memory is short, for half of the rows and then for the others: a row's draws depend on no
+        #    other row.
         self._model.memory.halving(choose_rows, range(len(drawing)), "rows of logits")
         return chosen
 
     def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
-        """Samples that have their end leave; those of a row that drew different tokens become rows. See `decode_loop.Task`."""
+        """Samples that have their end leave; those of a row that drew different tokens become rows.
+
+        See `decode_loop.Task`.
+        """
         state, step, settings = self._samples, self._placed, self._settings
         # 1. Rows that are still in the call's start take in its next token.
         drawing = self._given[labels] >= len(self._start.ids)
@@ -331,13 +350,15 @@ def only(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
 def cumulative_probabilities(log_probs: Tensor, temperature: float, top_p: float) -> Tensor:
     """Cumulative probabilities over the vocabulary, float64, (rows, vocabulary), from log probabilities of the same shape.
 
-    `temperature` divides the logits; of the result only the most likely tokens count that are needed to reach `top_p`.
-    Computed in place if that is possible: `memory.py` counts what is held at once.
+    `temperature` divides the logits; of the result only the most likely tokens count that are needed to reach
+    `top_p`. Computed in place if that is possible: `memory.py` counts what is held at once.
     """
     probabilities = (log_probs / temperature).softmax(dim=-1) if temperature != 1.0 else log_probs.exp()
     if top_p < 1.0:
         ordered, index = probabilities.sort(dim=-1, descending=True, stable=True)
-        before = ordered.cumsum(dim=-1).sub_(ordered)  # (rows, vocabulary): what the more likely tokens have together
+        before = ordered.cumsum(dim=-1).sub_(
+            ordered
+        )  # (rows, vocabulary): what the more likely tokens have together
         ordered.masked_fill_(before >= top_p, 0.0)
         del before
         probabilities.zero_().scatter_(-1, index, ordered)

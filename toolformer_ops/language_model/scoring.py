@@ -1,27 +1,31 @@
 """The losses of a call: without it, with it but without its result, with both (Toolformer, section 2), in nats.
 
-`L_i(z) = - sum_j w_(j-i) log p(x_j | start, z, newline, x[:j])`, j from i to i+4, on the ids of the text's one encoding. z is a
-prefix of the text, since the model has never met a call in mid-sentence (paper, footnote 3). For z empty the text follows the
-start token directly. Weights are those of `losses.py`; near the end of a text fewer tokens count and no weight is scaled up.
+`L_i(z) = - sum_j w_(j-i) log p(x_j | start, z, newline, x[:j])`, j from i to i+4, on the ids of the text's
+one encoding. z is a prefix of the text, since the model has never met a call in mid-sentence (paper, footnote
+3). For z empty the text follows the start token directly. Weights are those of `losses.py`; near the end of a
+text fewer tokens count and no weight is scaled up.
 
-Context. The paper gives all the text before i. If a window of W tokens is asked for, or if text and prefix exceed the
-model's window, a call is scored with less: its three losses then see the same part of the text, and L- has a fourth term, the
-loss without a call under the full context, so that no call wins because context was withheld. Full context is all that the
-model's window holds of the text without a prefix (`tokenization.py`).
+Context. The paper gives all the text before i. If a window of W tokens is asked for, or if text and prefix
+exceed the model's window, a call is scored with less: its three losses then see the same part of the text,
+and L- has a fourth term, the loss without a call under the full context, so that no call wins because context
+was withheld. Full context is all that the model's window holds of the text without a prefix
+(`tokenization.py`).
 
 Shortcuts that change no kept call:
 
-- Equal passes are one pass: L(nothing) of all positions, and equal prefixes z of one text at all their positions.
-- Passes stop at the last token that is scored, and only the rows of scored tokens are projected. On a CPU tokens with which passes
-  begin are computed once (`packing.py`).
-- `prune_below` = t > 0. A threshold tau keeps a call only if L- minus L+ >= tau. L- is a minimum, so each of its terms bounds it
-  from above; L+ >= 0, as a weighted sum of -log p >= 0. So min(L(nothing), L_full(nothing)) < t, or that minimum minus L+ < t,
-  proves that no tau >= t keeps the call, and its other losses need not be computed. Computed numbers have rounding errors;
-  a bound counts as below t only if it is so by `rounding_nats`.
+- Equal passes are one pass: L(nothing) of all positions, and equal prefixes z of one text at all their
+  positions.
+- Passes stop at the last token that is scored, and only the rows of scored tokens are projected. On a CPU
+  tokens with which passes begin are computed once (`packing.py`).
+- `prune_below` = t > 0. A threshold tau keeps a call only if L- minus L+ >= tau. L- is a minimum, so each of
+  its terms bounds it from above; L+ >= 0, as a weighted sum of -log p >= 0. So min(L(nothing),
+  L_full(nothing)) < t, or that minimum minus L+ < t, proves that no tau >= t keeps the call, and its other
+  losses need not be computed. Computed numbers have rounding errors; a bound counts as below t only if it is
+  so by `rounding_nats`.
 
-Many texts are scored together, so that passes are full (`packing.py`), in rounds: after each the calls are pruned. On a CPU the
-losses of a text do not depend on the other texts, bit for bit; on other devices they may differ by rounding. Does not decide which
-calls are kept; `sql/views` does.
+Many texts are scored together, so that passes are full (`packing.py`), in rounds: after each the calls are
+pruned. On a CPU the losses of a text do not depend on the other texts, bit for bit; on other devices they may
+differ by rounding. Does not decide which calls are kept; `sql/views` does.
 """
 
 import math
@@ -33,17 +37,26 @@ import torch
 
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.losses import SCORED_TOKENS, weighted_loss
-from toolformer_ops.language_model.tokenization import MIN_WINDOW, Tokenization, TokenizedText, owner, plan_windows
+from toolformer_ops.language_model.tokenization import (
+    MIN_WINDOW,
+    Tokenization,
+    TokenizedText,
+    owner,
+    plan_windows,
+)
 from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 
 ROUNDING_NATS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.25}
-"""By how much two computations of a loss reduction in this number format may differ, with room to spare: measured between bfloat16
-and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two float32 batches below 1e-5. What holds for the model
-at hand takes its place if it was measured (`runs/rounding.py`)."""
+"""By how much two computations of a loss reduction in this number format may differ, with room to spare:
+measured between bfloat16 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two
+float32 batches below 1e-5. What holds for the model at hand takes its place if it was measured
+(`runs/rounding.py`)."""
 PASSES_AT_ONCE = 8_192
-"""Most passes whose hidden states are kept until they are projected: with five rows of 4,096 numbers each, 320 MiB in bfloat16."""
+"""Most passes whose hidden states are kept until they are projected: with five rows of 4,096 numbers each,
+320 MiB in bfloat16."""
 RESERVE_STEP = 64
-"""Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most calls share windows."""
+"""Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most
+calls share windows."""
 
 
 class _Pass(NamedTuple):
@@ -80,8 +93,9 @@ def score_texts(
 ) -> list[list[CallLosses]]:
     """The losses of each call of each text, in order; nan for a call that leaves no room for text in the model's window.
 
-    `prune_below` is the lowest threshold of interest, nats; 0 computes every loss. `context_tokens` before a position are given,
-    all (the paper) if None. Two computations of a loss reduction may differ by `rounding_nats`.
+    `prune_below` is the lowest threshold of interest, nats; 0 computes every loss. `context_tokens` before a
+    position are given, all (the paper) if None. Two computations of a loss reduction may differ by
+    `rounding_nats`.
     """
     planned = _planned(model, tokenization, texts, context_tokens)
     fitting = [call for of_text in planned for call in of_text if call is not None]
@@ -89,11 +103,15 @@ def score_texts(
     def open_calls() -> list[_PlannedCall]:
         """Those that no bound excludes so far."""
         return [
-            call for call in fitting if not surely_below(call.losses(model).reduction_bound, prune_below, rounding_nats)
+            call
+            for call in fitting
+            if not surely_below(call.losses(model).reduction_bound, prune_below, rounding_nats)
         ]
 
     if prune_below > 0:
-        _run(model, ((call.text, given, call.token) for call in fitting for given in (call.full, call.nothing)))
+        _run(
+            model, ((call.text, given, call.token) for call in fitting for given in (call.full, call.nothing))
+        )
         _run(model, ((call.text, call.with_result, call.token) for call in open_calls()))
         _run(model, ((call.text, call.without_result, call.token) for call in open_calls()))
     else:
@@ -121,7 +139,12 @@ def losses_with_result(
     planned = _planned(model, tokenization, texts, context_tokens)
     _run(
         model,
-        ((call.text, call.with_result, call.token) for of_text in planned for call in of_text if call is not None),
+        (
+            (call.text, call.with_result, call.token)
+            for of_text in planned
+            for call in of_text
+            if call is not None
+        ),
     )
     return [
         [math.nan if call is None else call.text.loss(call.with_result, call.token) for call in of_text]
@@ -153,7 +176,8 @@ class _TextPasses:
         if not 1 <= call.token < len(self.text):
             raise ValueError(f"expected a position in 1..{len(self.text) - 1}, found {call.token}")
         without_result, with_result = (
-            (*self.tokenization.ids(z), *self.tokenization.newline_ids) for z in (call.without_result, call.with_result)
+            (*self.tokenization.ids(z), *self.tokenization.newline_ids)
+            for z in (call.without_result, call.with_result)
         )
         # From where on the text is given: from its start if all fits with the longest prefix.
         longest = max(len(without_result), len(with_result))
@@ -211,7 +235,9 @@ class _PlannedCall:
             without_call=self.text.log_probabilities(self.nothing, self.token),
             without_result=self.text.known(self.without_result, self.token),
             with_result=self.text.known(self.with_result, self.token),
-            without_call_full_context=None if self.full == self.nothing else self.text.known(self.full, self.token),
+            without_call_full_context=None
+            if self.full == self.nothing
+            else self.text.known(self.full, self.token),
             tokens=tuple(text.char_span(scored, scored + 1) for scored in self.text.scored(self.token)),
         )
         return CallLosses(
@@ -248,7 +274,11 @@ def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -
         tokens = [token for token in of_text.scored(first) if (given, token) not in of_text.found]
         if tokens:
             asked.setdefault(of_text, {}).setdefault(given, set()).update(tokens)
-    passes = [(of_text, given, sorted(asked[of_text][given])) for of_text in asked for given in sorted(asked[of_text])]
+    passes = [
+        (of_text, given, sorted(asked[of_text][given]))
+        for of_text in asked
+        for given in sorted(asked[of_text])
+    ]
     for begin in range(0, len(passes), PASSES_AT_ONCE):
         some = passes[begin : begin + PASSES_AT_ONCE]
         sequences, rows = [], []

@@ -1,19 +1,22 @@
 r"""What the model reads: a text's one encoding, its word starts and windows, a tool's prompt, and the model's start token.
 
-A text x is encoded once, without context. Positions, sampling and all three losses use the same ids, so a position has the same
-meaning in every step. The prompt, and a call as prefix z with its newline, are encoded separately, and the ids are concatenated.
-So no token spans the border between prefix and text: a vocabulary with a token for "]\n" does not use it there, in any of the
-three losses.
+A text x is encoded once, without context. Positions, sampling and all three losses use the same ids, so a
+position has the same meaning in every step. The prompt, and a call as prefix z with its newline, are encoded
+separately, and the ids are concatenated. So no token spans the border between prefix and text: a vocabulary
+with a token for "]\n" does not use it there, in any of the three losses.
 
-In the prompt x follows `Input:` and `Output:` with a space, and is tokenised as it reads there: the first word may be other tokens
-than at the start of a text (` Fiscal` for `F` `iscal`). From the second word on the ids are the same, and positions refer to them.
+In the prompt x follows `Input:` and `Output:` with a space, and is tokenised as it reads there: the first
+word may be other tokens than at the start of a text (` Fiscal` for `F` `iscal`). From the second word on the
+ids are the same, and positions refer to them.
 
-Special tokens are never read from text: a document that holds `<|endoftext|>` gets the characters, not the token.
+Special tokens are never read from text: a document that holds `<|endoftext|>` gets the characters, not the
+token.
 
-A text longer than the model's window is cut into overlapping windows of its encoding (`plan_windows`). Exactly one window owns each
-position. The owner holds at least half a window of text before the position and at least the five scored tokens from it on, where
-the text has them. No position is lost; a position late in a long text sees less of the text before it. The windows depend on the
-text's length and on the window's size alone.
+A text longer than the model's window is cut into overlapping windows of its encoding (`plan_windows`).
+Exactly one window owns each position. The owner holds at least half a window of text before the position and
+at least the five scored tokens from it on, where the text has them. No position is lost; a position late in a
+long text sees less of the text before it. The windows depend on the text's length and on the window's size
+alone.
 
 Prompt files belong to the tools; `AnnotationPrompt` finds the slot in their text. Imports no torch.
 """
@@ -57,8 +60,8 @@ class TokenizedText:
     def place_of(self, char: int) -> tuple[int, int] | None:
         """The token that starts the word at `char`, or behind white space there, and the offset at which this token starts.
 
-        So a place that was found with another vocabulary is the same place in this one. None for a word that starts inside a
-        token, and for the text's first token.
+        So a place that was found with another vocabulary is the same place in this one. None for a word that
+        starts inside a token, and for the text's first token.
         """
         return self._places.get(_word_at(self.text, char))
 
@@ -77,8 +80,9 @@ class TokenizedText:
 class CallStart:
     """The given beginning of a call, such as " [QA(", as ids and as a condition on the next token.
 
-    The last token of the given text is not fixed: the model may have learned, or seen in the prompt, a longer one in its place
-    (`("` for `(`). So the first token that is drawn is any whose text begins with that last token's.
+    The last token of the given text is not fixed: the model may have learned, or seen in the prompt, a longer
+    one in its place (`("` for `(`). So the first token that is drawn is any whose text begins with that last
+    token's.
     """
 
     ids: tuple[int, ...]
@@ -94,9 +98,10 @@ def _word_at(text: str, char: int) -> int:
 def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
     """Indices of the tokens that start a word, one a word, ascending; the call is inserted where such a token starts.
 
-    A word is a run of characters that are not white space. Its token is the one that brings its space along (` costs`), or a
-    token that is just this one space (` ` before `4`, in vocabularies that split digits), or, where neither is there (after a
-    line break), the token that begins with the word itself. A word that starts inside a token has none.
+    A word is a run of characters that are not white space. Its token is the one that brings its space along
+    (` costs`), or a token that is just this one space (` ` before `4`, in vocabularies that split digits),
+    or, where neither is there (after a line break), the token that begins with the word itself. A word that
+    starts inside a token has none.
     """
     found: list[int] = []
     for token, start in enumerate(starts):
@@ -153,7 +158,10 @@ class Tokenization:
         """Every token whose text has an ASCII character, such as `]`, `)]` and `")]`; end-of-text tokens are not among them."""
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         byte = f"<0x{ord(character):02X}>"  # the name of a byte that a vocabulary falls back to
-        return frozenset(id_ for token, id_ in vocabulary.items() if character in token or token == byte) - self.end_ids
+        return (
+            frozenset(id_ for token, id_ in vocabulary.items() if character in token or token == byte)
+            - self.end_ids
+        )
 
     @functools.cached_property
     def size(self) -> int:
@@ -176,7 +184,8 @@ class Tokenization:
     def tokenize(self, text: str) -> TokenizedText:
         """The one encoding of `text`.
 
-        Token starts are made to cover the text: some tokenizers leave the white space before a word out of its offsets.
+        Token starts are made to cover the text: some tokenizers leave the white space before a word out of
+        its offsets.
         """
         encoding = self._backend.encode(text, add_special_tokens=False)
         starts: list[int] = []
@@ -186,14 +195,17 @@ class Tokenization:
             covered = max(covered, end)
         return TokenizedText(text, tuple(encoding.ids), tuple(starts), word_start_tokens(text, starts))
 
-    def spell_after(self, separator: str, text: str, ids: Sequence[int], aligned: int) -> tuple[tuple[int, ...], int]:
+    def spell_after(
+        self, separator: str, text: str, ids: Sequence[int], aligned: int
+    ) -> tuple[tuple[int, ...], int]:
         """The ids of `separator` + `text` as it reads, and the shift of the text's tokens in them.
 
-        Token i of `ids`, the encoding of `text` alone, has index i + shift in the result for every i >= `aligned`: the first
-        token of the text's second word. The first word may be other tokens behind a space, more or fewer (`F` `iscal`,
-        but ` Fiscal`), so the shift may be negative.
+        Token i of `ids`, the encoding of `text` alone, has index i + shift in the result for every i >=
+        `aligned`: the first token of the text's second word. The first word may be other tokens behind a
+        space, more or fewer (`F` `iscal`, but ` Fiscal`), so the shift may be negative.
 
-        A vocabulary whose tokens differ further on than in the first word gets the separator alone and then `ids`.
+        A vocabulary whose tokens differ further on than in the first word gets the separator alone and then
+        `ids`.
         """
         if not separator or text[:1].isspace():
             return tuple(ids), 0
@@ -201,7 +213,11 @@ class Tokenization:
         spelled = self.continuation(separator + text, after=":")
         shift = len(spelled) - len(ids)
         # The windows of long texts have room for the separator's tokens, and not for more.
-        if aligned + shift >= 1 and shift <= len(before) and spelled[aligned + shift :] == tuple(ids[aligned:]):
+        if (
+            aligned + shift >= 1
+            and shift <= len(before)
+            and spelled[aligned + shift :] == tuple(ids[aligned:])
+        ):
             return spelled, shift
         return (*before, *ids), len(before)
 
@@ -214,7 +230,9 @@ class Tokenization:
             ids = (*self.marker_ids, *self.continuation(text.removeprefix(CALL_START), after="["))
         last = self._backend.id_to_token(ids[-1])
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
-        return CallStart(ids[:-1], tuple(sorted(id_ for token, id_ in vocabulary.items() if token.startswith(last))))
+        return CallStart(
+            ids[:-1], tuple(sorted(id_ for token, id_ in vocabulary.items() if token.startswith(last)))
+        )
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included; bytes that are not yet a character come as U+FFFD."""
@@ -224,14 +242,17 @@ class Tokenization:
 def start_token_ids(tokenizer: Any) -> tuple[int, ...]:
     """The ids that a document starts with, as the model was trained.
 
-    1. What the tokenizer's own post-processing puts before a text (Llama `<s>` or `<|begin_of_text|>`, Gemma `<bos>`, OPT `</s>`).
-    2. Else the token that separated documents in pre-training, if the vocabulary names one (GPT-2, GPT-J, Pythia, Qwen, Phi,
+    1. What the tokenizer's own post-processing puts before a text (Llama `<s>` or `<|begin_of_text|>`, Gemma
+       `<bos>`, OPT `</s>`).
+    2. Else the token that separated documents in pre-training, if the vocabulary names one (GPT-2, GPT-J,
+       Pythia, Qwen, Phi,
        SmolLM2: `<|endoftext|>`; Granite: `<|end_of_text|>`).
     3. Else the tokenizer's beginning-of-text or end-of-text token; else nothing.
 
-    A chat model's `bos_token` is no guide: SmolLM2-Instruct names `<|im_start|>`, which starts a chat turn. Measured with
-    SmolLM2-135M-Instruct, float32, bits a byte of the text after its first token, and of tokens 2 to 21 in brackets, on the first
-    600 characters of 24 digital.gov posts and 400 characters of 24 gsm8k problems:
+    A chat model's `bos_token` is no guide: SmolLM2-Instruct names `<|im_start|>`, which starts a chat turn.
+    Measured with SmolLM2-135M-Instruct, float32, bits a byte of the text after its first token, and of tokens
+    2 to 21 in brackets, on the first 600 characters of 24 digital.gov posts and 400 characters of 24 gsm8k
+    problems:
 
         start token        digital.gov        gsm8k
         none               1.068 (1.235)      1.066 (1.504)

@@ -1,8 +1,11 @@
-"""Run a server as the right user, tied to the process that starts it. Postgres refuses to run as root, so root makes a user for it.
+"""Run a server as the right user, tied to the process that starts it.
 
-Not root: everything runs as ourselves, in the folders that were asked for. Root: the user `toolformer-pg` must reach its data and
-the server's programs, but it cannot enter a clone below /root (mode 700). Rather than opening the user's directories to everybody,
-data and programs then go to `/var/lib/toolformer-ops/<hash of the directory>`.
+Postgres refuses to run as root, so root makes a user for it.
+
+Not root: everything runs as ourselves, in the folders that were asked for. Root: the user `toolformer-pg`
+must reach its data and the server's programs, but it cannot enter a clone below /root (mode 700). Rather than
+opening the user's directories to everybody, data and programs then go to `/var/lib/toolformer-ops/<hash of
+the directory>`.
 """
 
 import hashlib
@@ -36,7 +39,9 @@ def tied_command(command: Sequence[str], stop_signal: str, account: Account | No
     # The system's folders first, so that another PATH does not make another command.
     program = shutil.which("setpriv", path=f"{os.defpath}:{os.environ.get('PATH', '')}")
     if program is None:
-        raise ServiceError("expected the program setpriv, which ties a server to its supervisor. Install util-linux.")
+        raise ServiceError(
+            "expected the program setpriv, which ties a server to its supervisor. Install util-linux."
+        )
     user = [f"--reuid={account.user_id}", f"--regid={account.group_id}", "--clear-groups"] if account else []
     return [program, "--pdeathsig", stop_signal, *user, "--", *command]
 
@@ -52,7 +57,9 @@ def postgres_account() -> Account | None:
         options = ["--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin"]
         reason = ""
         try:
-            made = subprocess.run([program, *options, ACCOUNT_NAME], capture_output=True, text=True, check=False)
+            made = subprocess.run(
+                [program, *options, ACCOUNT_NAME], capture_output=True, text=True, check=False
+            )
             reason = made.stderr.strip()
             entry = pwd.getpwnam(ACCOUNT_NAME)  # another process may have made it
         except (FileNotFoundError, KeyError) as error:

@@ -1,8 +1,8 @@
 """The embedded Airflow: its configuration, its database, its pools, and when it is ready.
 
-Runs the four parts that `airflow standalone` would start, each under the supervisor. `standalone` itself also starts two log
-servers on all network interfaces, which no setting binds to 127.0.0.1, and does not start a part again that has died. The
-api-server reads task logs from the disk, so the log servers are not missed.
+Runs the four parts that `airflow standalone` would start, each under the supervisor. `standalone` itself also
+starts two log servers on all network interfaces, which no setting binds to 127.0.0.1, and does not start a
+part again that has died. The api-server reads task logs from the disk, so the log servers are not missed.
 """
 
 import importlib.metadata
@@ -40,7 +40,9 @@ _HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 _MIGRATE_SECONDS = 300.0
 
 
-def configuration(paths: StatePaths, secrets: GeneratedSecrets, ports: Mapping[str, int], task_slots: int) -> str:
+def configuration(
+    paths: StatePaths, secrets: GeneratedSecrets, ports: Mapping[str, int], task_slots: int
+) -> str:
     """Return what `airflow.cfg` says; it holds secrets."""
     url = f"http://{LOOPBACK}:{ports['airflow']}"
     database = postgres.PostgresAddress(ports["postgres"], secrets.postgres_superuser)
@@ -62,7 +64,8 @@ def configuration(paths: StatePaths, secrets: GeneratedSecrets, ports: Mapping[s
 def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
     """Run `airflow db migrate` with these variables, unless this Airflow has migrated this database.
 
-    Looking into the note of the last migration saves six seconds. The output goes to `logs/airflow-migration.log`.
+    Looking into the note of the last migration saves six seconds. The output goes to
+    `logs/airflow-migration.log`.
 
     Raises:
         ServiceError: the migration failed.
@@ -85,7 +88,9 @@ def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
         )
     if finished.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise ServiceError(f"expected `airflow db migrate` to succeed, found status {finished.returncode}:\n{tail}")
+        raise ServiceError(
+            f"expected `airflow db migrate` to succeed, found status {finished.returncode}:\n{tail}"
+        )
     write_private(note, f"{version} {_schema_version(dsn)}\n")
 
 

@@ -1,9 +1,9 @@
 """`up`, `down`, `status`: start, stop and show the embedded services of one state folder, one call at a time.
 
-Each step of `up` looks at what is there and does what is missing, so it may be called at any time, after any crash. Its order: what
-a crash left, ports and configuration, the supervisor, Postgres with its roles and databases, S3 with its bucket, the `environment`
-file, our tables, Airflow's tables, Airflow with its pools. Ports and configuration are settled when the supervisor starts, and stay
-until `down`.
+Each step of `up` looks at what is there and does what is missing, so it may be called at any time, after any
+crash. Its order: what a crash left, ports and configuration, the supervisor, Postgres with its roles and
+databases, S3 with its bucket, the `environment` file, our tables, Airflow's tables, Airflow with its pools.
+Ports and configuration are settled when the supervisor starts, and stay until `down`.
 """
 
 import json
@@ -50,11 +50,17 @@ class ServiceSettings(BaseSettings):
     Where the factory finds its services, embedded or not, is in `toolformer_ops.config`.
     """
 
-    model_config = SettingsConfigDict(env_prefix="TOOLFORMER_", env_ignore_empty=True, extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="TOOLFORMER_", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
-    postgres_port: int | None = Field(default=None, ge=1, le=65535, description="Port of Postgres; usually 15432.")
+    postgres_port: int | None = Field(
+        default=None, ge=1, le=65535, description="Port of Postgres; usually 15432."
+    )
     s3_port: int | None = Field(default=None, ge=1, le=65535, description="Port of S3; usually 18333.")
-    airflow_port: int | None = Field(default=None, ge=1, le=65535, description="Port of the Airflow UI; usually 8080.")
+    airflow_port: int | None = Field(
+        default=None, ge=1, le=65535, description="Port of the Airflow UI; usually 8080."
+    )
     gpu_slots: int | None = Field(
         default=None,
         ge=1,
@@ -62,7 +68,10 @@ class ServiceSettings(BaseSettings):
         description="Stages with a language model at once; usually one a core, or one on CUDA.",
     )
     cpu_slots: int | None = Field(
-        default=None, ge=1, le=1024, description="Stages without a language model at once; usually one a core."
+        default=None,
+        ge=1,
+        le=1024,
+        description="Stages without a language model at once; usually one a core.",
     )
 
     def wanted_ports(self) -> dict[str, int]:
@@ -141,12 +150,15 @@ class _Startup:
         endpoint = f"http://{LOOPBACK}:{ports['s3']}"
         if OBJECT_STORE in wanted:
             keys = {"access_key": secrets.s3_access_key, "secret_key": secrets.s3_secret_key}
-            client = object_store.ObjectStoreAddress(endpoint, region=self.settings.s3_region, **keys).client()
+            client = object_store.ObjectStoreAddress(
+                endpoint, region=self.settings.s3_region, **keys
+            ).client()
             object_store.write_identities(self.paths.identities, **keys)
             self._start(OBJECT_STORE, lambda: object_store.is_ready(client, bucket))
             logger.info("object store: ready on %s, bucket %s", endpoint, bucket)
 
-        # 4. the settings with their addresses, and the file `environment` with those of the services that were asked for
+        # 4. the settings with their addresses, and the file `environment` with those of the services that
+        #    were asked for
         values_of_service = {
             POSTGRES: {
                 "database_dsn": address.dsn(postgres.OWNER, postgres.OWNER, secrets.postgres_owner),
@@ -178,7 +190,8 @@ class _Startup:
             variable = f"{ENV_PREFIX}{name.upper()}"
             if os.environ.get(variable, value) != value:
                 logger.warning(
-                    "%s is set in the environment and wins over that of the embedded service: unset it", variable
+                    "%s is set in the environment and wins over that of the embedded service: unset it",
+                    variable,
                 )
 
         # 5. our tables
@@ -207,7 +220,9 @@ class _Startup:
         paths = self.paths
         ended = self.supervisor.end_strays()
         if ended:
-            logger.warning("%d processes of services that were killed were still there: they were ended", ended)
+            logger.warning(
+                "%d processes of services that were killed were still there: they were ended", ended
+            )
         is_new = not self._living()
         if is_new:
             self.supervisor.shut_down()  # what an `up` left that has failed
@@ -216,10 +231,14 @@ class _Startup:
         conf = self.supervisor.configuration(postgres.cluster_of(paths.postgres), self.ports)
         other = [] if is_new else self.supervisor.other_settings(conf)
         other += [
-            f"{ENV_PREFIX}{name.upper()}_PORT" for name, port in self.asked_ports.items() if self.ports[name] != port
+            f"{ENV_PREFIX}{name.upper()}_PORT"
+            for name, port in self.asked_ports.items()
+            if self.ports[name] != port
         ]
         if AIRFLOW not in self._living():
-            write_private(paths.airflow_passwords, json.dumps({airflow.USERNAME: self.secrets.airflow_admin}) + "\n")
+            write_private(
+                paths.airflow_passwords, json.dumps({airflow.USERNAME: self.secrets.airflow_admin}) + "\n"
+            )
             write_private(paths.airflow_configuration, cfg)
         elif paths.airflow_configuration.read_text(encoding="utf-8") != cfg:
             other.append(paths.airflow_configuration.name)
@@ -254,7 +273,11 @@ class _Startup:
             if dead or time.monotonic() > deadline:
                 report = (dead or reports)[0]
                 log = self.paths.logs / f"{report.name}.log"
-                lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else ["(no log)"]
+                lines = (
+                    log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+                    if log.exists()
+                    else ["(no log)"]
+                )
                 raise ServiceError(
                     f"expected {report.name} to be ready within {_READY_SECONDS[service]:.0f} s, found it {report.state}. "
                     f"The end of {log}:\n" + "\n".join(lines)

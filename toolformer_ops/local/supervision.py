@@ -1,7 +1,8 @@
 """Keep the embedded services running: supervisord, its configuration, and how to speak with it over a Unix socket.
 
-supervisord starts a program again when it ends by itself, and keeps what it prints in files of bounded size. What runs, as whom,
-and how each program is asked to stop is in `supervisord.conf.jinja`. A service is a group of programs there.
+supervisord starts a program again when it ends by itself, and keeps what it prints in files of bounded size.
+What runs, as whom, and how each program is asked to stop is in `supervisord.conf.jinja`. A service is a group
+of programs there.
 """
 
 import contextlib
@@ -93,11 +94,14 @@ class Supervisor:
     def environment(self) -> dict[str, str]:
         """Return the environment of supervisord, and so of every program, in which the shell that starts it has its say.
 
-        Airflow's variables are left out: they would win over the embedded Airflow's configuration. This Python's folder comes first
-        on the PATH, because Airflow looks there for its program `airflow`, and stages for theirs.
+        Airflow's variables are left out: they would win over the embedded Airflow's configuration. This
+        Python's folder comes first on the PATH, because Airflow looks there for its program `airflow`, and
+        stages for theirs.
         """
         kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "MAKE", "MFLAGS"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("AIRFLOW_", "MAKE", "MFLAGS"))
         }
         local = ",".join(filter(None, [kept.get("NO_PROXY", ""), "127.0.0.1,localhost"]))
         return kept | {
@@ -177,8 +181,8 @@ class Supervisor:
     def shut_down(self) -> bool:
         """Stop the services, then supervisord; False when it did not run.
 
-        supervisord would keep the order by itself, but takes a second for each program, running or not. It kills what takes too
-        long.
+        supervisord would keep the order by itself, but takes a second for each program, running or not. It
+        kills what takes too long.
         """
         if not self.reports():
             return False
@@ -198,9 +202,10 @@ class Supervisor:
     def end_strays(self) -> int:
         """End what supervisord's programs left behind, and a supervisord that does not answer; returns how many processes.
 
-        A scheduler of Airflow that is killed leaves its workers, which wait for work forever; and one whose supervisor was killed
-        waits for its workers forever. All of them are in the session of supervisord, and are not below it. The session's number may
-        by now be somebody else's: only what works inside our state folder is ours. `postgres.clear_pid_file` ends Postgres.
+        A scheduler of Airflow that is killed leaves its workers, which wait for work forever; and one whose
+        supervisor was killed waits for its workers forever. All of them are in the session of supervisord,
+        and are not below it. The session's number may by now be somebody else's: only what works inside our
+        state folder is ours. `postgres.clear_pid_file` ends Postgres.
         """
         try:
             session = int(self.paths.supervisor_pid.read_text())

@@ -1,7 +1,8 @@
 """The whole method in one process, on a file, without Airflow or Postgres: what the commands for people do.
 
-Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps nothing. What reads a
-corpus raises `CorpusError` if nothing is at its path or, after its last line, if no line was a usable record.
+Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps
+nothing. What reads a corpus raises `CorpusError` if nothing is at its path or, after its last line, if no
+line was a usable record.
 """
 
 import datetime
@@ -118,19 +119,28 @@ def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iter
 
 
 def annotate_file(
-    settings: Settings, corpus: Path | str, tool_name: str, model_name: str, limit: int | None, values: dict[str, Any]
+    settings: Settings,
+    corpus: Path | str,
+    tool_name: str,
+    model_name: str,
+    limit: int | None,
+    values: dict[str, Any],
 ) -> Iterator[dict[str, Any]]:
     """Every call with a result of a file's documents, in the order of the text, with its losses and whether it is kept.
 
-    With placebos, the calls of the whole file are the pool, so that no call is returned before all are scored, and the
-    false-discovery rate is logged at the end. Without (`placebos` and `placebo_sample` 0), each text's follow at once.
+    With placebos, the calls of the whole file are the pool, so that no call is returned before all are
+    scored, and the false-discovery rate is logged at the end. Without (`placebos` and `placebo_sample` 0),
+    each text's follow at once.
 
     Raises:
-        UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
+        UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds`
+        of the tool.
     """
     annotator = Annotator.of(settings, corpus, tool_name, model_name, values)
     choices, tool = annotator.choices, annotator.tool
-    annotated = (found for paragraphs in annotator.documents(limit) for found in annotator.annotate(paragraphs))
+    annotated = (
+        found for paragraphs in annotator.documents(limit) for found in annotator.annotate(paragraphs)
+    )
     if not choices.wants_placebos:
         for paragraph in annotated:
             yield from paragraph.lines
@@ -170,7 +180,8 @@ class Annotator:
     model: "Callable[[], LanguageModel]"
     """Returns the same model each time; asked only if a text is kept."""
     proposer: "Callable[[], LanguageModel] | None" = None
-    """Returns the model that samples, if it is another; both are then in memory, since each text is scored at once."""
+    """Returns the model that samples, if it is another; both are then in memory, since each text is scored at
+    once."""
 
     def __post_init__(self) -> None:
         self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
@@ -182,13 +193,18 @@ class Annotator:
         """For a tool and a corpus, with a run's parameters.
 
         Raises:
-            UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of the tool.
+            UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the
+            `call_seconds` of the tool.
         """
         tool = get_tool(tool_name)
-        choices = RunChoices.parse({"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name})
+        choices = RunChoices.parse(
+            {"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name}
+        )
         choices.kept_from()
         choices = with_sample_end(settings, with_costs(choices, given_costs(choices)))
-        model = functools.cache(functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32))
+        model = functools.cache(
+            functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32)
+        )
         proposer = proposer_beside(settings, choices)
         return cls(settings=settings, tool=tool, choices=choices, model=model, proposer=proposer)
 
@@ -208,28 +224,39 @@ class Annotator:
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
         self.model()
-        (self.proposer or self.model)().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
+        (self.proposer or self.model)().find_positions(
+            annotation_prompt(self.tool), [text], at_most=1, threshold=0.0
+        )
         self.runner  # noqa: B018 - opened here
 
     def judge(self, paragraphs: Sequence[AnnotatedParagraph]) -> Rate:
         """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
 
-        Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has them; `kept` then
-        follows the run's whole keep rule.
+        Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has
+        them; `kept` then follows the run's whole keep rule.
         """
         # 1. The pool: calls with losses, those that prove them useless among them.
         judged = [
-            [(call, line) for call, line in zip(paragraph.calls, paragraph.lines, strict=True) if call.has_losses]
+            [
+                (call, line)
+                for call, line in zip(paragraph.calls, paragraph.lines, strict=True)
+                if call.has_losses
+            ]
             for paragraph in paragraphs
         ]
         pool = Pool.of_calls(
-            ((call.call_id, call.document_id, str(call.scored.result)) for calls in judged for call, _ in calls),
+            (
+                (call.call_id, call.document_id, str(call.scored.result))
+                for calls in judged
+                for call, _ in calls
+            ),
             self.choices.part(PlaceboChoices),
         )
         # 2. Losses, so many texts together as the stages take.
         draw, together = PlaceboDraw(pool), self.settings.micro_batch_documents
         texts = [
-            (paragraph.text, [call for call, _ in calls]) for paragraph, calls in zip(paragraphs, judged, strict=True)
+            (paragraph.text, [call for call, _ in calls])
+            for paragraph, calls in zip(paragraphs, judged, strict=True)
         ]
         found: list[list[list[PlaceboLoss]]] = []
         for first in range(0, len(texts), together):
@@ -270,7 +297,10 @@ class Annotator:
             outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
             execution_seconds.append(time.perf_counter() - started)
             answers.append(
-                Counter(found.reason or "with_result" for found in dict(zip(inputs, outputs, strict=True)).values())
+                Counter(
+                    found.reason or "with_result"
+                    for found in dict(zip(inputs, outputs, strict=True)).values()
+                )
             )
             calls = [
                 ExecutedCall(
@@ -328,8 +358,12 @@ def false_discovery_rate(
         )
     sampled = [placebo for _, placebos in calls for placebo in placebos if placebo.is_sampled]
     scored = sum(placebo.has_losses for placebo in sampled)
-    documents = Counter((by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls})
-    counted = [CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()]
+    documents = Counter(
+        (by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls}
+    )
+    counted = [
+        CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()
+    ]
     return rate_of(counted, len(sampled) / sample_share, scored)
 
 
@@ -352,7 +386,9 @@ def judged_call_of(line: Mapping[str, Any]) -> JudgedCall:
     )
 
 
-def call_line(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall, keep_threshold: float) -> dict[str, Any]:
+def call_line(
+    paragraph: Paragraph, candidate: Candidate, scored: ScoredCall, keep_threshold: float
+) -> dict[str, Any]:
     """A call as `annotate` prints it; offsets are those of the document."""
     text = paragraph.document.text
     position = paragraph.start_char + candidate.position.char

@@ -1,12 +1,12 @@
 """Say before a run what it will take: texts, calls, rows and device hours, by tool.
 
-Counts what the filters keep in the whole corpus, annotates a few of the kept texts with a clock (the probe), and multiplies. The
-probe's texts are those with the smallest hashes: random, and the same for the same corpus. One process takes them as one small
-micro-batch; more processes share the hours, and larger micro-batches on a GPU need fewer. Inputs that texts have in common are
-executed once in a run, which a probe does not see. What earlier runs did under the same recipes is not subtracted. Placebos are
-scored with stand-ins for results, since a probe has too few, and for all calls; of those that only a sampled call has,
-the share counts that a run samples.
-Writes `annotation_runs.estimate` if asked to.
+Counts what the filters keep in the whole corpus, annotates a few of the kept texts with a clock (the probe),
+and multiplies. The probe's texts are those with the smallest hashes: random, and the same for the same
+corpus. One process takes them as one small micro-batch; more processes share the hours, and larger
+micro-batches on a GPU need fewer. Inputs that texts have in common are executed once in a run, which a probe
+does not see. What earlier runs did under the same recipes is not subtracted. Placebos are scored with
+stand-ins for results, since a probe has too few, and for all calls; of those that only a sampled call has,
+the share counts that a run samples. Writes `annotation_runs.estimate` if asked to.
 """
 
 import functools
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
 PROBE_TEXTS = 3
-"""Texts a tool that are annotated to measure: a minute for a small model on one core, and a spread that can be seen."""
+"""Texts a tool that are annotated to measure: a minute for a small model on one core, and a spread that can
+be seen."""
 
 
 @dataclass
@@ -90,7 +91,10 @@ class Estimate:
 
 
 def count_kept(
-    documents: Iterable[Document], tools: Sequence[Tool], choices: FilterChoices, probe_texts: int = PROBE_TEXTS
+    documents: Iterable[Document],
+    tools: Sequence[Tool],
+    choices: FilterChoices,
+    probe_texts: int = PROBE_TEXTS,
 ) -> dict[str, KeptTexts]:
     """What each tool's filter keeps of the documents, with the texts to probe; holds no more texts than those."""
     kept = {tool.spec.name: KeptTexts() for tool in tools}
@@ -104,7 +108,9 @@ def count_kept(
             paragraphs = kept_paragraphs(document, decisions)
             found.texts += len(paragraphs)
             found.probe = heapq.nsmallest(
-                probe_texts, [*found.probe, *paragraphs], key=lambda item: (item.document.document_id.int, item.number)
+                probe_texts,
+                [*found.probe, *paragraphs],
+                key=lambda item: (item.document.document_id.int, item.number),
             )
     return kept
 
@@ -144,14 +150,17 @@ def probe_tool(
         ProbedText(
             positions=text.counts["positions"],
             calls=text.counts["candidates"],
-            rows=text.counts["positions_pruned_below"] + text.counts["inputs"] + 2 * text.counts["candidates"],
+            rows=text.counts["positions_pruned_below"]
+            + text.counts["inputs"]
+            + 2 * text.counts["candidates"],
             seconds=text.seconds,
         )
         for text in annotated
     ]
     if not choices.wants_placebos:
         return probed
-    # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results as a call can ask
+    # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results
+    #    as a call can ask
     # for, each a little longer than one of the probe's.
     calls = [[call for call in text.calls if call.has_losses] for text in annotated]
     own_results = itertools.cycle(str(call.scored.result) for of_text in calls for call in of_text)
@@ -186,7 +195,9 @@ def probe_tool(
     return with_placebos
 
 
-def extrapolate(tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText], choices: PlaceboChoices) -> Estimate:
+def extrapolate(
+    tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText], choices: PlaceboChoices
+) -> Estimate:
     """The probe's means times the kept texts; the spread is that of its cheapest and dearest text."""
     stages = ("sample", "execute", "score", "placebo")
     on_device = stages if tool.spec.needs_device else ("sample", "score", "placebo")
@@ -245,7 +256,9 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     """
     choices = with_sample_end(settings, choices)
     tools = [get_tool(name) for name in choices.tools]
-    kept = count_kept(distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts)
+    kept = count_kept(
+        distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts
+    )
     model = functools.cache(lambda: load_scoring_model(settings, choices.model, choices.verify_in_float32))
     proposer = proposer_beside(settings, choices)
     return [
@@ -274,7 +287,9 @@ def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any])
         database.connect(settings), queries.runs.store_estimate, run_id=run_id, estimate=dict(estimate)
     )
     if not stored:
-        raise UsageError(f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`.")
+        raise UsageError(
+            f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."
+        )
 
 
 def print_table(settings: Settings, estimates: Sequence[Estimate]) -> None:

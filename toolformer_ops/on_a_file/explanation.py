@@ -1,6 +1,7 @@
 """Explain one call: run its tool, score it token by token, and say whether it is kept; and the table that people see.
 
-Nothing is pruned and nothing is kept. The numbers are those that a run would store (`on_a_file/annotator.py`).
+Nothing is pruned and nothing is kept. The numbers are those that a run would store
+(`on_a_file/annotator.py`).
 """
 
 import functools
@@ -51,8 +52,9 @@ def explain_call(
 ) -> dict[str, Any]:
     """Run the call's tool and score the call at a character offset, token by token; nothing is pruned.
 
-    `context_tokens` is how much text before the call it is scored with; None is all. `pool_file` holds calls as `annotate --all`
-    prints them: results of this tool's calls in other texts are scored in the call's place, too (docs/placebo.md).
+    `context_tokens` is how much text before the call it is scored with; None is all. `pool_file` holds calls
+    as `annotate --all` prints them: results of this tool's calls in other texts are scored in the call's
+    place, too (docs/placebo.md).
 
     Raises:
         UsageError: the offset is outside the text or where no call can be put.
@@ -76,7 +78,10 @@ def explain_call(
     executed = ExecutedCall(token=token, call=call, results=output.results, reason=output.reason)
     choices = ScoringChoices(prune_below=0.0, scoring_context_tokens=context_tokens)
     [[scored]] = score_texts(
-        model, choices, tool.spec.keep_threshold, [ExecutedText(text, [executed], own_text_of(tool, document))]
+        model,
+        choices,
+        tool.spec.keep_threshold,
+        [ExecutedText(text, [executed], own_text_of(tool, document))],
     )
     explanation |= {"result": scored.result, "reason": scored.reason}
     if scored.result is None or scored.reason is not None:
@@ -89,7 +94,11 @@ def explain_call(
         number_format=scored.number_format or FLOAT32,
     )
     placebos: list[dict[str, Any]] = [
-        {"result": other.result, "loss_with_result": loss, "information": loss - (scored.loss_with_result or 0.0)}
+        {
+            "result": other.result,
+            "loss_with_result": loss,
+            "information": loss - (scored.loss_with_result or 0.0),
+        }
         for other, loss in zip(others, losses, strict=True)
     ]
     terms = scored.token_log_probabilities or TokenLogProbabilities((), (), ())
@@ -102,7 +111,9 @@ def explain_call(
         "context_tokens": context_tokens,
         "loss_reduction": scored.loss_reduction,
         "placebos": placebos,
-        "information": math.fsum(item["information"] for item in placebos) / len(placebos) if placebos else None,
+        "information": math.fsum(item["information"] for item in placebos) / len(placebos)
+        if placebos
+        else None,
         "keep_threshold": tool.spec.keep_threshold,
         "kept": scored.is_kept(tool.spec.keep_threshold),
         "tokens": [dict(zip(columns, row, strict=True)) for row in rows],
@@ -144,14 +155,18 @@ def explanation_table(explanation: dict[str, Any]) -> None:
         names = ("weight", "log_p_without_call", "log_p_without_result", "log_p_with_result")
         label = str(number) if token["text"] is None else repr(token["text"])
         table.add_row(label, *(_number(token[name]) for name in names))
-    losses = [_number(explanation[name]) for name in ("loss_without_call", "loss_without_result", "loss_with_result")]
+    losses = [
+        _number(explanation[name])
+        for name in ("loss_without_call", "loss_without_result", "loss_with_result")
+    ]
     table.add_section()
     table.add_row("loss", "", *losses)
     console.print(table)
     if explanation["reason"] is not None:
         bound = explanation["reduction_bound"]
         console.print(
-            f"not scored to the end ({explanation['reason']}): it saves at most {_number(bound)} nats", markup=False
+            f"not scored to the end ({explanation['reason']}): it saves at most {_number(bound)} nats",
+            markup=False,
         )
         return
     if explanation["context_tokens"] is not None:

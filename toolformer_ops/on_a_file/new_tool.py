@@ -3,7 +3,8 @@
 1. The server is asked for the tool's description and input schema.
 2. The calls in the examples are checked against the schema, and run.
 3. File and prompt are written; nothing is written over.
-4. The method is tried on a few texts, without services: how many calls a model writes, what they get, which are kept.
+4. The method is tried on a few texts, without services: how many calls a model writes, what they get, which
+   are kept.
 
 Does not choose thresholds or a filter: what is written holds the paper's numbers, for a person to change.
 """
@@ -23,7 +24,13 @@ from pydantic import ValidationError
 
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CallSyntaxError, ConfigurationError, RejectedInputError, ToolError, UsageError
+from toolformer_ops.errors import (
+    CallSyntaxError,
+    ConfigurationError,
+    RejectedInputError,
+    ToolError,
+    UsageError,
+)
 from toolformer_ops.on_a_file.annotator import Annotator
 from toolformer_ops.runs.models import load_model
 from toolformer_ops.storage.shared_files import replace_file
@@ -82,7 +89,11 @@ def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret:
             raise UsageError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
     headers = dict(item.partition(":")[::2] for item in header)
     given: dict[str, Any] = (
-        {"url": url, "openapi": openapi} if openapi else {"url": mcp} if "://" in mcp else {"command": shlex.split(mcp)}
+        {"url": url, "openapi": openapi}
+        if openapi
+        else {"url": mcp}
+        if "://" in mcp
+        else {"command": shlex.split(mcp)}
     )
     given |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
     try:
@@ -99,15 +110,20 @@ def write_new_tool(
 
     Raises:
         UsageError: the name is taken, a file is there, or an example holds no call of the tool.
-        ToolError, InfrastructureError: the server does not answer, has no such tool, or it writes without leave.
+        ToolError, InfrastructureError: the server does not answer, has no such tool, or it writes without
+        leave.
     """
     if name.lower() in {known.lower() for known in tool_names()}:
-        raise UsageError(f"--name: expected a new name, found {name}, which is a tool already. Choose another.")
+        raise UsageError(
+            f"--name: expected a new name, found {name}, which is a tool already. Choose another."
+        )
     folder = settings.tools_folder
     stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     path, prompt_path = folder / f"{stem}.toml", folder / f"{stem}.txt"
     if found := [str(file) for file in (path, prompt_path) if file.exists()]:
-        raise UsageError(f"expected no file {' and '.join(found)}, found one. Remove it, or choose another --name.")
+        raise UsageError(
+            f"expected no file {' and '.join(found)}, found one. Remove it, or choose another --name."
+        )
 
     # 1. What the server says.
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +134,12 @@ def write_new_tool(
             shutil.copyfile(server.openapi, written[-1])
             server = server.model_copy(update={"openapi": written[-1].name})
         asked = ToolFile(
-            name=name, purpose=name, prompt=prompt_path.name, tool=server_tool, server=server, allow_writes=allow_writes
+            name=name,
+            purpose=name,
+            prompt=prompt_path.name,
+            tool=server_tool,
+            server=server,
+            allow_writes=allow_writes,
         )
         described = ask_server(asked, folder)
         if described.recorded.read_only is False and not allow_writes:
@@ -145,7 +166,8 @@ def refresh_tool(path: Path) -> tuple[RecordedPart | None, RecordedPart]:
     """Ask the server of a tool file again, and write what it says into `[recorded]`; returns what was there before and what is now.
 
     Raises:
-        ToolError, InfrastructureError: the file cannot be read, the server does not answer, or has no such tool.
+        ToolError, InfrastructureError: the file cannot be read, the server does not answer, or has no such
+        tool.
     """
     file = read_tool_file(path)
     found = ask_server(file, path.parent).recorded
@@ -170,7 +192,8 @@ def try_tool(
 ) -> Iterator[str]:
     """The whole method but placebos on the first `texts` documents of a corpus, in this process, as lines to print.
 
-    They say how many texts the filter kept, what was sampled and answered, and which calls save most, as JSON.
+    They say how many texts the filter kept, what was sampled and answered, and which calls save most, as
+    JSON.
 
     Raises:
         CorpusError, UsageError: as `annotate_file`.
@@ -187,7 +210,9 @@ def try_tool(
             calls += annotated.lines
     yield f"{read} texts, {asked} asked"
     for what, counts in (("sampled", sampled), ("answers", answers)):
-        yield f"{what}: " + (", ".join(f"{key} {count}" for key, count in counts.most_common() if count) or "none")
+        yield f"{what}: " + (
+            ", ".join(f"{key} {count}" for key, count in counts.most_common() if count) or "none"
+        )
     yield f"calls with a result: {len(calls)}, kept: {sum(call['kept'] for call in calls)}"
     calls.sort(key=lambda call: math.inf if call["loss_reduction"] is None else -call["loss_reduction"])
     for call in calls[:SHOWN_CALLS]:
@@ -203,7 +228,9 @@ def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:
         raise UsageError(f"--examples: expected a text file in UTF-8, found {error}.") from error
     name, form = tool.spec.name, call_form(tool)
     if not lines:
-        raise UsageError(f"--examples: expected a text with a call [{form}] on each line, five best, found none.")
+        raise UsageError(
+            f"--examples: expected a text with a call [{form}] on each line, five best, found none."
+        )
     found = []
     for number, line in enumerate(lines, start=1):
         where = f"--examples, line {number}"
@@ -223,7 +250,9 @@ def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:
                 ) from error
             calls.append(call.input)
         if not calls:
-            raise UsageError(f"{where}: expected a call [{form}] in the text, found none. Write one where it helps.")
+            raise UsageError(
+                f"{where}: expected a call [{form}] in the text, found none. Write one where it helps."
+            )
         written = re.compile(rf"\[{name}\([^\[\]]*\][ ]?")
         with_calls = re.sub(r"\s*->[^\[\]]*\]", "]", line)
         found.append(Example(" ".join(written.sub("", line).split()), with_calls, tuple(calls)))

@@ -1,7 +1,7 @@
 """The README.md of a release (`card.md.jinja`): what it holds, by which recipes, and how to read it.
 
-Made from the release's content, and the false-discovery rates of the run that made it first: another run with the same release
-leaves its card as it is.
+Made from the release's content, and the false-discovery rates of the run that made it first: another run with
+the same release leaves its card as it is.
 """
 
 from collections import Counter
@@ -43,11 +43,15 @@ class ReleaseCounts:
 
 
 def dataset_card(
-    release_id: str, definition: Mapping[str, Any], counts: ReleaseCounts, rates: Mapping[str, Mapping[str, Any]]
+    release_id: str,
+    definition: Mapping[str, Any],
+    counts: ReleaseCounts,
+    rates: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Markdown with the YAML header that dataset hubs read.
 
-    `definition` is what `stages/release.py` hashes into the release's id, `rates` are by tool, if they are known.
+    `definition` is what `stages/release.py` hashes into the release's id, `rates` are by tool, if they are
+    known.
     """
     return markdown(
         Path(__file__).parent / "card.md.jinja",

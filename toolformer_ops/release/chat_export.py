@@ -1,18 +1,20 @@
 """A release as chat messages with tools and tool results: what chat templates and supervised finetuning take today.
 
-One released text is one conversation: the user writes its opening, the assistant continues it and calls tools on the way. The
-shapes are those of transformers' chat templates and of TRL's data sets (huggingface.co/docs/trl/dataset_formats, "Tool Calling"):
-arguments are an object, `content` is always a text, and each call has an id of nine letters and digits, because some templates
-(Mistral's) ask for one. The opening and what the assistant writes are together the plain text, byte for byte.
+One released text is one conversation: the user writes its opening, the assistant continues it and calls tools
+on the way. The shapes are those of transformers' chat templates and of TRL's data sets
+(huggingface.co/docs/trl/dataset_formats, "Tool Calling"): arguments are an object, `content` is always a
+text, and each call has an id of nine letters and digits, because some templates (Mistral's) ask for one. The
+opening and what the assistant writes are together the plain text, byte for byte.
 
-A release is JSON Lines with the columns `messages` and `tools`, and not Parquet: Arrow stores every message with all fields of all
-messages and every call with all arguments of all calls, filled up with nulls, and templates then render a null.
-Needs no model, no template and no database; the template of a model that is named is tried, since some drop tools or calls without
-an error (SmolLM2's does). Writes over no file, and writes nothing if the same content is there already.
+A release is JSON Lines with the columns `messages` and `tools`, and not Parquet: Arrow stores every message
+with all fields of all messages and every call with all arguments of all calls, filled up with nulls, and
+templates then render a null. Needs no model, no template and no database; the template of a model that is
+named is tried, since some drop tools or calls without an error (SmolLM2's does). Writes over no file, and
+writes nothing if the same content is there already.
 
-With refusals, a share of the conversations offers the tools and calls none: texts of the release's run in which calls were tried
-and none saved anything. They come from Postgres, and a card beside the file says which they are. The rows are in the order of the
-texts' ids, which are hashes of the texts.
+With refusals, a share of the conversations offers the tools and calls none: texts of the release's run in
+which calls were tried and none saved anything. They come from Postgres, and a card beside the file says which
+they are. The rows are in the order of the texts' ids, which are hashes of the texts.
 """
 
 import contextlib
@@ -76,8 +78,8 @@ def conversation(text: ReleasedText, seed: int) -> list[Message]:
 def drawn_end(before: str, document_id: uuid.UUID, seed: int) -> int:
     """Where the opening of a text ends: at the start, or after a word of `before`, which is what precedes the first call.
 
-    All these places are as likely. Not always right before the call, or the model would learn to open every answer with a call.
-    The draw follows from the seed and the text's id alone.
+    All these places are as likely. Not always right before the call, or the model would learn to open every
+    answer with a call. The draw follows from the seed and the text's id alone.
     """
     ends = [0, *(match.end() for match in _WORD_END.finditer(f"{before} "))]
     digest = hashlib.sha256(f"{seed} {document_id}".encode("ascii")).digest()
@@ -144,15 +146,23 @@ def template_warnings(settings: Settings, model: str, tools: list[dict[str, Any]
 
     tokenizer = load_tokenizer(*split_revision(model), settings)
     if not tokenizer.chat_template:
-        return (f"{model}: expected a chat template, found none. Choose one before you train on this export.",)
-    function = next((tool["function"] for tool in tools if "required" in tool["function"]["parameters"]), None)
+        return (
+            f"{model}: expected a chat template, found none. Choose one before you train on this export.",
+        )
+    function = next(
+        (tool["function"] for tool in tools if "required" in tool["function"]["parameters"]), None
+    )
     if function is None:  # tools without input alone, or none
         function = {"name": tools[0]["function"]["name"] if tools else "Tool"}
     required = function.get("parameters", {}).get("required", ())
     call = {"name": function["name"], "arguments": dict.fromkeys(required, "4711 * 2")}
     messages: list[Message] = [
         {"role": "user", "content": f"{CONTINUE}It is"},
-        {"role": "assistant", "content": "", "tool_calls": [{"id": "call00001", "type": "function", "function": call}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "call00001", "type": "function", "function": call}],
+        },
         {"role": "tool", "tool_call_id": "call00001", "name": function["name"], "content": "9422"},
         {"role": "assistant", "content": "so much."},
     ]
@@ -213,7 +223,9 @@ def opened_release(
                 f"{release}. `dataset_releases.uri` holds the addresses."
             )
         # 2. The tools.
-        called = (names for part in parts for names in pq.read_table(part, columns=["tools"])["tools"].to_pylist())
+        called = (
+            names for part in parts for names in pq.read_table(part, columns=["tools"])["tools"].to_pylist()
+        )
         tools = tool_schemas({name for names in called for name in names})
         warnings: tuple[str, ...] = ()
         try:
@@ -252,12 +264,15 @@ def export_chat(
 ) -> ChatExport:
     """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
 
-    The chat template of `model`, or else of the setting default_model, is tried first; what it would lose is a warning.
-    `refusal_share` of the conversations call no tool, in [0, 1), or fewer if the release's run has fewer texts for them.
+    The chat template of `model`, or else of the setting default_model, is tried first; what it would lose is
+    a warning.
+    `refusal_share` of the conversations call no tool, in [0, 1), or fewer if the release's run has fewer
+    texts for them.
 
     Raises:
         ModelError: there is no such `model`.
-        UsageError: there is no release, or another file is at `out`; refusals are asked for, and the database does not know it.
+        UsageError: there is no release, or another file is at `out`; refusals are asked for, and the database
+        does not know it.
         NoResultError: refusals are asked for, and no text gives one.
         ToolError: the release calls a tool that is not installed.
         ConfigurationError: an s3:// address is not in the bucket of the settings.
@@ -304,7 +319,9 @@ def export_chat(
         address, sha256, written = write_rows(settings, out, rows, lambda: card)
         warnings = opened.warnings
     outcome = "wrote" if written else "found the same"
-    logger.info("%s %d conversations with %d calls, and %d with none: %s", outcome, texts, calls, refusals, address)
+    logger.info(
+        "%s %d conversations with %d calls, and %d with none: %s", outcome, texts, calls, refusals, address
+    )
     return ChatExport(
         address=address, conversations=texts + refusals, refusals=refusals, calls=calls, sha256=sha256, written=written,
         warnings=warnings,
@@ -319,7 +336,10 @@ def _refusals(
         first_chars = {row.document_id: row.first_char for row in chosen[start : start + PAGE_TEXTS]}
         for row in database.fetch_all(connection, queries.exports.texts, document_ids=list(first_chars)):
             cut = drawn_end(row.text[: first_chars[row.document_id]], row.document_id, seed)
-            yield row.document_id, [user_turn(row.text[:cut]), {"role": "assistant", "content": row.text[cut:]}]
+            yield (
+                row.document_id,
+                [user_turn(row.text[:cut]), {"role": "assistant", "content": row.text[cut:]}],
+            )
 
 
 def write_rows(
@@ -327,8 +347,8 @@ def write_rows(
 ) -> tuple[str, str, bool]:
     """Write rows to `out`, and a card beside them unless it is empty: address and hash of the file, and whether it is new.
 
-    The card is asked for after the last row; nothing is written if it raises. In a folder it is README.md, beside `NAME.jsonl`
-    it is `NAME.md`.
+    The card is asked for after the last row; nothing is written if it raises. In a folder it is README.md,
+    beside `NAME.jsonl` it is `NAME.md`.
 
     Raises:
         UsageError: another file or card is there.

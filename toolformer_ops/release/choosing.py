@@ -1,8 +1,8 @@
 """Choose the calls of a release in Postgres, and read the texts that hold them.
 
-The rules are in `sql/queries/choosing.sql`: kept calls (`kept_calls`), one a position, at most so many texts a tool
-(`choosing.choose_calls`). Both functions work in one transaction, in the temporary table `releasable_calls`. Does not decide
-which tools take part; `stages/release.py` does.
+The rules are in `sql/queries/choosing.sql`: kept calls (`kept_calls`), one a position, at most so many texts
+a tool (`choosing.choose_calls`). Both functions work in one transaction, in the temporary table
+`releasable_calls`. Does not decide which tools take part; `stages/release.py` does.
 """
 
 import uuid
@@ -90,10 +90,11 @@ def choose_calls(
 ) -> dict[str, dict[str, int]]:
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool; returns what is left out.
 
-    `require_following` does without calls whose text does not go on with the result (`lacks_result` in SQL): one that saves less
-    may have their place.
-    Only the first texts of each tool are read, in the order of their ids, until there are enough. The result is the number of calls
-    by tool and reason, as in `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
+    `require_following` does without calls whose text does not go on with the result (`lacks_result` in SQL):
+    one that saves less may have their place.
+    Only the first texts of each tool are read, in the order of their ids, until there are enough. The result
+    is the number of calls by tool and reason, as in `run_releases.left_out`: calls in texts that are not read
+    are above `max_examples`.
     """
     runs = {tool.tool: load_run_tool(connection, run_id, tool.tool) for tool in tools}
     of_tools = [
@@ -102,7 +103,8 @@ def choose_calls(
     ]
     texts = dict.fromkeys(runs, more_than(max_examples))
     while True:
-        # 1. Each tool's first texts with calls, and the calls of all tools in all of these: they compete for the places.
+        # 1. Each tool's first texts with calls, and the calls of all tools in all of these: they compete for
+        #    the places.
         database.execute(connection, queries.choosing.choice_table)
         found = {
             of_tool["tool"]: database.execute(
@@ -123,12 +125,16 @@ def choose_calls(
         short = {tool: number for tool, number in best_texts.items() if number < max_examples}
         if not short:
             break
-        texts |= {tool: more_than(found[tool] * max_examples // max(number, 1)) for tool, number in short.items()}
+        texts |= {
+            tool: more_than(found[tool] * max_examples // max(number, 1)) for tool, number in short.items()
+        }
     database.execute(connection, queries.choosing.index_chosen_calls)
     # 4. What is left out.
     left_out: dict[str, dict[str, int]] = {}
     for tool, row in counts.items():  # those with a call that could be released
-        reasons = {reason: getattr(row, reason) for reason in ("better_call_at_position", "result_does_not_follow")}
+        reasons = {
+            reason: getattr(row, reason) for reason in ("better_call_at_position", "result_does_not_follow")
+        }
         above = row.above_max_examples
         if tool in unread:
             above = count_kept(connection, runs[tool]).releasable_calls - row.released - sum(reasons.values())
@@ -148,7 +154,9 @@ def own_texts(connection: Connection) -> Iterator[tuple[uuid.UUID, str]]:
 
 def leave_out(connection: Connection, document_ids: Sequence[uuid.UUID], reason: str) -> dict[str, int]:
     """Take these texts from what `choose_calls` chose, for one reason; returns how many calls of each tool leave with them."""
-    rows = database.fetch_all(connection, queries.choosing.leave_out, document_ids=list(document_ids), reason=reason)
+    rows = database.fetch_all(
+        connection, queries.choosing.leave_out, document_ids=list(document_ids), reason=reason
+    )
     return {row.tool: row.calls for row in rows}
 
 

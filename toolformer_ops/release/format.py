@@ -1,8 +1,8 @@
 """A release's files: Parquet with one row a text, and the reader and writer of it (pyarrow).
 
-`stages/release.py` fills it, `audit/checking.py` tests it, `stages/finetuning.py` and other programs read it. Releases of
-equal texts are equal byte for byte: rows come in the order they are written, in row groups and files of fixed size.
-Does not decide which calls are released.
+`stages/release.py` fills it, `audit/checking.py` tests it, `stages/finetuning.py` and other programs read it.
+Releases of equal texts are equal byte for byte: rows come in the order they are written, in row groups and
+files of fixed size. Does not decide which calls are released.
 """
 
 import itertools
@@ -15,7 +15,16 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolformer_ops.call_syntax import ARROW, CALL_END, Call, WovenCall, call_with_result, read_out, take_out, weave
+from toolformer_ops.call_syntax import (
+    ARROW,
+    CALL_END,
+    Call,
+    WovenCall,
+    call_with_result,
+    read_out,
+    take_out,
+    weave,
+)
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.tools.registry import tool_names
 
@@ -65,7 +74,8 @@ class ReleasedCall:
     loss_without_call_full_context: float | None = None
     """Given the whole text before the call, if the other losses are in a context window; else None."""
     result_follows: str | None = None
-    """Whether the text goes on with the result: equal, nearly, no; None if it cannot stand there (`result_follows` in SQL)."""
+    """Whether the text goes on with the result: equal, nearly, no; None if it cannot stand there
+    (`result_follows` in SQL)."""
 
     @property
     def woven(self) -> WovenCall:
@@ -124,7 +134,9 @@ class ReleasedText:
     """Of a text that was read: the column `tools`, so that what is installed now says nothing about it."""
 
     @classmethod
-    def of(cls, document_id: uuid.UUID, plain_text: str, calls: Sequence[ReleasedCall], url: str | None) -> Self:
+    def of(
+        cls, document_id: uuid.UUID, plain_text: str, calls: Sequence[ReleasedCall], url: str | None
+    ) -> Self:
         """Weave `calls` into a text.
 
         Raises:
@@ -145,7 +157,9 @@ class ReleasedText:
         woven = [WovenCall(placed.position_char, placed.call, placed.result) for placed in earlier]
         for call in self.calls:
             before = sum(
-                placed.end_char - placed.start_char for placed in earlier if placed.end_char <= call.position_char
+                placed.end_char - placed.start_char
+                for placed in earlier
+                if placed.end_char <= call.position_char
             )
             woven.append(WovenCall(call.position_char - before, call.woven.call, call.result))
         return plain, sorted(woven, key=lambda placed: placed.position_char)
@@ -202,7 +216,9 @@ def write_texts(directory: Path, texts: Iterable[ReleasedText]) -> dict[str, Pat
                         "document_id": str(text.document_id),
                         "text": text.text,
                         "plain_text": text.plain_text,
-                        "calls": [vars(call) for call in text.calls],  # asdict copies each value: six times as dear
+                        "calls": [
+                            vars(call) for call in text.calls
+                        ],  # asdict copies each value: six times as dear
                         "call_spans": [vars(span) for span in text.call_spans()],
                         "tools": list(text.tools),
                         "url": text.url,

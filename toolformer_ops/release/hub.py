@@ -1,10 +1,12 @@
 """Releases and finetuned models from S3 on the Hugging Face Hub, or on another server that speaks its API (`HF_ENDPOINT`).
 
-All files of a publication become visible in one commit, so that nobody sees half of them. Their contents are sent before it; what
-arrived stays on the hub under its hash, so that the next try sends the rest. The hub gets the files as they are on S3, but for
-README.md, whose header and last section say what only the publisher knows, and `toolformer-ops.json`, the manifest.
+All files of a publication become visible in one commit, so that nobody sees half of them. Their contents are
+sent before it; what arrived stays on the hub under its hash, so that the next try sends the rest. The hub
+gets the files as they are on S3, but for README.md, whose header and last section say what only the publisher
+knows, and `toolformer-ops.json`, the manifest.
 
-The token is huggingface_hub's matter (`HF_TOKEN`, `hf auth login`): it is never an argument, and in no message.
+The token is huggingface_hub's matter (`HF_TOKEN`, `hf auth login`): it is never an argument, and in no
+message.
 """
 
 import itertools
@@ -20,7 +22,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import BusyError, ConfigurationError, InfrastructureError, ToolformerError, UsageError
+from toolformer_ops.errors import (
+    BusyError,
+    ConfigurationError,
+    InfrastructureError,
+    ToolformerError,
+    UsageError,
+)
 from toolformer_ops.language_model.models.identity import hub_failed
 from toolformer_ops.release.format import read_release
 from toolformer_ops.storage import database, queries
@@ -48,7 +56,8 @@ HUBS_OWN = frozenset({".gitattributes"})
 LANGUAGE_TEXTS = 1_000
 """Texts of a release whose language is looked at."""
 LANGUAGE_SHARE = 0.02
-"""A language is named in the card from this share of the texts on; below, most are mistakes of the identification."""
+"""A language is named in the card from this share of the texts on; below, most are mistakes of the
+identification."""
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 LARGEST_SIZE = "1M<n<10M"
 
@@ -110,8 +119,8 @@ def published(settings: Settings, name: str) -> Manifest:
 def download(settings: Settings, name: str, folder: Path, described: Described) -> Manifest:
     """Copy a release or model from S3 into a folder: its files, each compared with its hash, the completed card, the manifest.
 
-    It is what `push` puts on a hub. A download that broke off continues: the folder is there once it is whole; before, its parts
-    are in `<folder>.part` beside it.
+    It is what `push` puts on a hub. A download that broke off continues: the folder is there once it is
+    whole; before, its parts are in `<folder>.part` beside it.
 
     Raises:
         UsageError: the folder holds something else. What else `published` raises.
@@ -152,9 +161,11 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     Pushing the same again changes nothing; another release replaces the one that is there, as a new commit.
 
     Raises:
-        UsageError: there is no such publication; the repository's name is not valid; it holds something else, or is public.
+        UsageError: there is no such publication; the repository's name is not valid; it holds something else,
+        or is public.
         ConfigurationError: the hub refuses the token, or this deployment asks no hub.
-        InfrastructureError: the hub does not answer, or refuses for another reason. What was sent stays there.
+        InfrastructureError: the hub does not answer, or refuses for another reason. What was sent stays
+        there.
         BusyError: somebody else changed the repository in the meantime.
     """
     import httpx2
@@ -163,7 +174,9 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     from huggingface_hub.utils import disable_progress_bars, validate_repo_id
 
     if settings.hub_offline:
-        raise ConfigurationError("expected a deployment that may ask a hub, found TOOLFORMER_HUB_OFFLINE=true.")
+        raise ConfigurationError(
+            "expected a deployment that may ask a hub, found TOOLFORMER_HUB_OFFLINE=true."
+        )
     try:
         validate_repo_id(repo)
     except ValueError as error:
@@ -203,7 +216,10 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
         size = sum(path.stat().st_size for path in files.values())
         logger.info("sending %d files, %.1f MiB, to %s", len(files), size / 2**20, page)
         operations = [
-            *(CommitOperationAdd(path_in_repo=file, path_or_fileobj=path) for file, path in sorted(files.items())),
+            *(
+                CommitOperationAdd(path_in_repo=file, path_or_fileobj=path)
+                for file, path in sorted(files.items())
+            ),
             *(CommitOperationDelete(path_in_repo=file) for file in sorted(there - set(files))),
         ]
         commit = api.create_commit(
@@ -214,7 +230,10 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
             parent_commit=before.sha,
         )
         _require_there(
-            api.repo_info(repo, repo_type=repo_type, revision=commit.oid, files_metadata=True), commit.oid, repo, files
+            api.repo_info(repo, repo_type=repo_type, revision=commit.oid, files_metadata=True),
+            commit.oid,
+            repo,
+            files,
         )
     except (HfHubHTTPError, httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
         raise _translated(error, api, page) from error
@@ -228,7 +247,9 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
 
     original = folder / CARD
     text = original.read_text(encoding="utf-8") if original.is_file() else f"# {manifest.prefix}\n"
-    card = RepoCard(text if text.startswith("---") else f"---\n{{}}\n---\n\n{text}", ignore_metadata_errors=True)
+    card = RepoCard(
+        text if text.startswith("---") else f"---\n{{}}\n---\n\n{text}", ignore_metadata_errors=True
+    )
     corpora, when = _origin(settings, manifest)
     languages = described.languages
     if REPO_TYPES[manifest.prefix.partition("/")[0]] == "dataset":
@@ -249,7 +270,9 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
     if languages:
         card.data["language"] = list(languages)
     said = described.licence or "not said by who published this; that of the sources holds"
-    sources = "\n".join(f"- {source}" for source in described.sources or corpora or ["not known to who published this"])
+    sources = "\n".join(
+        f"- {source}" for source in described.sources or corpora or ["not known to who published this"]
+    )
     return (
         f"{str(card).rstrip()}\n\n## Where the texts come from\n\n{sources}\n\n"
         f"Licence: {said}. Languages: {', '.join(languages) or 'not known'}.\n"
@@ -259,9 +282,13 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
 
 def languages_of(folder: Path) -> tuple[str, ...]:
     """The languages of the first texts of a release, the most frequent first, by fastText's identification."""
-    identified = (identify(text.plain_text) for text in itertools.islice(read_release(folder), LANGUAGE_TEXTS))
+    identified = (
+        identify(text.plain_text) for text in itertools.islice(read_release(folder), LANGUAGE_TEXTS)
+    )
     found = Counter(language.label for language in identified if language is not None)
-    return tuple(label for label, count in found.most_common() if count >= max(1, LANGUAGE_SHARE * found.total()))
+    return tuple(
+        label for label, count in found.most_common() if count >= max(1, LANGUAGE_SHARE * found.total())
+    )
 
 
 def _origin(settings: Settings, manifest: Manifest) -> tuple[list[str], str]:

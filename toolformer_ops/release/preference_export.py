@@ -1,15 +1,18 @@
 """A release as pairs for preference optimisation (DPO): the same opening, with a chosen and a rejected continuation.
 
-The shapes are those of TRL's preference data sets with an explicit prompt (huggingface.co/docs/trl/dataset_formats): messages, with
-`tools`, or plain text. A row also says which pair it is, its margin in nats (the column that TRL's reward trainer reads), and the
-calls, by id.
+The shapes are those of TRL's preference data sets with an explicit prompt
+(huggingface.co/docs/trl/dataset_formats): messages, with
+`tools`, or plain text. A row also says which pair it is, its margin in nats (the column that TRL's reward
+trainer reads), and the calls, by id.
 
-A released call is chosen over a call that the run did not keep, at its place or else anywhere in its text, by what each saves. In
-each text, going on without a call is also chosen over a call that makes what follows less likely. Other calls of the text are left
-out of both continuations, as they were when the losses were computed. A continuation ends with its call, since its result is not
-the model's own; one without a call ends with the text.
+A released call is chosen over a call that the run did not keep, at its place or else anywhere in its text, by
+what each saves. In each text, going on without a call is also chosen over a call that makes what follows less
+likely. Other calls of the text are left out of both continuations, as they were when the losses were
+computed. A continuation ends with its call, since its result is not the model's own; one without a call ends
+with the text.
 
-Rejected calls are in Postgres alone, so the release must be one of this database. At most `PAGE_TEXTS` texts are in memory.
+Rejected calls are in Postgres alone, so the release must be one of this database. At most `PAGE_TEXTS` texts
+are in memory.
 """
 
 import hashlib
@@ -71,7 +74,8 @@ class Pair:
     """A call as `exports.calls_of_texts` returns it; None: no call."""
     rejected: Row[Any]
     margin: float
-    """What the chosen one saves beyond the rejected one, nats: at least so much, if the rejected call's losses are bounds."""
+    """What the chosen one saves beyond the rejected one, nats: at least so much, if the rejected call's
+    losses are bounds."""
 
 
 def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], seed: int) -> list[Pair]:
@@ -81,7 +85,9 @@ def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], se
     """
 
     def drawn(calls: Sequence[Row[Any]], against: str) -> Row[Any]:
-        return min(calls, key=lambda call: hashlib.sha256(f"{seed} {against} {call.call_id}".encode()).digest())
+        return min(
+            calls, key=lambda call: hashlib.sha256(f"{seed} {against} {call.call_id}".encode()).digest()
+        )
 
     pairs = []
     for kept in released:
@@ -96,10 +102,13 @@ def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], se
     return pairs
 
 
-def row_of_pair(text: ReleasedText, pair: Pair, seed: int, tools: Sequence[dict[str, Any]] | None) -> dict[str, Any]:
+def row_of_pair(
+    text: ReleasedText, pair: Pair, seed: int, tools: Sequence[dict[str, Any]] | None
+) -> dict[str, Any]:
     """A row: messages with `tools`; plain text, which ends at the arrow of a call, if that is None.
 
-    The prompt of messages ends at a word before both calls, drawn as in the chat export; that of plain text at the first of them.
+    The prompt of messages ends at a word before both calls, drawn as in the chat export; that of plain text
+    at the first of them.
     """
     plain = text.plain_text
     first = min(call.position_char for call in (pair.chosen, pair.rejected) if call)
@@ -124,7 +133,8 @@ def row_of_pair(text: ReleasedText, pair: Pair, seed: int, tools: Sequence[dict[
         "document_id": str(text.document_id),
         "chosen_call_id": pair.chosen.call_id if pair.chosen else "",
         "rejected_call_id": pair.rejected.call_id,
-        # Numbers in every row: `datasets` types a column by the first 10 MB, and refuses numbers if these hold nulls alone.
+        # Numbers in every row: `datasets` types a column by the first 10 MB, and refuses numbers if these
+        # hold nulls alone.
         "placebos": pair.chosen.placebos if pair.chosen else 0,
         "placebo_margin": (pair.chosen.information or 0.0) if pair.chosen else 0.0,
     }
@@ -136,7 +146,8 @@ def export_preferences(
 ) -> PreferenceExport:
     """Write the pairs of the release at `release` (s3://) to `out` (a .jsonl file or a folder, local or s3://), and their card.
 
-    The chat template of `model`, or else of the setting default_model, is tried first, unless the rows are `plain` text.
+    The chat template of `model`, or else of the setting default_model, is tried first, unless the rows are
+    `plain` text.
 
     Raises:
         NoResultError: there is no pair.
@@ -184,10 +195,18 @@ def export_preferences(
                 )
             template = Path(__file__).with_name("preference_card.md.jinja")
             return markdown(
-                template, release_id=release_id, run_id=run_id, seed=seed, plain=plain, pairs=pairs, found=found
+                template,
+                release_id=release_id,
+                run_id=run_id,
+                seed=seed,
+                plain=plain,
+                pairs=pairs,
+                found=found,
             )
 
         address, sha256, written = write_rows(settings, out, rows(), card)
     pairs = {compared: found[compared] for compared in COMPARED}
     logger.info("%s pairs %s: %s", "wrote" if written else "found the same", pairs, address)
-    return PreferenceExport(address=address, pairs=pairs, sha256=sha256, written=written, warnings=opened.warnings)
+    return PreferenceExport(
+        address=address, pairs=pairs, sha256=sha256, written=written, warnings=opened.warnings
+    )

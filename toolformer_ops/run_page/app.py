@@ -1,4 +1,7 @@
-"""The FastAPI application of the page: routes, assets, and what an error looks like. Nobody gets anything without signing in."""
+"""The FastAPI application of the page: routes, assets, and what an error looks like.
+
+Nobody gets anything without signing in.
+"""
 
 import logging
 from http import HTTPStatus
@@ -8,8 +11,24 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import BusyError, ConfigurationError, DatabaseError, NoSuchRunError, ToolformerError
-from toolformer_ops.run_page import call, calls, changes, corpora, evaluation, overview, pages, reviewing, thresholds
+from toolformer_ops.errors import (
+    BusyError,
+    ConfigurationError,
+    DatabaseError,
+    NoSuchRunError,
+    ToolformerError,
+)
+from toolformer_ops.run_page import (
+    call,
+    calls,
+    changes,
+    corpora,
+    evaluation,
+    overview,
+    pages,
+    reviewing,
+    thresholds,
+)
 from toolformer_ops.run_page.reading import STATEMENT_SECONDS, Reader, took_too_long
 from toolformer_ops.run_page.rights import SignedInDep
 
@@ -69,7 +88,9 @@ async def error_page(request: Request, error: Exception) -> Response:
         case StarletteHTTPException():
             status, title, text = error.status_code, "Not possible", str(error.detail)
         case RequestValidationError():
-            problems = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()[:5])
+            problems = "; ".join(
+                f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()[:5]
+            )
             status, title, text = 422, "Not a question that can be asked", problems[:1000]
         case NoSuchRunError():
             status, title, text = 404, error.title, str(error)
@@ -77,9 +98,7 @@ async def error_page(request: Request, error: Exception) -> Response:
             status, title, text = 503, "Busy", str(error)
         case ConfigurationError() | DatabaseError() if took_too_long(error):
             status, title = 503, "This takes too long"
-            text = (
-                f"The question takes longer than {STATEMENT_SECONDS:.0f} s. Ask for less: one tool, or another filter."
-            )
+            text = f"The question takes longer than {STATEMENT_SECONDS:.0f} s. Ask for less: one tool, or another filter."
         case ConfigurationError() | DatabaseError():
             logger.error("the page cannot be made: %s", error)
             status, title = 503, "The database of annotations cannot be read"

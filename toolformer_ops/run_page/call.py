@@ -1,6 +1,7 @@
 """Call: one call in its whole text with all others, its losses token by token, where each number comes from, and other runs.
 
-The five tokens' log probabilities are those that the scoring stored (`call_losses.token_log_probabilities`), if it did.
+The five tokens' log probabilities are those that the scoring stored (`call_losses.token_log_probabilities`),
+if it did.
 """
 
 import uuid
@@ -74,16 +75,24 @@ async def show(
         }
         documents = fetch_all(connection, queries.page_calls.document, **place, first=0, at_most=0)
         calls = calls_of_text(connection, run, documents[0]) if documents else []
-        call = next((call for call in calls if call["call_id"] == call_id and call["tool"] == of_tool.tool), None)
+        call = next(
+            (call for call in calls if call["call_id"] == call_id and call["tool"] == of_tool.tool), None
+        )
         if call is None:
             raise HTTPException(404)
         # 2. The text, or the part around the call.
         is_cut = documents[0].characters > TEXT_CHARACTERS
         first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if is_cut else 0
-        [document] = fetch_all(connection, queries.page_calls.document, **place, first=first, at_most=TEXT_CHARACTERS)
+        [document] = fetch_all(
+            connection, queries.page_calls.document, **place, first=first, at_most=TEXT_CHARACTERS
+        )
         # 3. Where its numbers come from, and the same call in other runs.
         variant_id = str(call["variant_id"])
-        row = {"scoring_recipe_id": of_tool.scoring_recipe_id, "document_id": variant_id, "call_id": str(call_id)}
+        row = {
+            "scoring_recipe_id": of_tool.scoring_recipe_id,
+            "document_id": variant_id,
+            "call_id": str(call_id),
+        }
         tokens = fetch_all(connection, queries.page_calls.call_tokens, **row)
         others = fetch_all(
             connection,
@@ -114,7 +123,10 @@ async def show(
             else [],
             "token_columns": TOKEN_COLUMNS,
             "others": [
-                {**row._mapping, "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}}
+                {
+                    **row._mapping,
+                    "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)},
+                }
                 for row in others
             ],
             "largest_loss": largest_loss([call]),
@@ -129,15 +141,19 @@ def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> 
     found = []
     for tool in run.tools:
         variant_id = str(document.variant_id if tool.reads_record else document.document_id)
-        of_text = sql.SQL("run_id = {} and tool = {} and document_id = {}::uuid and variant_id = {}::uuid").format(
-            *map(sql.Literal, (run.run_id, tool.tool, str(document.document_id), variant_id))
-        )
+        of_text = sql.SQL(
+            "run_id = {} and tool = {} and document_id = {}::uuid and variant_id = {}::uuid"
+        ).format(*map(sql.Literal, (run.run_id, tool.tool, str(document.document_id), variant_id)))
         found += candidates(connection, [of_text], "position_char, call_id", CALLS_A_TOOL)
-    return sorted(found, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"]))
+    return sorted(
+        found, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"])
+    )
 
 
 def token_rows(
-    weights: Sequence[float], stored: Sequence[Sequence[float | None]] | None, tokens: Sequence[str] | None = None
+    weights: Sequence[float],
+    stored: Sequence[Sequence[float | None]] | None,
+    tokens: Sequence[str] | None = None,
 ) -> list[TokenRow]:
     """The tokens of a call with the weights of its scoring recipe, from its stored lists; none if nothing is stored."""
     by_token = zip_longest(*(values or [] for values in stored or ()))
@@ -152,7 +168,9 @@ def pieces(text: str, first: int, calls: Sequence[Any]) -> list[Piece]:
     """The text from its character `first` on, cut where calls stand."""
     found: list[Piece] = []
     start = 0
-    places = sorted({call["position_char"] for call in calls if 0 <= call["position_char"] - first <= len(text)})
+    places = sorted(
+        {call["position_char"] for call in calls if 0 <= call["position_char"] - first <= len(text)}
+    )
     for place in places:
         at = [call for call in calls if call["position_char"] == place]
         found.append(Piece(text[start : place - first], at))

@@ -1,9 +1,10 @@
 """Calls: every candidate call of a run in its text, with what happened to it; filtered, sorted, and page by page by keyset.
 
-Which calls are shown, and in which order, is one statement over the view `candidates`: the page runs it, and shows it for psql.
-So that page 1,000 of a large run costs what page 1 costs, the page runs it on a few calls at a time: `page_calls.scan`, or in the
-order of the corpus `page_calls.scan_in_text_order`, finds the next keys by an index, from the place where the page before ended. No
-index serves a filter by text: such a page looks at calls for `SECONDS_TO_LOOK`, shows what it found, and says how far it came.
+Which calls are shown, and in which order, is one statement over the view `candidates`: the page runs it, and
+shows it for psql. So that page 1,000 of a large run costs what page 1 costs, the page runs it on a few calls
+at a time: `page_calls.scan`, or in the order of the corpus `page_calls.scan_in_text_order`, finds the next
+keys by an index, from the place where the page before ended. No index serves a filter by text: such a page
+looks at calls for `SECONDS_TO_LOOK`, shows what it found, and says how far it came.
 """
 
 import dataclasses
@@ -33,7 +34,8 @@ INFINITY = float("inf")
 NEAR_NATS = 0.25
 """How far from its keep threshold a call is near it."""
 FIRST_LOOK, LONGEST_LOOK = 64, 512
-"""Calls (texts, in the order of the corpus) that one query looks at: more each time, while the page is not full."""
+"""Calls (texts, in the order of the corpus) that one query looks at: more each time, while the page is not
+full."""
 SECONDS_TO_LOOK = 0.12
 """Then the page is shown as far as it came. A query looks at no more than it can in the time that is left."""
 MAX_TEXT = 200
@@ -50,7 +52,8 @@ class Status:
     where: str
     """Which calls these are: a condition on the view `candidates`."""
     at_least: float = -INFINITY
-    """What such a call saves beyond its keep threshold, nats: where a scan of the loss reductions starts, and where it ends."""
+    """What such a call saves beyond its keep threshold, nats: where a scan of the loss reductions starts, and
+    where it ends."""
     below: float = INFINITY
     in_text_order: bool = False
     """Whether some of them have no loss reduction, by which they could be sorted."""
@@ -72,7 +75,9 @@ STATUSES: Mapping[str, Status] = MappingProxyType(
         "input_only_after": Status(
             "kept, its input stands only after it", "outcome = 'kept' and input_only_after", at_least=0.0
         ),
-        "uninformative": Status("saves enough, says too little", "outcome = 'below_tau_information'", at_least=0.0),
+        "uninformative": Status(
+            "saves enough, says too little", "outcome = 'below_tau_information'", at_least=0.0
+        ),
         "not_scored": Status("not scored yet", "outcome = 'sampled'", in_text_order=True),
         "every": Status("every candidate", "true", in_text_order=True),
     }
@@ -161,7 +166,9 @@ async def show(
         at_least = float(information) if information.strip() else None
     except ValueError:
         raise HTTPException(422, f"information: expected a number of nats, found {information!r}") from None
-    asked = Asked(tool=tool, status=status, contains=contains.strip(), information=at_least, sort=sort, after=after)
+    asked = Asked(
+        tool=tool, status=status, contains=contains.strip(), information=at_least, sort=sort, after=after
+    )
 
     def make(connection: Connection) -> Page:
         # The newest runs that the visitor may see, for the choice of one.
@@ -173,10 +180,15 @@ async def show(
             chosen = find_run(connection, of or runs[0]["run_id"], visitor.dag_ids) if of or runs else None
             if chosen is None:
                 text = "No run of this id has annotated anything." if of else "No run has annotated anything."
-                return Page("message.html.j2", {"title": "No calls", "text": text, "sign_in": None}, status=404)
+                return Page(
+                    "message.html.j2", {"title": "No calls", "text": text, "sign_in": None}, status=404
+                )
             run = chosen
         recipes = [tool.scoring_recipe_id for tool in run.tools]
-        reasons = [row.reason for row in fetch_all(connection, queries.page_calls.reasons, scoring_recipe_ids=recipes)]
+        reasons = [
+            row.reason
+            for row in fetch_all(connection, queries.page_calls.reasons, scoring_recipe_ids=recipes)
+        ]
         if any(tool.prune_below > 0 for tool in run.tools):
             reasons.append("pruned_below")
         found = find_calls(connection, run, asked)
@@ -250,12 +262,16 @@ _ORDERS: Mapping[str, _Order] = MappingProxyType(
         "most_saved": _Order(_REDUCTION, start=(INFINITY, NO_ID), is_descending=True),
         "least_saved": _Order(_REDUCTION, start=(-INFINITY, NO_ID)),
         "by_reason": _Order({"variant_id": uuid.UUID, "call_id": uuid.UUID}, start=(NO_ID, NO_ID)),
-        "in_text_order": _Order({"ordinal": int, "position_char": int, "call_id": uuid.UUID}, start=(0, -1, NO_ID)),
+        "in_text_order": _Order(
+            {"ordinal": int, "position_char": int, "call_id": uuid.UUID}, start=(0, -1, NO_ID)
+        ),
     }
 )
 
 
-def find_calls(connection: Connection, run: ShownRun, asked: Asked, at_most: int = CALLS_A_PAGE) -> FoundCalls:
+def find_calls(
+    connection: Connection, run: ShownRun, asked: Asked, at_most: int = CALLS_A_PAGE
+) -> FoundCalls:
     """The calls of a run that were asked for, at most so many.
 
     Raises:
@@ -269,7 +285,9 @@ def find_calls(connection: Connection, run: ShownRun, asked: Asked, at_most: int
     # 1. Calls of each tool, until the page is full, the tool has no more, or the time is over.
     until = time.monotonic() + SECONDS_TO_LOOK
     found: list[tuple[Key, dict[str, Any]]] = []
-    horizon: Key | None = None  # behind the first place that a tool was not looked at, other tools' calls have to wait
+    horizon: Key | None = (
+        None  # behind the first place that a tool was not looked at, other tools' calls have to wait
+    )
     looked_at = 0
     for tool in (tool for tool in run.tools if asked.tool in ("", tool.tool)):
         rows, place, looked = _scan(connection, run, tool, asked, after, at_most + 1, until)
@@ -346,7 +364,9 @@ def _scan(
             else:
                 ids = sql.Literal([str(row.call_id) for row in scanned])
                 among = sql.SQL("{} and call_id = any({}::uuid[])").format(among, ids)
-            found += candidates(connection, [*_conditions(run, of_tool), among], order.order_by, at_most - len(found))
+            found += candidates(
+                connection, [*_conditions(run, of_tool), among], order.order_by, at_most - len(found)
+            )
         if len(found) >= at_most:
             return found, order.key(found[-1]), looked_at
         if len(scanned) < look:
@@ -385,9 +405,12 @@ def _conditions(run: ShownRun, asked: Asked) -> list[sql.Composable]:
     if asked.information is not None:
         terms.append(sql.SQL("information >= {}").format(sql.Literal(asked.information)))
     if asked.document_id:
-        terms.append(sql.SQL("{}::uuid in (document_id, variant_id)").format(sql.Literal(str(asked.document_id))))
+        terms.append(
+            sql.SQL("{}::uuid in (document_id, variant_id)").format(sql.Literal(str(asked.document_id)))
+        )
     elif asked.contains:
-        # A subquery that returns a value is computed row by row; `exists` would become a join with the whole corpus.
+        # A subquery that returns a value is computed row by row; `exists` would become a join with the whole
+        # corpus.
         terms.append(
             sql.SQL(
                 "(select strpos(lower(concat_ws(' ', document.text, document.url, call_text, result)), lower({})) > 0 "
@@ -397,7 +420,9 @@ def _conditions(run: ShownRun, asked: Asked) -> list[sql.Composable]:
     return terms
 
 
-def _statement(columns: str, conditions: Iterable[sql.Composable], order_by: str, at_most: int) -> sql.Composable:
+def _statement(
+    columns: str, conditions: Iterable[sql.Composable], order_by: str, at_most: int
+) -> sql.Composable:
     return sql.SQL("select {}\nfrom candidates\nwhere {}\norder by {}\nlimit {};").format(
         sql.SQL(columns), sql.SQL("\n  and ").join(conditions), sql.SQL(order_by), sql.Literal(at_most)
     )
@@ -423,8 +448,12 @@ def candidates(
 
 def as_sql(connection: Connection, run: ShownRun, asked: Asked) -> str:
     """The statement that the page runs, as psql takes it: every value quoted by psycopg2."""
-    columns = "tool, outcome, release_outcome, reason, loss_reduction, text_before, call_text, result, text_after"
+    columns = (
+        "tool, outcome, release_outcome, reason, loss_reduction, text_before, call_text, result, text_after"
+    )
     with raw_cursor(connection) as cursor:
         return str(
-            _statement(columns, _conditions(run, asked), _ORDERS[asked.order].order_by, CALLS_A_PAGE).as_string(cursor)
+            _statement(
+                columns, _conditions(run, asked), _ORDERS[asked.order].order_by, CALLS_A_PAGE
+            ).as_string(cursor)
         )

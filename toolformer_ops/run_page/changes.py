@@ -1,7 +1,8 @@
 """Changes: how the release of a run differs from that of another, place by place, each with the one reason why.
 
-Reads the view `run_comparison`; what is the same call, and which reason comes first, is decided there. Comparing reads both
-releases whole, so that it is done beside the page (`Reader.counted`), which says so if it takes longer than a moment.
+Reads the view `run_comparison`; what is the same call, and which reason comes first, is decided there.
+Comparing reads both releases whole, so that it is done beside the page (`Reader.counted`), which says so if
+it takes longer than a moment.
 """
 
 from typing import Annotated, Any
@@ -61,11 +62,14 @@ async def show(
             }
             compared = reader.counted(
                 ("changes", *question.values()),
-                lambda connection: fetch_all(connection, queries.page.changes, **question, at_most=PLACES_A_PAGE + 1),
+                lambda connection: fetch_all(
+                    connection, queries.page.changes, **question, at_most=PLACES_A_PAGE + 1
+                ),
             )
             rows = compared.values if compared else []
         released = {
-            shown.run_id: bool(fetch_all(connection, queries.releases.of_run, run_id=shown.run_id)) for shown in both
+            shown.run_id: bool(fetch_all(connection, queries.releases.of_run, run_id=shown.run_id))
+            for shown in both
         }
         counts = [row for row in rows if row.is_count]
         places = [row for row in rows if not row.is_count]
@@ -91,6 +95,8 @@ async def show(
             "reasons": REASONS,
         }
         # What is being compared is asked for again in a moment.
-        return Page("changes.html.j2", values, max(run.seconds_to_keep, 10.0) if values["is_compared"] else 0.0)
+        return Page(
+            "changes.html.j2", values, max(run.seconds_to_keep, 10.0) if values["is_compared"] else 0.0
+        )
 
     return await answer(request, make, visitor.dag_ids)

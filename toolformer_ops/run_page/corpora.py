@@ -1,7 +1,7 @@
 """Corpora and releases: versions and sizes over time, kept calls by tool and night, and each release with its card.
 
-Who may see a run of a corpus sees the corpus, and of its runs and releases those that they may see. Numbers are those that were
-stored when the runs ended, so that no call is read.
+Who may see a run of a corpus sees the corpus, and of its runs and releases those that they may see. Numbers
+are those that were stored when the runs ended, so that no call is read.
 """
 
 import logging
@@ -32,14 +32,17 @@ CARD = "README.md"
 
 
 @router.get("/corpora")
-async def show(request: Request, visitor: VisitorDep, corpus: Annotated[str, Query(max_length=100)] = "") -> Response:
+async def show(
+    request: Request, visitor: VisitorDep, corpus: Annotated[str, Query(max_length=100)] = ""
+) -> Response:
     """The corpora; of one of them, the newest if none is named, versions, nights and releases."""
 
     def make(connection: Connection) -> Page:
         corpora = [
             row
             for row in fetch_all(connection, queries.corpora.newest, at_most=MOST_CORPORA)
-            if visitor.dag_ids & {dag_of(run["schedule"], annotates=run["annotates"]) for run in row.schedules}
+            if visitor.dag_ids
+            & {dag_of(run["schedule"], annotates=run["annotates"]) for run in row.schedules}
         ]
         chosen = next((row for row in corpora if corpus in ("", row.corpus_id)), None)
         if corpus and chosen is None:

@@ -1,10 +1,11 @@
 """Pages that stages made, from S3: the report of a run's evaluations, and what its checks found.
 
-The report (`evaluation/report/`) is shown within a page of ours. Those of checks are Great Expectations' (`audit/checking.py`).
+The report (`evaluation/report/`) is shown within a page of ours. Those of checks are Great Expectations'
+(`audit/checking.py`).
 
-The server itself reads S3, so that nobody needs a key. The link is no presigned S3 address: that could be read by all who have it,
-would stay in an XCom, and ends after days. The report is served under a content security policy that lets nothing in it run, since
-it holds what a language model wrote.
+The server itself reads S3, so that nobody needs a key. The link is no presigned S3 address: that could be
+read by all who have it, would stay in an XCom, and ends after days. The report is served under a content
+security policy that lets nothing in it run, since it holds what a language model wrote.
 """
 
 import html
@@ -52,7 +53,9 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
     def make(connection: Connection) -> Page:
         run = load_run(connection, asked)
         try:
-            problem = "" if ObjectStore(reader.settings).exists(report_key(run.run_id)) else MISSING.format(run)
+            problem = (
+                "" if ObjectStore(reader.settings).exists(report_key(run.run_id)) else MISSING.format(run)
+            )
         except ToolformerError:
             logger.exception("whether run %s has a report cannot be read", run.run_id)
             problem = UNREADABLE.format(run)
@@ -66,7 +69,9 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
 async def report(reader: ReaderDep, dag_id: str, run_id: str) -> Response:
     """The report of a run, or a page that says why there is none."""
     run = AskedRun(dag_id, run_id)
-    return await reader.in_thread(lambda: _stored(reader.settings, run, report_key(run.run_id), MISSING.format(run)))
+    return await reader.in_thread(
+        lambda: _stored(reader.settings, run, report_key(run.run_id), MISSING.format(run))
+    )
 
 
 @router.get("/checks/{dag_id}/{run_id}/{subject}", dependencies=[RunAccessDep])
@@ -76,7 +81,9 @@ async def checks(reader: ReaderDep, dag_id: str, run_id: str, subject: str) -> R
     missing = f"The checks of {subject} in the run {run_id} of {dag_id} have no page."
     if not SUBJECT.fullmatch(subject):
         return _page(404, missing)
-    return await reader.in_thread(lambda: _stored(reader.settings, run, page_key(run.run_id, subject), missing))
+    return await reader.in_thread(
+        lambda: _stored(reader.settings, run, page_key(run.run_id, subject), missing)
+    )
 
 
 def _stored(settings: Settings, run: AskedRun, key: str, missing: str) -> Response:

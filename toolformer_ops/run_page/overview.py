@@ -1,10 +1,11 @@
 """Run: what a run is doing, what it found, whether that is good, and what to do when it is red.
 
-A finished run's numbers are stored, and come in milliseconds. Those of a run that works are counted beside the page
-(`Reader.counted`): it shows the newest count with its time, and before the first one the sums of the run's own micro-batches.
+A finished run's numbers are stored, and come in milliseconds. Those of a run that works are counted beside
+the page (`Reader.counted`): it shows the newest count with its time, and before the first one the sums of the
+run's own micro-batches.
 
-What a failed task said is in Airflow's log of it, and who may read a log is Airflow's matter: so the visitor's own browser asks
-Airflow for it (`assets/page.js`), and this server never does.
+What a failed task said is in Airflow's log of it, and who may read a log is Airflow's matter: so the
+visitor's own browser asks Airflow for it (`assets/page.js`), and this server never does.
 """
 
 from collections import Counter
@@ -137,7 +138,9 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
         tools = tool_progress(run, numbers.get("progress"), work)
         outputs = fetch_all(connection, queries.page.outputs, **ours)
         checks = fetch_all(connection, queries.page.quality, **ours)
-        counts = funnel(numbers["funnel"] if numbers else fetch_all(connection, queries.page.own_counts, **ours))
+        counts = funnel(
+            numbers["funnel"] if numbers else fetch_all(connection, queries.page.own_counts, **ours)
+        )
         is_running = run.state == "running"
         best_status, best = (None, ()) if is_running else best_calls(connection, run)
         at_work = fetch_all(connection, queries.page.at_work, **ours) if is_running else []
@@ -153,7 +156,9 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
             "seconds_left": seconds_left(tools, work, at_work) if is_running else None,
             "funnel": counts,
             "lost_samples": fetch_all(connection, queries.page.lost_samples, **ours),
-            "found_by_tool": {row.reason: row.counts for row in counts if not row.is_loss and row.stage != "placebo"},
+            "found_by_tool": {
+                row.reason: row.counts for row in counts if not row.is_loss and row.stage != "placebo"
+            },
             "thresholds": numbers.get("thresholds"),
             "output": outputs[0] if outputs else None,
             "failed_checks": [check for check in checks if not check.success],
@@ -178,7 +183,8 @@ def best_calls(connection: Connection, run: ShownRun) -> tuple[str, Sequence[Map
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
     """How far each tool is; by the run's own micro-batches if the ledger was not counted (`progress` is None).
 
-    A stage that was never timed takes as long a token as it takes other tools of the run, or else as scoring, or as sampling.
+    A stage that was never timed takes as long a token as it takes other tools of the run, or else as scoring,
+    or as sampling.
     """
     counted = {(row.tool, row.stage): row for row in progress or ()}
     found = []
@@ -216,11 +222,13 @@ def seconds_a_unit(row: Any, work: Sequence[Any]) -> float | None:
 def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any], at_work: Sequence[Any]) -> float | None:
     """How long the run still takes at its pace: the work that is left, by the work that it did a second lately. None: not known.
 
-    Micro-batches at work count for the seconds that they have taken so far, of those that their tokens should take. A tool with
-    fewer processes at work than the run had lately takes as much longer: most runs end so.
+    Micro-batches at work count for the seconds that they have taken so far, of those that their tokens should
+    take. A tool with fewer processes at work than the run had lately takes as much longer: most runs end so.
     """
     ages = [row.age for row in work if row.age is not None] + [row.seconds for row in at_work]
-    recent = sum(row.recent_seconds for row in work) + sum(min(row.seconds, RECENT_SECONDS) for row in at_work)
+    recent = sum(row.recent_seconds for row in work) + sum(
+        min(row.seconds, RECENT_SECONDS) for row in at_work
+    )
     if not ages or recent <= 0 or any(tool.seconds_left is None for tool in tools):
         return None
     expected = {(row.tool, row.stage): seconds_a_unit(row, work) or 0.0 for row in work}
@@ -229,7 +237,9 @@ def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any], at_work: Se
     for row in at_work:
         left[row.tool] -= min(row.seconds, row.units * expected.get((row.tool, row.stage), 0.0))
     pace = recent / min(max(*ages, 1.0), RECENT_SECONDS)
-    return float(max(sum(left.values()) / pace, *(left[tool] / count for tool, count in processes.items()), 0.0))
+    return float(
+        max(sum(left.values()) / pace, *(left[tool] / count for tool, count in processes.items()), 0.0)
+    )
 
 
 def funnel(rows: Iterable[Any]) -> list[FunnelRow]:

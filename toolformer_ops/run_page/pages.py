@@ -1,8 +1,8 @@
 """Templates (Jinja2, every value escaped), and how numbers, texts and links are written.
 
-What a document or a model wrote is hostile by assumption: it is escaped, and characters that do not show, or that turn the
-direction of a line, are written out. Nothing is ever marked as safe. Scripts and styles are files of ours; the content security
-policy allows no others, and nothing inline.
+What a document or a model wrote is hostile by assumption: it is escaped, and characters that do not show, or
+that turn the direction of a line, are written out. Nothing is ever marked as safe. Scripts and styles are
+files of ours; the content security policy allows no others, and nothing inline.
 """
 
 import datetime
@@ -67,7 +67,9 @@ def response(template: str, values: Mapping[str, Any], status: int = 200) -> Res
     """A page."""
     content = environment().get_template(template).render(values)
     # Half surrogates, which a text can hold and UTF-8 cannot write, are written out by `visible`.
-    return Response(content.encode("utf-8", "replace"), status, HEADERS, media_type="text/html; charset=utf-8")
+    return Response(
+        content.encode("utf-8", "replace"), status, HEADERS, media_type="text/html; charset=utf-8"
+    )
 
 
 def count(number: float | None) -> str:
@@ -112,10 +114,14 @@ def as_json(value: Any) -> str:
 
 def link(view: str, *parts: Mapping[str, Any], **query: Any) -> str:
     """The address of a view with these values; those that are None or empty are left out."""
-    found = {name: value for part in (*parts, query) for name, value in part.items() if value not in (None, "")}
+    found = {
+        name: value for part in (*parts, query) for name, value in part.items() if value not in (None, "")
+    }
     return f"{view}?{urlencode(found)}" if found else view
 
 
 def airflow_run(address: Mapping[str, str], *more: str) -> str:
     """The address of a DAG run in Airflow's own pages, from any page of ours; `more` is what follows, such as tasks/release."""
-    return "/".join(["..", "dags", quote(address["dag_id"], safe=""), "runs", quote(address["run_id"], safe=""), *more])
+    return "/".join(
+        ["..", "dags", quote(address["dag_id"], safe=""), "runs", quote(address["run_id"], safe=""), *more]
+    )

@@ -1,7 +1,7 @@
 """What Airflow loads (entry point `airflow.plugins`): the page's application, the tabs of a DAG run, the navigation, a listener.
 
-Light: Airflow loads plugins in all its processes, so the application is made on first use. Addresses are relative to Airflow's own,
-which may be below a path.
+Light: Airflow loads plugins in all its processes, so the application is made on first use. Addresses are
+relative to Airflow's own, which may be below a path.
 """
 
 import functools

@@ -1,10 +1,11 @@
 """Answers from Postgres that slow nobody down: connections of the reader with a time limit, separate threads, a cache.
 
-Airflow's API server answers everybody from one process. So queries and templates run in a few threads of this room and not in those
-that Airflow's own routes share; a statement is ended after `STATEMENT_SECONDS`; equal questions that come while one is being
-answered wait for that answer; and an answer is kept for as long as it holds, at least ten times as long as it took. What takes
-longer and is not stored, such as the numbers of a large run that works, is counted in a thread beside them, one count after the
-other (`Reader.counted`): a page shows the newest count. Connects by `TOOLFORMER_READER_DSN` alone, as the role `toolformer_page`.
+Airflow's API server answers everybody from one process. So queries and templates run in a few threads of this
+room and not in those that Airflow's own routes share; a statement is ended after `STATEMENT_SECONDS`; equal
+questions that come while one is being answered wait for that answer; and an answer is kept for as long as it
+holds, at least ten times as long as it took. What takes longer and is not stored, such as the numbers of a
+large run that works, is counted in a thread beside them, one count after the other (`Reader.counted`): a page
+shows the newest count. Connects by `TOOLFORMER_READER_DSN` alone, as the role `toolformer_page`.
 """
 
 import asyncio
@@ -39,7 +40,8 @@ QUERY_CANCELED = "57014"
 """SQLSTATE of a statement that took too long."""
 CACHE_BYTES = 32 * 2**20
 SECONDS_TO_COUNT = 60.0
-"""A statement that counts is given up after so long, and the count is asked for again after ten times as long."""
+"""A statement that counts is given up after so long, and the count is asked for again after ten times as
+long."""
 SECONDS_TO_WAIT = 0.15
 """A page waits so long for a count: that of a small run is there by then."""
 SECONDS_OF_A_COUNT, OLDEST_COUNT = 4.0, 600.0
@@ -121,7 +123,9 @@ class Reader:
         with self._connecting:
             if self._engine is None:
                 dsn = self.settings.reader_dsn.get_secret_value()
-                self._engine = database.connect_dsn(dsn, READER_SETTING, connections=THREADS + 1, options=OPTIONS)
+                self._engine = database.connect_dsn(
+                    dsn, READER_SETTING, connections=THREADS + 1, options=OPTIONS
+                )
             return self._engine
 
     async def in_thread(self, work: Callable[[], Done]) -> Done:
@@ -161,7 +165,8 @@ class Reader:
     def counted(self, key: Hashable, count: Callable[[Connection], Any]) -> Counted | None:
         """What `count` read lately; None while it counts for the first time, and if that takes longer than `SECONDS_TO_COUNT`.
 
-        `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as it takes. Waits for
+        `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as it
+        takes. Waits for
         `seconds_to_wait`, so call it in a thread.
         """
 
@@ -179,7 +184,9 @@ class Reader:
                 finally:
                     now = time.monotonic()
                     with self._counts_lock:
-                        state.next_at = now + max(SECONDS_OF_A_COUNT, (now - started) * KEPT_LONGER_THAN_IT_TOOK)
+                        state.next_at = now + max(
+                            SECONDS_OF_A_COUNT, (now - started) * KEPT_LONGER_THAN_IT_TOOK
+                        )
                         state.under_way = None
                     done.set()
 
@@ -192,7 +199,9 @@ class Reader:
             if under_way is None and time.monotonic() >= state.next_at:
                 state.under_way = under_way = threading.Event()
                 # A daemon, so that the server's end waits for no count.
-                threading.Thread(target=make, args=(state, under_way), name="run-page-count", daemon=True).start()
+                threading.Thread(
+                    target=make, args=(state, under_way), name="run-page-count", daemon=True
+                ).start()
         if under_way is not None:
             under_way.wait(self.seconds_to_wait)
         newest = state.newest
@@ -214,7 +223,9 @@ def took_too_long(error: BaseException) -> bool:
     return getattr(getattr(cause, "orig", None) or cause, "pgcode", None) == QUERY_CANCELED
 
 
-async def answer(request: Request, make: Callable[[Connection], Page], visible_to: Hashable = None) -> Response:
+async def answer(
+    request: Request, make: Callable[[Connection], Page], visible_to: Hashable = None
+) -> Response:
     """The view's page for this address.
 
     Args:

@@ -1,12 +1,15 @@
 """Review: calls of a release, shown one by one without losses and mixed with placebos, are judged; and what reviewers said of them.
 
-The sample follows from release, tool, seed and size alone, so two reviewers with the same seed judge the same. Half of it are
-placebos: the result of another call in the call's place. The browser is told the number of a call, and nothing that gives a placebo
-away; which call it is, is drawn again when the form comes back. A judgement is written as the role `toolformer_reviewer`, which may
-add rows to `judgements` and do nothing else; everything is read as the reader. A form that is sent twice is one row, and who judges
-a call again corrects themselves: the newest counts.
+The sample follows from release, tool, seed and size alone, so two reviewers with the same seed judge the
+same. Half of it are
+placebos: the result of another call in the call's place. The browser is told the number of a call, and
+nothing that gives a placebo away; which call it is, is drawn again when the form comes back. A judgement is
+written as the role `toolformer_reviewer`, which may add rows to `judgements` and do nothing else; everything
+is read as the reader. A form that is sent twice is one row, and who judges a call again corrects themselves:
+the newest counts.
 
-Who may see the runs of the DAG that made a release may judge it. Requests from other sites are refused (`WriterDep`).
+Who may see the runs of the DAG that made a release may judge it. Requests from other sites are refused
+(`WriterDep`).
 """
 
 import uuid
@@ -62,7 +65,12 @@ class Sample:
 
     def draw(self, connection: Connection) -> list[Row[Any]]:
         """The calls in their order, each with whether it is to be a placebo."""
-        values = {"release_id": self.release_id, "tool": self.tool or None, "seed": self.seed, "calls": self.calls}
+        values = {
+            "release_id": self.release_id,
+            "tool": self.tool or None,
+            "seed": self.seed,
+            "calls": self.calls,
+        }
         return fetch_all(connection, queries.reviewing.sample, **values)
 
 
@@ -82,7 +90,9 @@ class ShownCall:
 
 
 @router.get("/review")
-async def show(request: Request, reader: ReaderDep, visitor: VisitorDep, release: ReleaseQuery = "") -> Response:
+async def show(
+    request: Request, reader: ReaderDep, visitor: VisitorDep, release: ReleaseQuery = ""
+) -> Response:
     """The releases that can be judged; of one of them what reviewers said, and the form that starts a review."""
 
     def make(connection: Connection) -> Page:
@@ -123,7 +133,9 @@ async def judge(
         judged = fetch_all(connection, queries.reviewing.judged, release_id=release, reviewer=visitor.name)
         said = {(row.call_id, row.is_placebo): row.verdict for row in judged}
         # A call to which there was no other result was shown with its own.
-        said |= {(row.call_id, True): row.verdict for row in judged if row.seed == seed and not row.is_placebo}
+        said |= {
+            (row.call_id, True): row.verdict for row in judged if row.seed == seed and not row.is_placebo
+        }
         undone = [place for place, row in enumerate(drawn, 1) if (row.call_id, row.is_placebo) not in said]
         place = number if number is not None else undone[0] if undone else None
         if place is not None and place > len(drawn):
@@ -158,7 +170,9 @@ async def take(request: Request, reader: ReaderDep, visitor: VisitorDep) -> Resp
                 raise HTTPException(404)
             shown = _shown(connection, sample, drawn[number - 1])
         # The reviewer's connection is kept for no other judgement: people send one every few seconds.
-        engine = database.connect_dsn(reader.settings.reviewer_dsn.get_secret_value(), REVIEWER_SETTING, connections=1)
+        engine = database.connect_dsn(
+            reader.settings.reviewer_dsn.get_secret_value(), REVIEWER_SETTING, connections=1
+        )
         try:
             database.execute(
                 engine,
@@ -199,7 +213,8 @@ def _shown(connection: Connection, sample: Sample, drawn: Row[Any]) -> ShownCall
     found = fetch_all(connection, queries.reviewing.call, **values)
     if not found:
         raise HTTPException(
-            410, "The rows of this call were deleted since the release was made. Draw a sample with another seed."
+            410,
+            "The rows of this call were deleted since the release was made. Draw a sample with another seed.",
         )
     call = found[0]
     result, source_call_id = call.result, None
@@ -237,12 +252,18 @@ async def _judgement(request: Request) -> tuple[Sample, int, str, uuid.UUID]:
         if len(body) > MOST_FORM_BYTES:
             raise HTTPException(413, "expected the form of this page, found more")
     try:
-        form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8"), max_num_fields=20).items()}
+        form = {
+            name: values[-1] for name, values in parse_qs(body.decode("utf-8"), max_num_fields=20).items()
+        }
     except ValueError as error:
         raise HTTPException(400, "expected the form of this page") from error
     try:
         sample = Sample(form["release"], form.get("tool", ""), int(form["seed"]), int(form["calls"]))
-        number, verdict, submission_id = int(form["number"]), form["verdict"], uuid.UUID(form["submission_id"])
+        number, verdict, submission_id = (
+            int(form["number"]),
+            form["verdict"],
+            uuid.UUID(form["submission_id"]),
+        )
     except (KeyError, ValueError) as error:
         raise HTTPException(400, "expected the form of this page with all its fields") from error
     in_range = 0 <= sample.seed < 2**31 and 1 <= sample.calls <= MOST_CALLS and number >= 1

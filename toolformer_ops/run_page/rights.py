@@ -1,7 +1,8 @@
 """Who asks, and which runs they may see: Airflow's own sign-in and its rights on DAGs.
 
-A run belongs to one DAG (`dag_of`). Who may see that DAG's runs in Airflow sees the run's page, and nobody else: the DAG that the
-address names is asked about first, and a run of another DAG is not found under it (`shown_runs.py`).
+A run belongs to one DAG (`dag_of`). Who may see that DAG's runs in Airflow sees the run's page, and nobody
+else: the DAG that the address names is asked about first, and a run of another DAG is not found under it
+(`shown_runs.py`).
 """
 
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ def asked_run(
     """The run of the address, if the user may see the runs of its DAG.
 
     Raises:
-        HTTPException: 401 for somebody who is not signed in, 403 for somebody without that right, 404 for what Postgres cannot
+        HTTPException: 401 for somebody who is not signed in, 403 for somebody without that right, 404 for
+        what Postgres cannot
             store.
     """
     requires_access_dag("GET", DagAccessEntity.RUN, param_dag_id=dag_id or "~")(request, user)
@@ -62,7 +64,8 @@ def visitor(request: Request, user: GetUserDep) -> Visitor:
     """Who asks for a view that is not about one run.
 
     Raises:
-        HTTPException: 401 for somebody who is not signed in, 403 for somebody who may see no run of ours, 404 for what Postgres
+        HTTPException: 401 for somebody who is not signed in, 403 for somebody who may see no run of ours, 404
+        for what Postgres
             cannot store.
     """
     manager: Any = get_auth_manager()
@@ -92,8 +95,8 @@ def _require_text(request: Request) -> None:
 def from_our_page(request: Request) -> None:
     """Refuse a write that another site's page sends with the user's cookie; every browser says where a request comes from.
 
-    `Sec-Fetch-Site: same-origin` is enough, also if a proxy has changed the `Host`. `none` is what somebody typed, and no header
-    a browser from before 2023 or a program: then an `Origin` must be this server's.
+    `Sec-Fetch-Site: same-origin` is enough, also if a proxy has changed the `Host`. `none` is what somebody
+    typed, and no header a browser from before 2023 or a program: then an `Origin` must be this server's.
 
     Raises:
         HTTPException: 403.

@@ -16,7 +16,8 @@ from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
 
 SECONDS_WHILE_RUNNING = 4.0
-"""How long an answer about a run that works holds; that of a finished run holds longer, since its numbers are stored."""
+"""How long an answer about a run that works holds; that of a finished run holds longer, since its numbers are
+stored."""
 SECONDS_WHEN_FINISHED = 60.0
 
 
@@ -39,7 +40,8 @@ class RunTool:
     tau_information: float | None
     """A kept call carries at least so much information, nats; None: the paper's keep rule alone."""
     cost_threshold: float | None
-    """What the run asks for, for the cost of a call, nats; the keep threshold is at least this. None: it asks for nothing."""
+    """What the run asks for, for the cost of a call, nats; the keep threshold is at least this. None: it asks
+    for nothing."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,11 @@ def find_run(connection: Connection, run_id: str, dag_ids: Collection[str]) -> S
 
 
 def numbers_of(
-    reader: Reader, connection: Connection, run: ShownRun, name: str, count: Callable[[Connection, ShownRun], Any]
+    reader: Reader,
+    connection: Connection,
+    run: ShownRun,
+    name: str,
+    count: Callable[[Connection, ShownRun], Any],
 ) -> Counted | None:
     """What `count` reads of a run, now if its numbers are stored; else the newest count of this name, or None: `Reader.counted`."""
     if run.has_stored_numbers:

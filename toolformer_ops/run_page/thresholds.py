@@ -1,10 +1,11 @@
 """Thresholds: what another keep threshold would keep, with examples that come in and go out; no GPU and no new run.
 
-The counts of the run's own threshold come from the view `threshold_counts`, those of a slider's place from `reduction_histogram`,
-which is stored with a finished run: the places of a slider are the histogram's bounds, so that both are exact.
-"Trigger" starts a run of `annotate_corpus` with the run's choices and these thresholds. Its losses are there, so that it computes
-nothing again but what the corpus has anew. Airflow's form cannot be filled in by an address (3.3), so the page shows what will be
-sent, and the visitor's browser sends it to Airflow's API with the visitor's own rights.
+The counts of the run's own threshold come from the view `threshold_counts`, those of a slider's place from
+`reduction_histogram`, which is stored with a finished run: the places of a slider are the histogram's bounds,
+so that both are exact. "Trigger" starts a run of `annotate_corpus` with the run's choices and these
+thresholds. Its losses are there, so that it computes nothing again but what the corpus has anew. Airflow's
+form cannot be filled in by an address (3.3), so the page shows what will be sent, and the visitor's browser
+sends it to Airflow's API with the visitor's own rights.
 """
 
 import math
@@ -120,7 +121,9 @@ class Counts:
         if calls and sample is not None and sample.calls_a_placebo is not None:
             share = share_of_calls(sample.calls_a_placebo * placebos, calls)
         rate = Rate(calls, placebos, sample and sample.placebos_scored, share, None, None)
-        return Kept(calls, sum(row.texts for row in rows), sum(row.releasable_calls for row in rows), str(rate))
+        return Kept(
+            calls, sum(row.texts for row in rows), sum(row.releasable_calls for row in rows), str(rate)
+        )
 
 
 def load_counts(connection: Connection, run: ShownRun) -> Counts:
@@ -153,7 +156,8 @@ def _of_tool(
     first = round(tool.prune_below * PLACES_A_NAT)
     first += first / PLACES_A_NAT < tool.prune_below
     last = max(first, PLACES_A_NAT * math.ceil(max(SMALLEST_TOP, 2 * tau, found.largest or 0.0)))
-    # 2. The place that is asked for. A slider that nobody moved is at the place nearest to the run's own threshold.
+    # 2. The place that is asked for. A slider that nobody moved is at the place nearest to the run's own
+    #    threshold.
     place = None
     if chosen is not None and math.isfinite(chosen) and abs(chosen - tau) > 0.5 / PLACES_A_NAT:
         place = min(max(round(chosen * PLACES_A_NAT), first), last)
@@ -165,7 +169,9 @@ def _of_tool(
         asked = Asked(tool=tool.tool, status="kept", between=(min(tau, threshold), max(tau, threshold)))
         moved = find_calls(connection, run, asked, at_most=EXAMPLES)
         then = counts.at(tool.tool, place) if counts else None
-    return ToolThreshold(tool, threshold, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=then, moved=moved)
+    return ToolThreshold(
+        tool, threshold, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=then, moved=moved
+    )
 
 
 def conf_with(parameters: Mapping[str, Any], thresholds: Mapping[str, float]) -> dict[str, Any]:
@@ -174,4 +180,8 @@ def conf_with(parameters: Mapping[str, Any], thresholds: Mapping[str, float]) ->
     conf.pop("keep_thresholds", None)
     conf |= {f"{THRESHOLD_OF}{tool}": value for tool, value in thresholds.items() if tool in tool_names()}
     # The thresholds that are shown hold what the calls' costs asked for.
-    return conf | {name: 0.0 for name in ("nats_per_second", "nats_per_price") if conf.get(name)} | {"finetune": False}
+    return (
+        conf
+        | {name: 0.0 for name in ("nats_per_second", "nats_per_price") if conf.get(name)}
+        | {"finetune": False}
+    )

@@ -2,10 +2,10 @@
 
 If neither made a release, the calls are compared that they keep (`calls_to_compare`).
 
-Postgres decides: the function `release_changes_between`, which the views `release_changes` and `run_comparison` ask, too. A call is
-the same in both if text, tool, place, call and result are the same. The reason is the first, in the order in which a run
-decides, for which the run without the call does not release it (`REASONS`). Owns no table; `compared_calls` is a temporary
-table of the transaction.
+Postgres decides: the function `release_changes_between`, which the views `release_changes` and
+`run_comparison` ask, too. A call is the same in both if text, tool, place, call and result are the same. The
+reason is the first, in the order in which a run decides, for which the run without the call does not release
+it (`REASONS`). Owns no table; `compared_calls` is a temporary table of the transaction.
 """
 
 import uuid
@@ -63,7 +63,8 @@ class ComparedRun:
     release_id: str | None
     """None if it made no release."""
     texts: int
-    """Texts of the release; if neither of the compared runs made one, texts with a call that a release would hold."""
+    """Texts of the release; if neither of the compared runs made one, texts with a call that a release would
+    hold."""
     calls: int
     """Calls of the release, likewise."""
     lacking_tools: tuple[str, ...]
@@ -167,7 +168,9 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
 
 def change_counts(connection: Connection) -> tuple[ChangeCount, ...]:
     """How many calls joined or left by tool and reason, in the comparison that `find_changes` made in this transaction."""
-    return tuple(ChangeCount(**row._asdict()) for row in database.fetch_all(connection, queries.changes.by_reason))
+    return tuple(
+        ChangeCount(**row._asdict()) for row in database.fetch_all(connection, queries.changes.by_reason)
+    )
 
 
 def changed_calls(connection: Connection, at_most: int | None = None) -> list[ChangedCall]:

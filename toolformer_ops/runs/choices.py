@@ -1,8 +1,10 @@
 """What a user chooses: the one home of each choice's name, default, bounds and description.
 
-One frozen model for each set of choices. The choices of a run, `RunChoices`, inherit from all of them, so that they stay one flat
-object for the trigger form of the DAG `annotate_corpus` (generated from it), Airflow's API, the commands and the column
-`annotation_runs.parameters`; `RunChoices.part` returns one set. A stage's recipe hashes all fields of its set (`runs/recipes.py`,
+One frozen model for each set of choices. The choices of a run, `RunChoices`, inherit from all of them, so
+that they stay one flat object for the trigger form of the DAG `annotate_corpus` (generated from it),
+Airflow's API, the commands and the column
+`annotation_runs.parameters`; `RunChoices.part` returns one set. A stage's recipe hashes all fields of its set
+(`runs/recipes.py`,
 `finetuning/recipe.py`) but those in `DECIDE_NOTHING`, so that no choice can be forgotten there.
 """
 
@@ -12,7 +14,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
@@ -45,23 +55,29 @@ Approve = Literal["none", "before_finetuning", "before_publishing"]
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "paper": {},  # the fields' defaults
-        # The numbers of `make demo` and `make run`, chosen so that two cores do the 64 texts of the demo within ten minutes.
+        # The numbers of `make demo` and `make run`, chosen so that two cores do the 64 texts of the demo
+        # within ten minutes.
         "small_model": {
-            # A model of 135 million parameters seldom writes a tool's name unaided, so nearly all free samples would not parse.
+            # A model of 135 million parameters seldom writes a tool's name unaided, so nearly all free
+            # samples would not parse.
             "call_prefix": "tool_name",
-            # With so small a model p(" [") is seldom above the paper's 0.05. Before the result of a sum, where a call belongs, it
-            # is above 0.005 in 43 of the demo's 46 sums; elsewhere it is mostly below, and then nothing is sampled.
+            # With so small a model p(" [") is seldom above the paper's 0.05. Before the result of a sum,
+            # where a call belongs, it is above 0.005 in 43 of the demo's 46 sums; elsewhere it is mostly
+            # below, and then nothing is sampled.
             "sampling_threshold": 0.005,
-            # The place before the result is the likeliest of its text in 39 of the 46, and among the two likeliest in 44.
+            # The place before the result is the likeliest of its text in 39 of the 46, and among the two
+            # likeliest in 44.
             "max_positions": 2,
-            # With two samples a place 16 of the 46 sums keep a call, with three 19; QA and WikiSearch would pay for the third.
+            # With two samples a place 16 of the 46 sums keep a call, with three 19; QA and WikiSearch would
+            # pay for the third.
             "samples_per_position": 2,
-            # At 1.0 the sums kept a call in 16 of 46 texts, at 0.7 in 22 (three places, three samples): fewer slips in digits.
+            # At 1.0 the sums kept a call in 16 of 46 texts, at 0.7 in 22 (three places, three samples): fewer
+            # slips in digits.
             "temperature": 0.7,
             # A weak model is helped by many a result that has nothing to do with the text.
             "keep_rule": "information",
-            # Some eight passes over the release, in batches that two cores finish within two minutes. At the paper's rate so few
-            # steps would teach nothing; at ten times the rate the model begins to call.
+            # Some eight passes over the release, in batches that two cores finish within two minutes. At the
+            # paper's rate so few steps would teach nothing; at ten times the rate the model begins to call.
             "finetune_steps": 12,
             "finetune_learning_rate": 1e-4,
             "finetune_batch": 8,
@@ -79,7 +95,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 # Two choices belong to two sets each.
 Seed = Annotated[
     int,
-    Field(ge=0, le=2**31 - 1, title="Seed", description="Another seed samples other calls from the same texts."),
+    Field(
+        ge=0, le=2**31 - 1, title="Seed", description="Another seed samples other calls from the same texts."
+    ),
 ]
 PruneBelow = Annotated[
     float,
@@ -128,15 +146,19 @@ ToolName = Annotated[str, AfterValidator(registered_name)]
 def call_budget(tool: str, prompt: str) -> int:
     """Tokens that a sampled call may have, from the calls that the tool's prompt shows: the bytes of the longest, 32 to 256.
 
-    A token of a byte-level vocabulary holds a byte or more. So every call as long as those of the prompt ends within the budget,
-    whatever the vocabulary; of English prose, with some four bytes a token, one four times as long.
+    A token of a byte-level vocabulary holds a byte or more. So every call as long as those of the prompt ends
+    within the budget, whatever the vocabulary; of English prose, with some four bytes a token, one four times
+    as long.
     """
     shown = re.findall(rf"\[({re.escape(tool)}\([^\[\]]*\])", prompt)
     return min(max(32, *(len(call.encode()) for call in shown), 0), 256)
 
 
 class Choices(BaseModel):
-    """A set of choices: unknown names are refused, and nothing changes it. A field's docstring is its description."""
+    """A set of choices: unknown names are refused, and nothing changes it.
+
+    A field's docstring is its description.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -170,7 +192,11 @@ class SubjectChoices(Choices):
     model: str = Field(min_length=1, max_length=1000, title="Language model")
     """A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit, id@revision."""
     proposer: str | None = Field(
-        default=None, min_length=1, max_length=1000, title="Proposer", json_schema_extra={"usual": "the language model"}
+        default=None,
+        min_length=1,
+        max_length=1000,
+        title="Proposer",
+        json_schema_extra={"usual": "the language model"},
     )
     """A model, as above, that says where and what to call; the language model scores. Empty: it does both."""
 
@@ -201,11 +227,19 @@ class SamplingChoices(Choices):
     call_prefix: Literal["free", "tool_name"] = Field(default="free", title="Call prefix")
     """free: the model writes the whole call (the paper); tool_name: the tool's name is given."""
     max_positions: int | None = Field(
-        default=None, ge=1, le=200, title="Positions a text (k)", json_schema_extra={"usual": "5, Calculator and MT 20"}
+        default=None,
+        ge=1,
+        le=200,
+        title="Positions a text (k)",
+        json_schema_extra={"usual": "5, Calculator and MT 20"},
     )
     """Most call positions a text."""
     samples_per_position: int | None = Field(
-        default=None, ge=1, le=100, title="Calls a position (m)", json_schema_extra={"usual": "5, Calculator and MT 10"}
+        default=None,
+        ge=1,
+        le=100,
+        title="Calls a position (m)",
+        json_schema_extra={"usual": "5, Calculator and MT 10"},
     )
     """Calls sampled at each position."""
     sampling_threshold: float | None = Field(
@@ -237,7 +271,8 @@ class SamplingChoices(Choices):
     seed: Seed = 0
     prune_below: PruneBelow = 0.5
     chains: bool = Field(default=False, title="Chains")
-    """The corpus is a release (s3:// address): samples calls whose input holds the result of a call in its texts."""
+    """The corpus is a release (s3:// address): samples calls whose input holds the result of a call in its
+    texts."""
 
     def for_tool(self, spec: ToolSpec, prompt: str) -> "ToolSamplingChoices":
         """The sampling choices with the tool's number, or that of its prompt, wherever none was chosen."""
@@ -274,14 +309,16 @@ class ScoringChoices(Choices):
         "has room; on: always; all: of each call that may be kept; off: never.",
     )
     score_unreleasable: bool = Field(default=True, title="Score calls that no release takes")
-    """Scores calls whose input stands in the text only after them, too. Off: they are counted, and cost no GPU."""
+    """Scores calls whose input stands in the text only after them, too. Off: they are counted, and cost no
+    GPU."""
 
 
 class StoringChoices(Choices):
     """What is stored of a score beside what the method needs."""
 
     token_log_probabilities: bool = Field(default=True, title="Store token log probabilities")
-    """Stores the terms of the losses, 100 bytes a call: explain then needs no model, another weighting only SQL."""
+    """Stores the terms of the losses, 100 bytes a call: explain then needs no model, another weighting only
+    SQL."""
 
 
 class PlaceboChoices(Choices):
@@ -322,7 +359,8 @@ class CostChoices(Choices):
     call_seconds: dict[ToolName, Annotated[float, Field(ge=0.0, le=86_400.0)]] = Field(
         default_factory=dict, title="Seconds of a call"
     )
-    """What a call takes, by tool: {"WikiSearch": 0.02}; of other tools what was measured, once a tool version."""
+    """What a call takes, by tool: {"WikiSearch": 0.02}; of other tools what was measured, once a tool
+    version."""
 
 
 class QualityChoices(Choices):
@@ -354,7 +392,8 @@ class ReleaseChoices(Choices):
         "some; leave_out: the release does without them.",
     )
     require_following: bool = Field(default=False, title="Only results that follow")
-    """The release does without calls whose result is a number or name that the text does not go on with (docs/releases.md)."""
+    """The release does without calls whose result is a number or name that the text does not go on with
+    (docs/releases.md)."""
 
 
 class FinetuningChoices(Choices):
@@ -407,12 +446,15 @@ class EvaluationChoices(Choices):
     def _suites_have_data(self) -> Self:
         lacking = [suite for suite in self.evaluation_suites if suite in SUITES_OF_FILES]
         if lacking and not self.evaluation_data.strip():
-            raise ValueError(f"evaluation_data must name the folder of the data sets that {', '.join(lacking)} read")
+            raise ValueError(
+                f"evaluation_data must name the folder of the data sets that {', '.join(lacking)} read"
+            )
         return self
 
 
 class RunChoices(
-    # Pydantic orders the fields from the last base to the first: this is the order of the table of parameters, read from below.
+    # Pydantic orders the fields from the last base to the first: this is the order of the table of
+    # parameters, read from below.
     EvaluationChoices,
     FinetuningChoices,
     ReleaseChoices,
@@ -444,7 +486,9 @@ class RunChoices(
         }
         if by_tool and isinstance(given, Mapping):
             if twice := sorted(set(by_tool) & set(map(registered_name, given))):
-                raise ValueError(f"keep_thresholds and {THRESHOLD_OF}{twice[0]} both give a threshold; leave one out")
+                raise ValueError(
+                    f"keep_thresholds and {THRESHOLD_OF}{twice[0]} both give a threshold; leave one out"
+                )
             sent["keep_thresholds"] = {**given, **by_tool}
         # 2. The preset. `finetune` is a switch, which is never empty: a preset that turns it off wins.
         name = sent.get("preset", "paper")
@@ -491,7 +535,9 @@ class RunChoices(
                 else item["msg"].removeprefix("Value error, ")  # of several fields, which it names
                 for item in error.errors()
             )
-            raise UsageError(f"run parameters are not valid: {problems}. See `toolformer-ops parameters`.") from error
+            raise UsageError(
+                f"run parameters are not valid: {problems}. See `toolformer-ops parameters`."
+            ) from error
 
     @classmethod
     def parse_json(cls, text: str) -> "RunChoices":
@@ -507,7 +553,8 @@ class RunChoices(
 
         Raises:
             ToolError: a tool is not registered.
-            UsageError: a threshold or cost is for a tool that was not chosen, a threshold is below `prune_below`, or the run
+            UsageError: a threshold or cost is for a tool that was not chosen, a threshold is below
+            `prune_below`, or the run
                 asks for nats for a price, and the chosen tools have none or in several units.
         """
         for name, what in (("keep_thresholds", "threshold"), ("call_seconds", "seconds")):
@@ -527,7 +574,10 @@ class RunChoices(
         return {tool: self.keep_threshold(get_tool(tool).spec) for tool in self.tools}
 
     def deciding_losses(self, spec: ToolSpec, dtype: str) -> dict[str, Any]:
-        """What a scoring recipe hashes. A network in float32 has one format; else thresholds decide which losses are float32."""
+        """What a scoring recipe hashes.
+
+        A network in float32 has one format; else thresholds decide which losses are float32.
+        """
         deciding = self.part(ScoringChoices).deciding()
         if dtype == "float32":
             del deciding["verify_in_float32"]
@@ -566,7 +616,8 @@ UNSAID: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "require_following": (False,),
     }
 )
-"""Of fields that were not always there: the values that a recipe does not hold, so that it is what it was before."""
+"""Of fields that were not always there: the values that a recipe does not hold, so that it is what it was
+before."""
 
 DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
     {
@@ -597,4 +648,5 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "evaluation_inputs": "the key of each score holds the number of its inputs",
     }
 )
-"""Fields that are in no recipe, each with the reason. All others are, by being a field (`tests/unit/runs/test_recipes.py`)."""
+"""Fields that are in no recipe, each with the reason. All others are, by being a field
+(`tests/unit/runs/test_recipes.py`)."""

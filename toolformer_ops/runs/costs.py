@@ -1,20 +1,21 @@
 """What a call costs, and what it has to save for that.
 
-Owns the table `measured_call_seconds`; `stages/run_setup.py` writes `call_costs`. A run may ask for nats for each second of a call
-(`nats_per_second`) and for each unit of its price (`nats_per_price`); the paper names the cost of calls as open (section 7). With a
-cost of s seconds and p units a call is kept where
+Owns the table `measured_call_seconds`; `stages/run_setup.py` writes `call_costs`. A run may ask for nats for
+each second of a call (`nats_per_second`) and for each unit of its price (`nats_per_price`); the paper names
+the cost of calls as open (section 7). With a cost of s seconds and p units a call is kept where
 
     loss reduction >= max(tau_f, nats_per_second * s + nats_per_price * p)
 
-A tool has one cost for all of its calls. So the right side is one number for each tool of a run: it is stored as the run's keep
-threshold, and the keep rule in SQL stays `is_kept`.
+A tool has one cost for all of its calls. So the right side is one number for each tool of a run: it is stored
+as the run's keep threshold, and the keep rule in SQL stays `is_kept`.
 
-A price is what the tool says (`ToolSpec.price`, the table `[cost]` of its file). Seconds are given by the run (`call_seconds`), or
-measured: the median of a tool's executions. Two measurements differ, and equal input must give equal rows. So seconds are fixed
-when the first run asks for them, to two significant digits, and stored for the tool's version; every later run takes what is
-stored. A run that is started again keeps the row that it has, and a release's id holds the costs of its tools. Another database
-may measure other seconds: `call_seconds` makes them equal. If nothing of the tool was executed yet, the run is refused with
-that remedy.
+A price is what the tool says (`ToolSpec.price`, the table `[cost]` of its file). Seconds are given by the run
+(`call_seconds`), or
+measured: the median of a tool's executions. Two measurements differ, and equal input must give equal rows. So
+seconds are fixed when the first run asks for them, to two significant digits, and stored for the tool's
+version; every later run takes what is stored. A run that is started again keeps the row that it has, and a
+release's id holds the costs of its tools. Another database may measure other seconds: `call_seconds` makes
+them equal. If nothing of the tool was executed yet, the run is refused with that remedy.
 """
 
 import logging
@@ -33,7 +34,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class CallCost:
-    """What a call of a tool costs in a run. Seconds and price are None if the run asks for no nats for them."""
+    """What a call of a tool costs in a run.
+
+    Seconds and price are None if the run asks for no nats for them.
+    """
 
     seconds: float | None = None
     nats_per_second: float | None = None
@@ -49,10 +53,12 @@ class CallCost:
 
 
 def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str, str]) -> dict[str, CallCost]:
-    """By tool, what its calls cost; no tools if the run asks for no nats. `versions` are those of the run's tools.
+    """By tool, what its calls cost; no tools if the run asks for no nats.
 
-    Seconds that nobody gave are those stored for the tool's version. If there are none, they are measured and stored: the median
-    over this version's executions, or over those of the version before.
+    `versions` are those of the run's tools.
+
+    Seconds that nobody gave are those stored for the tool's version. If there are none, they are measured and
+    stored: the median over this version's executions, or over those of the version before.
 
     Raises:
         UsageError: a tool has executed nothing yet, and the run does not give its seconds.
@@ -83,7 +89,11 @@ def with_costs(choices: RunChoices, costs: Mapping[str, CallCost]) -> RunChoices
     thresholds = {tool: choices.keep_threshold(get_tool(tool).spec) for tool in dear}
     raised = {tool: nats for tool, nats in dear.items() if nats > thresholds[tool]}
     # A copy, since a cost may ask for more nats than a person may.
-    return choices.model_copy(update={"keep_thresholds": {**choices.keep_thresholds, **raised}}) if raised else choices
+    return (
+        choices.model_copy(update={"keep_thresholds": {**choices.keep_thresholds, **raised}})
+        if raised
+        else choices
+    )
 
 
 def _costs(choices: RunChoices, seconds: Mapping[str, float]) -> dict[str, CallCost]:
@@ -94,7 +104,11 @@ def _costs(choices: RunChoices, seconds: Mapping[str, float]) -> dict[str, CallC
         if choices.nats_per_second:
             cost |= {"seconds": seconds[tool], "nats_per_second": choices.nats_per_second}
         if choices.nats_per_price and spec.price is not None:
-            cost |= {"price": spec.price, "price_unit": spec.price_unit, "nats_per_price": choices.nats_per_price}
+            cost |= {
+                "price": spec.price,
+                "price_unit": spec.price_unit,
+                "nats_per_price": choices.nats_per_price,
+            }
         if cost:
             costs[tool] = CallCost(**cost)
     return costs

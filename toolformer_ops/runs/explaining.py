@@ -1,7 +1,7 @@
 """Explain calls of a run from what is stored: their losses, token by token, without a model.
 
-Reads `call_losses.token_log_probabilities` and `scored_tokens`, which a run stores unless its parameters say otherwise. If the
-tokens are not stored, they are numbered from the call on.
+Reads `call_losses.token_log_probabilities` and `scored_tokens`, which a run stores unless its parameters say
+otherwise. If the tokens are not stored, they are numbered from the call on.
 """
 
 import uuid
@@ -21,14 +21,17 @@ def explain_stored(
 ) -> list[dict[str, Any]]:
     """The explanations of a run's calls of this id, or of a document at this offset, best first; at most 50.
 
-    As `on_a_file/explanation.py` gives them, with where the call is, and the text around it. Without a run, those of the run that
-    was finished last. `tokens` is empty if nothing was stored of them.
+    As `on_a_file/explanation.py` gives them, with where the call is, and the text around it. Without a run,
+    those of the run that was finished last. `tokens` is empty if nothing was stored of them.
 
     Raises:
-        UsageError: an id is not a UUID, neither is given, or there is no such run or call; the message says which.
+        UsageError: an id is not a UUID, neither is given, or there is no such run or call; the message says
+        which.
     """
     if not call_id and not document_id:
-        raise UsageError("expected --call-id, or --document and --at, found neither. The view candidates has them.")
+        raise UsageError(
+            "expected --call-id, or --document and --at, found neither. The view candidates has them."
+        )
     ids: dict[str, uuid.UUID | None] = {}
     for name, value in (("call-id", call_id), ("document", document_id)):
         try:

@@ -1,18 +1,21 @@
 """How a stage works through its shard: take the undone documents, compute, commit in micro-batches.
 
-While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a model does not wait for
-Postgres (`feed`). Each micro-batch's rows and its `stage_ledger` rows are one transaction, committed in order. A stage that
-is killed loses the micro-batch that it computed and the one that was being written, a stage that is told to end (SIGTERM) the
-first alone; run again, it starts at the first document without a ledger row. A green task proves nothing: the ledger does.
+While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a
+model does not wait for Postgres (`feed`). Each micro-batch's rows and its `stage_ledger` rows are one
+transaction, committed in order. A stage that is killed loses the micro-batch that it computed and the one
+that was being written, a stage that is told to end (SIGTERM) the first alone; run again, it starts at the
+first document without a ledger row. A green task proves nothing: the ledger does.
 
 A stage may work in rounds of some minutes, so that the stages behind it need not wait for all of its shard
-(`stages/annotating.py`). A text that is longer than a micro-batch, or at which a process died, begins a round: the stages behind
-have done all before it by then.
+(`stages/annotating.py`). A text that is longer than a micro-batch, or at which a process died, begins a
+round: the stages behind have done all before it by then.
 
-Where losses are verified in float32 though the device may lack room for both weights (`verify_in_float32` on or all), a shard is
-one round, and the stages that ask for float32 have micro-batches as large as most shards: weights take turns once in each.
+Where losses are verified in float32 though the device may lack room for both weights (`verify_in_float32` on
+or all), a shard is one round, and the stages that ask for float32 have micro-batches as large as most shards:
+weights take turns once in each.
 
-Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; `tries.py` is about what kills its process.
+Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; `tries.py` is about what kills
+its process.
 """
 
 import logging
@@ -45,12 +48,14 @@ Loaded = TypeVar("Loaded")
 Done = TypeVar("Done")
 
 MICRO_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
-"""Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so many tokens fill a CPU's
-budget (`language_model/memory.py`), and about half of a GPU's, since a kill would else lose more than some minutes of work."""
+"""Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so
+many tokens fill a CPU's budget (`language_model/memory.py`), and about half of a GPU's, since a kill would
+else lose more than some minutes of work."""
 GATHERED = 8
-"""So many micro-batches are one where float32 weights may take the place of the others: on a GPU they are then loaded once in
-262,144 tokens, nearly always once a shard. To load a model of 8B parameters in both formats takes about a minute; to score so many
-tokens takes five minutes (five calls a text) to an hour (fifty), which a kill loses. Predicted, not measured."""
+"""So many micro-batches are one where float32 weights may take the place of the others: on a GPU they are
+then loaded once in 262,144 tokens, nearly always once a shard. To load a model of 8B parameters in both
+formats takes about a minute; to score so many tokens takes five minutes (five calls a text) to an hour
+(fifty), which a kill loses. Predicted, not measured."""
 ROUND_SECONDS = 300.0
 """Of a round, at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000 documents."""
 
@@ -77,7 +82,8 @@ class MicroBatch:
 class StartUp:
     """The seconds that this process took before it could work: from its start, with all imports, to the end of loading its model.
 
-    They are stored once, with its first micro-batch: `stages/planning.py` makes shards of which the start-up is a small part.
+    They are stored once, with its first micro-batch: `stages/planning.py` makes shards of which the start-up
+    is a small part.
     """
 
     def __init__(self, *, loads_model: bool = True) -> None:
@@ -86,7 +92,10 @@ class StartUp:
         self._to_store = [self._seconds] if self._is_over else []
 
     def has_loaded(self, seconds: float) -> None:
-        """Add the seconds that the model took to load: the start-up is over. Those of a second model do not count."""
+        """Add the seconds that the model took to load: the start-up is over.
+
+        Those of a second model do not count.
+        """
         if not self._is_over:
             self._is_over = True
             self._to_store.append(self._seconds + seconds)
@@ -100,7 +109,8 @@ class StartUp:
 class StageWork(ABC, Generic[Loaded]):
     """What one stage does for one shard of a run's documents. Only `undone` and `load` read Postgres.
 
-    `load` and `compute` run in different threads, and `load` may run before the two micro-batches that precede it are written.
+    `load` and `compute` run in different threads, and `load` may run before the two micro-batches that
+    precede it are written.
     """
 
     stage: ClassVar[str]
@@ -108,7 +118,8 @@ class StageWork(ABC, Generic[Loaded]):
     after: ClassVar[str] = ""
     """Name of the stage that has finished a document before; empty for the first one."""
     counts_tokens: ClassVar[bool] = False
-    """Whether a model reads the kept paragraphs: micro-batches are then cut by their tokens, too, else by documents alone."""
+    """Whether a model reads the kept paragraphs: micro-batches are then cut by their tokens, too, else by
+    documents alone."""
     asks_float32: ClassVar[bool] = False
     """Whether it computes losses in float32 as well if the run verifies them."""
     run: RunTool
@@ -159,10 +170,11 @@ def work_off(
 ) -> Counter[str]:
     """Do all undone documents of a shard, micro-batch by micro-batch, each committed with its ledger rows.
 
-    What is undone is asked again before each micro-batch, so that a second run on the same documents repeats little. A text that
-    kills its process, or that alone does not fit into memory, is set apart and given up (`tries.py`).
-    `start_up` is stored with the first micro-batch after it. `after_round` is called whenever a round is committed, once at least;
-    without it all is one round. Returns the sums of the documents' counts.
+    What is undone is asked again before each micro-batch, so that a second run on the same documents repeats
+    little. A text that kills its process, or that alone does not fit into memory, is set apart and given up
+    (`tries.py`).
+    `start_up` is stored with the first micro-batch after it. `after_round` is called whenever a round is
+    committed, once at least; without it all is one round. Returns the sums of the documents' counts.
 
     Raises:
         DeviceMemoryError: no text fits into memory.
@@ -178,10 +190,13 @@ def work_off(
         left_tries = tries.left(connection) if pending else []
         batches = plan_batches(pending, left_tries, most_documents, tokens, most_tokens)
     suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
-    suspected = f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
+    suspected = (
+        f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
+    )
     logger.info("%s: %d documents to do%s", work.stage, len(pending), suspected)
 
-    # 2. Do it. Before a micro-batch at which a process died, all is committed that another death would lose, or throw suspicion on.
+    # 2. Do it. Before a micro-batch at which a process died, all is committed that another death would lose,
+    #    or throw suspicion on.
     shard = _ShardAtWork(engine, work, tries, start_up, documents=len(pending), tokens=tokens, clock=clock)
     times = FeedingTimes()
     left = deque(batches)
@@ -232,7 +247,11 @@ def _round(left: deque[PlannedBatch], seconds: float, clock: Callable[[], float]
     started = clock()
     while left:
         yield left.popleft()
-        if seconds < math.inf and left and (left[0].is_long or left[0].deaths or clock() - started >= seconds):
+        if (
+            seconds < math.inf
+            and left
+            and (left[0].is_long or left[0].deaths or clock() - started >= seconds)
+        ):
             return
 
 
@@ -281,12 +300,16 @@ class _ShardAtWork(Generic[Loaded]):
                 document_ids=list(planned.document_ids),
             )
             documents = [Document(**row._asdict()) for row in rows]
-            return _ReadBatch(planned, documents, self.work.load(connection, documents)) if documents else None
+            return (
+                _ReadBatch(planned, documents, self.work.load(connection, documents)) if documents else None
+            )
 
     def compute(self, given: _ReadBatch[Loaded]) -> tuple[MicroBatch, int | None]:
         """The micro-batch, with the number of its try; a try begins when the model is loaded."""
         if given.planned.is_given_up:
-            return self._given_up(given.documents[0], given.loaded, PROCESS_KILLED, given.planned.deaths), None
+            return self._given_up(
+                given.documents[0], given.loaded, PROCESS_KILLED, given.planned.deaths
+            ), None
         self.work.prepare(given.loaded)
         with self.tries.begun([document.document_id for document in given.documents]) as try_id:
             done = self._within_memory(given.documents, given.loaded)
@@ -331,7 +354,9 @@ class _ShardAtWork(Generic[Loaded]):
         if len(documents) == 1:
             self.too_large.extend(documents)
             return MicroBatch([], [])
-        logger.warning("%s: out of memory with %d documents, halving: %s", self.work.stage, len(documents), reason)
+        logger.warning(
+            "%s: out of memory with %d documents, halving: %s", self.work.stage, len(documents), reason
+        )
         half, whole = len(documents) // 2, MicroBatch([], [])
         for part in (documents[:half], documents[half:]):
             with database.transaction(self.engine) as connection:
@@ -343,7 +368,9 @@ class _ShardAtWork(Generic[Loaded]):
     def _given_up(self, document: Document, loaded: Loaded, reason: str, deaths: int = 0) -> MicroBatch:
         self.tries.require_others_done(document.document_id, reason, here=self.totals["documents"])
         done = self.work.give_up(loaded, reason)
-        return MicroBatch(done.outcomes, [*done.rows, self.tries.failed(document.document_id, reason, deaths)])
+        return MicroBatch(
+            done.outcomes, [*done.rows, self.tries.failed(document.document_id, reason, deaths)]
+        )
 
 
 def write_ledger(
@@ -374,7 +401,8 @@ def write_ledger(
     hashes = {row.document_id: row.rows_hash for row in rows}
     key["batch_id"] = batch.batch_id
     ledger = [
-        TableRow.of("stage_ledger", outcome, **key, rows_hash=hashes[outcome.document_id]) for outcome in outcomes
+        TableRow.of("stage_ledger", outcome, **key, rows_hash=hashes[outcome.document_id])
+        for outcome in outcomes
     ]
     if database.insert_rows(connection, ledger) < len(ledger):
         rows = database.fetch_all(connection, queries.micro_batches.ledger, **key, document_ids=document_ids)
@@ -399,7 +427,10 @@ Activity = Literal["computing", "reading", "writing", "waiting_for_reading", "wa
 
 @dataclass
 class FeedingTimes:
-    """Where the seconds went. Reading and writing happen while something is computed; only waiting for them costs time."""
+    """Where the seconds went.
+
+    Reading and writing happen while something is computed; only waiting for them costs time.
+    """
 
     seconds: dict[Activity, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -432,9 +463,12 @@ def feed(
     alone: Callable[[Loaded], bool] = lambda _: False,
     times: FeedingTimes | None = None,
 ) -> None:
-    """Read, compute and write each batch; one that is read as None is passed over. Where the time went is added to `times`.
+    """Read, compute and write each batch; one that is read as None is passed over.
 
-    A batch is read before the two that precede it are written, and computed while the one before is, but for a batch that is to be
+    Where the time went is added to `times`.
+
+    A batch is read before the two that precede it are written, and computed while the one before is, but for
+    a batch that is to be
     `alone`: all before are written then. An error of any thread ends it all and is raised as it is; what was
     computed until then is written, unless writing is what failed.
     """

@@ -81,8 +81,8 @@ def load_tokenization(settings: Settings, model: str) -> "Tokenization":
 def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
     """The choices; samples end at the arrow if that was left open and the model that samples learned without results of calls.
 
-    A model's `finetuning.json` says so, in its folder or on S3. A hub model's is not looked at: a run without a network would
-    have another recipe.
+    A model's `finetuning.json` says so, in its folder or on S3. A hub model's is not looked at: a run without
+    a network would have another recipe.
 
     Raises:
         ModelError: the model is not there.
@@ -159,7 +159,8 @@ def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], Tok
 class RunModel:
     """The language models and tools of one run, each loaded when a stage first asks for it, and kept for the stages after it here.
 
-    At most one model is in memory: a run with a proposer drops it for the one that scores, and has room for the larger of the two.
+    At most one model is in memory: a run with a proposer drops it for the one that scores, and has room for
+    the larger of the two.
     """
 
     def __init__(self, settings: Settings, start_up: StartUp | None = None) -> None:
@@ -181,7 +182,10 @@ class RunModel:
             return load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
 
     def proposer_of(self, run: RunTool) -> "LanguageModel":
-        """The model that samples: the one that scores, but for a run with a proposer. Raises as `load_run_model`."""
+        """The model that samples: the one that scores, but for a run with a proposer.
+
+        Raises as `load_run_model`.
+        """
         return self.of(run, is_proposer=run.proposer_identity is not None)
 
     def of(self, run: RunTool, *, is_proposer: bool = False) -> "LanguageModel":

@@ -1,11 +1,13 @@
 """Store a run's numbers when it finishes. Later runs and later versions of the corpus do not change them.
 
-The views `threshold_counts`, `reduction_histogram`, `annotation_progress`, `yield_by_stage` and `run_work` show the stored rows
-of finished runs and compute those of the others, by the functions of `sql/functions/07_numbers.sql`. All numbers are sums over
-documents. So those of a run are stored as those of an earlier one with the same recipes and threshold (its base), plus the
-documents that joined, minus those that left: what this costs follows what changed. Without a base all documents are counted once.
+The views `threshold_counts`, `reduction_histogram`, `annotation_progress`, `yield_by_stage` and `run_work`
+show the stored rows of finished runs and compute those of the others, by the functions of
+`sql/functions/07_numbers.sql`. All numbers are sums over documents. So those of a run are stored as those of
+an earlier one with the same recipes and threshold (its base), plus the documents that joined, minus those
+that left: what this costs follows what changed. Without a base all documents are counted once.
 
-Owns the tables `finished_run_thresholds`, `finished_run_reductions`, `finished_run_progress`, `finished_run_yield` and
+Owns the tables `finished_run_thresholds`, `finished_run_reductions`, `finished_run_progress`,
+`finished_run_yield` and
 `finished_run_work`.
 """
 
@@ -21,11 +23,15 @@ logger = logging.getLogger(__name__)
 
 
 def what_to_count(
-    connection: Connection, run_id: str, tool: str, kind: Literal["finished_run", "placebo_counts", "checked_yields"]
+    connection: Connection,
+    run_id: str,
+    tool: str,
+    kind: Literal["finished_run", "placebo_counts", "checked_yields"],
 ) -> dict[str, Any]:
     """What the functions that count take: `rt`, `run` and `base`, rows as text, so that Postgres plans for just these documents.
 
-    Beside them `run_id`, `tool`, `base_run_id` (None if nothing is counted that the numbers of this kind follow from) and the
+    Beside them `run_id`, `tool`, `base_run_id` (None if nothing is counted that the numbers of this kind
+    follow from) and the
     `thresholds` of the tool.
     """
     [row] = database.fetch_all(connection, queries.numbers.counted, run_id=run_id, tool=tool, kind=kind)
@@ -35,8 +41,8 @@ def what_to_count(
 def store_numbers(connection: Connection, run_id: str) -> None:
     """Store the numbers of a run that has finished, in place of those of an earlier end.
 
-    Only the end of the run itself stores them. A run that is repaired ends again: what its repaired tools have done by then was not
-    there at its first end, and the release may be another.
+    Only the end of the run itself stores them. A run that is repaired ends again: what its repaired tools
+    have done by then was not there at its first end, and the release may be another.
     """
     # Another run may end now, and find this one without numbers.
     database.execute(connection, queries.locks.name, name=f"numbers {run_id}")

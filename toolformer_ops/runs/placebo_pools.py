@@ -1,17 +1,19 @@
 """Which results a run's placebos are drawn from (owns the tables `placebo_pools` and `placebo_pool_results`).
 
-A pool is known once all calls of a tool are scored: the calls with a result that have the smallest ids, at most `POOL_CALLS`.
-Ids are hashes, so this is a sample of the calls, in any order, batches and shards. Each call counts, and not each
-distinct result: what a tool answers often is drawn often.
+A pool is known once all calls of a tool are scored: the calls with a result that have the smallest ids, at
+most `POOL_CALLS`. Ids are hashes, so this is a sample of the calls, in any order, batches and shards. Each
+call counts, and not each distinct result: what a tool answers often is drawn often.
 
-A pool does not follow the corpus night by night. A run draws from the newest pool of its scoring recipe over its corpus, as
-long as the corpus has at most twice the documents that it had when the pool was drawn. So placebos of an earlier night stay as
-they are and are not scored again, those of a new text are drawn from the same pool, and drawing anew costs little over the life
-of a corpus that grows. The recipe of placebos holds the hash of its pool, and a run its recipe: the rows that a finished run
-was counted from are not touched by a pool that is drawn later. The share of the calls that is sampled for the false-discovery
-rate is decided with the pool, for the same reason.
+A pool does not follow the corpus night by night. A run draws from the newest pool of its scoring recipe over
+its corpus, as long as the corpus has at most twice the documents that it had when the pool was drawn. So
+placebos of an earlier night stay as they are and are not scored again, those of a new text are drawn from the
+same pool, and drawing anew costs little over the life of a corpus that grows. The recipe of placebos holds
+the hash of its pool, and a run its recipe: the rows that a finished run was counted from are not touched by a
+pool that is drawn later. The share of the calls that is sampled for the false-discovery rate is decided with
+the pool, for the same reason.
 
-What a forgotten text gave to a pool is deleted. Placebos that were drawn stay, without the text of their result.
+What a forgotten text gave to a pool is deleted. Placebos that were drawn stay, without the text of their
+result.
 """
 
 import hashlib
@@ -95,7 +97,9 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     Raises:
         NoResultError: documents of the run are not scored, so that the pool is not whole.
     """
-    database.execute(connection, queries.locks.name, name=f"placebo pool {run.scoring_recipe_id} {run.corpus_id}")
+    database.execute(
+        connection, queries.locks.name, name=f"placebo pool {run.scoring_recipe_id} {run.corpus_id}"
+    )
     [now] = database.fetch_all(connection, queries.runs.tool, run_id=run.run_id, tool=run.tool)
     if now.placebo_recipe_id is not None:
         return str(now.placebo_recipe_id)

@@ -1,17 +1,20 @@
 """How many of the calls that a run keeps it would keep with any result: the false-discovery rate (docs/placebo.md).
 
     rate(t) = expected placebos that the run's keep rule keeps at threshold t / calls that it keeps
-    expected placebos = (sampled placebos kept / sampled placebos scored) (calls sampled / share of the calls that is sampled)
+    expected placebos = (sampled placebos kept / sampled placebos scored) (calls sampled / share of the calls
+    that is sampled)
 
-The 95 % interval resamples documents, since calls of a document depend on each other, and so do its placebos. It is the
-Bayesian bootstrap (Rubin, 1981): each document gets an exponential weight, numerator and denominator are weighted sums, and the
-interval runs from the 2.5 % to the 97.5 % quantile of their ratio. Documents with equal counts are one group, whose weight is
-gamma-distributed: only the numbers of such documents are needed (`placebo_counts`). For the upper end one more document with
-one placebo is added. With one placebo a document the numerator then has the exact interval of a Poisson count (Garwood, 1936),
-and no placebos among few calls do not pass for a rate of zero. The draws are seeded: the same counts have the same interval.
+The 95 % interval resamples documents, since calls of a document depend on each other, and so do its placebos.
+It is the Bayesian bootstrap (Rubin, 1981): each document gets an exponential weight, numerator and
+denominator are weighted sums, and the interval runs from the 2.5 % to the 97.5 % quantile of their ratio.
+Documents with equal counts are one group, whose weight is gamma-distributed: only the numbers of such
+documents are needed (`placebo_counts`). For the upper end one more document with one placebo is added. With
+one placebo a document the numerator then has the exact interval of a Poisson count (Garwood, 1936), and no
+placebos among few calls do not pass for a rate of zero. The draws are seeded: the same counts have the same
+interval.
 
-A check of a tool counts, before it judges. What it counts follows what changed since an earlier run with the same placebos and
-rule. Owns the tables `placebo_counts` and `placebo_rates`.
+A check of a tool counts, before it judges. What it counts follows what changed since an earlier run with the
+same placebos and rule. Owns the tables `placebo_counts` and `placebo_rates`.
 """
 
 import logging
@@ -48,8 +51,8 @@ class CountedDocuments:
 def kept_by_chance(rate: Any) -> str:
     """A rate as every report shows it: `12 % (3 to 31 %), 120 placebos`, or `too few: 12 placebos` below `FEWEST_PLACEBOS`.
 
-    `rate` is a `Rate` or another row with its last four fields: `placebos_scored` is None for a run without placebos, the rate for
-    a tool without kept calls, `rate_low` and `rate_high` if no interval was computed.
+    `rate` is a `Rate` or another row with its last four fields: `placebos_scored` is None for a run without
+    placebos, the rate for a tool without kept calls, `rate_low` and `rate_high` if no interval was computed.
     """
     if rate.placebos_scored is None:
         return "no placebos"
@@ -59,7 +62,9 @@ def kept_by_chance(rate: Any) -> str:
         return f"too few: {rate.placebos_scored} placebos"
     if rate.false_discovery_rate is None:
         return "no kept call"
-    interval = "" if rate.rate_low is None else f" ({_percent(rate.rate_low)} to {_percent(rate.rate_high)} %)"
+    interval = (
+        "" if rate.rate_low is None else f" ({_percent(rate.rate_low)} to {_percent(rate.rate_high)} %)"
+    )
     return f"{_percent(rate.false_discovery_rate)} %{interval}, {rate.placebos_scored:,} placebos"
 
 
@@ -92,7 +97,8 @@ def share_of_calls(expected_placebos: float, calls: int) -> float:
 def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, placebos_scored: int) -> Rate:
     """The rate that follows from the documents' counts.
 
-    `calls_represented` is how many calls the sample stands for: calls sampled / share of the calls that is sampled.
+    `calls_represented` is how many calls the sample stands for: calls sampled / share of the calls that is
+    sampled.
     """
     import numpy as np
 
@@ -101,9 +107,15 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
     if not placebos_scored or not calls:
         return Rate(calls, placebos, placebos_scored, None, None, None)
     scale = calls_represented / placebos_scored
-    some = [group for group in sorted(counted, key=lambda group: (group.placebos, group.calls)) if group.documents > 0]
+    some = [
+        group
+        for group in sorted(counted, key=lambda group: (group.placebos, group.calls))
+        if group.documents > 0
+    ]
     random = np.random.default_rng(SEED)
-    weights = random.gamma([group.documents for group in some], size=(RESAMPLES, len(some)))  # (resamples, groups)
+    weights = random.gamma(
+        [group.documents for group in some], size=(RESAMPLES, len(some))
+    )  # (resamples, groups)
     weighted_placebos = weights @ np.array([group.placebos for group in some], dtype=float)  # (resamples,)
     weighted_calls = weights @ np.array([group.calls for group in some], dtype=float)
     one_more = random.gamma(1.0, size=RESAMPLES)
@@ -127,12 +139,16 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
     thresholds = of_tool["thresholds"]
     database.execute(connection, queries.placebos.add_counts, **of_tool, at_least=thresholds[0])
     [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool)
-    [pool] = database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id)
+    [pool] = database.fetch_all(
+        connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id
+    )
     # 2. The rates.
     rows = database.fetch_all(connection, queries.placebos.counts_of_run, run_id=run.run_id, tool=run.tool)
     rates: dict[float, Rate] = {}
     for threshold in thresholds:
-        counted = [CountedDocuments(r.placebos, r.calls, r.documents) for r in rows if r.threshold == threshold]
+        counted = [
+            CountedDocuments(r.placebos, r.calls, r.documents) for r in rows if r.threshold == threshold
+        ]
         rate = rate_of(counted, sample.sampled / pool.sample_share, sample.scored)
         rates[threshold] = rate
         database.execute(
@@ -151,10 +167,14 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
 def store_missing_rates(connection: Connection, run_id: str) -> None:
     """Count the rates of the tools whose check another run passed, so that this run has none; nothing if documents are undone."""
     for run in load_run_tools(connection, run_id):
-        if run.placebo_recipe_id is None or database.fetch_all(connection, queries.placebos.rates_of_run, **run.ids):
+        if run.placebo_recipe_id is None or database.fetch_all(
+            connection, queries.placebos.rates_of_run, **run.ids
+        ):
             continue
         if any(unfinished_documents(connection, run)):
-            logger.warning("%s of run %s has no false-discovery rate: not all placebos are scored", run.tool, run_id)
+            logger.warning(
+                "%s of run %s has no false-discovery rate: not all placebos are scored", run.tool, run_id
+            )
         else:
             store_rates(connection, run)
 
@@ -174,7 +194,8 @@ class HeldThreshold:
 def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) -> HeldThreshold:
     """The lowest threshold at which a tool's rate in a run is at most `largest_rate`.
 
-    The rate falls as a threshold falls, except when it passes a placebo. So it is looked at just above each placebo, and at
+    The rate falls as a threshold falls, except when it passes a placebo. So it is looked at just above each
+    placebo, and at
     prune_below: thresholds below are not computed.
     """
     if run.placebo_recipe_id is None:
@@ -182,7 +203,9 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
     of_tool = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
     of_tool |= {"base": None, "base_run_id": None, "placebo_recipe_id": run.placebo_recipe_id}
     [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool)
-    [pool] = database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id)
+    [pool] = database.fetch_all(
+        connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id
+    )
     if not sample.scored:
         return HeldThreshold(
             run.tool, None, why_not="no placebo is possible: no call of another text has another result"
@@ -199,10 +222,16 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
     for row in between:  # from below
         expected = (placebos - row.placebos_at_lower_end) * calls_represented / sample.scored
         if row.calls and share_of_calls(expected, calls) <= largest_rate:
-            threshold = shortest_between(row.lower_end, row.smallest_call, is_open=row.placebos_at_lower_end > 0)
-            counted = database.fetch_all(connection, queries.placebos.counts_at, **of_tool, threshold=threshold)
+            threshold = shortest_between(
+                row.lower_end, row.smallest_call, is_open=row.placebos_at_lower_end > 0
+            )
+            counted = database.fetch_all(
+                connection, queries.placebos.counts_at, **of_tool, threshold=threshold
+            )
             documents = [CountedDocuments(**group._asdict()) for group in counted]
-            return HeldThreshold(run.tool, threshold, calls, rate_of(documents, calls_represented, sample.scored))
+            return HeldThreshold(
+                run.tool, threshold, calls, rate_of(documents, calls_represented, sample.scored)
+            )
         calls -= row.calls
         placebos -= row.placebos_at_lower_end
     return HeldThreshold(run.tool, None, why_not="no threshold holds it")

@@ -1,8 +1,8 @@
 """Recipes: the hash of everything that decides what a stage writes (owns the table `recipes`).
 
-Each stage's recipe includes the one before, so that a new search index asks for new execution and scoring but not for new
-sampling, and annotating again under the same recipe finds nothing to do. A keep threshold is in no recipe: it is a question to
-the stored losses, which `prune_below` bounds from below.
+Each stage's recipe includes the one before, so that a new search index asks for new execution and scoring but
+not for new sampling, and annotating again under the same recipe finds nothing to do. A keep threshold is in
+no recipe: it is a question to the stored losses, which `prune_below` bounds from below.
 """
 
 import hashlib
@@ -23,7 +23,8 @@ from toolformer_ops.tools.retrieval import own_text
 RECIPE_ID_CHARACTERS = 16
 
 SAMPLING_VERSION = 6
-"""Raised when the code that samples calls would give other rows for the same input, or when the recipe holds other things.
+"""Raised when the code that samples calls would give other rows for the same input, or when the recipe holds
+other things.
 
 Calls of an earlier version are not used again.
 """
@@ -67,7 +68,8 @@ def placebo_recipe(
 ) -> Recipe:
     """The recipe of a tool's placebos, whose pool of results is known once all of its calls are scored.
 
-    `pool_hash` is that of the calls and results that are drawn from, in their order. The parent decides all else: text, losses,
+    `pool_hash` is that of the calls and results that are drawn from, in their order. The parent decides all
+    else: text, losses,
     `prune_below`.
     """
     return Recipe(
@@ -95,15 +97,20 @@ def tool_recipes(
 ) -> list[Recipe]:
     """The recipes of a tool in a run: of its four stages, each built on the one before.
 
-    `tool_version` names everything that decides a tool's answer (its code, index, models); `model_identity` the language
-    model's weights and tokenizer. `chained_release` is the release over whose texts a run with chains goes. `proposer_identity`
-    names another model that samples; the rows of sampling then name tokens of the language model, so that both decide them.
+    `tool_version` names everything that decides a tool's answer (its code, index, models); `model_identity`
+    the language model's weights and tokenizer. `chained_release` is the release over whose texts a run with
+    chains goes. `proposer_identity` names another model that samples; the rows of sampling then name tokens
+    of the language model, so that both decide them.
     """
     model = {"model": model_identity, "dtype": dtype}
     # A text with calls is refused, but for a run with chains over the release that holds it.
     chained = {} if chained_release is None else {"chained_release": chained_release}
     definitions: dict[str, Mapping[str, Any]] = {
-        "filter": {"filter_version": spec.filter_version, **chained, **choices.part(FilterChoices).deciding()},
+        "filter": {
+            "filter_version": spec.filter_version,
+            **chained,
+            **choices.part(FilterChoices).deciding(),
+        },
         "sample": {
             "sampling_version": SAMPLING_VERSION,
             "prompt": prompt_text,

@@ -1,7 +1,7 @@
 """Whether a run that somebody asks for can start: asked before it exists, by what receives its form, and by its first task.
 
-Reads no table and loads no model: it answers within a second. What only the run itself can find (a corpus without a usable
-record, a model without weights) `stages/run_setup.py` finds.
+Reads no table and loads no model: it answers within a second. What only the run itself can find (a corpus
+without a usable record, a model without weights) `stages/run_setup.py` finds.
 """
 
 import concurrent.futures
@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 FILES = ("s3://", "file://", "/", ".", "~")
 """How the address of a model begins that is no hub id; the hub is not asked here."""
 SECONDS_FOR_A_LOOK = 5.0
-"""How long a look at an address may take. One that takes longer proves nothing: then the run starts, and its first task says."""
+"""How long a look at an address may take. One that takes longer proves nothing: then the run starts, and its
+first task says."""
 
 
 def require_known_fields(sent: Collection[str], known: Collection[str]) -> None:
@@ -45,11 +46,14 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     """The choices of a run that annotates a corpus, if it can start.
 
     Raises:
-        UsageError: a field is unknown or out of its bounds, suites or `decontaminate` have no data, a threshold is below
+        UsageError: a field is unknown or out of its bounds, suites or `decontaminate` have no data, a
+        threshold is below
             `prune_below`, or nothing is at the address of the corpus, the model or the evaluation data.
         ToolError: a tool is not registered.
     """
-    require_known_fields(sent, (*RunChoices.model_fields, *(f"{THRESHOLD_OF}{tool}" for tool in tool_names())))
+    require_known_fields(
+        sent, (*RunChoices.model_fields, *(f"{THRESHOLD_OF}{tool}" for tool in tool_names()))
+    )
     choices = RunChoices.parse(sent)
     choices.kept_from()
     require_there(settings, choices.corpus, "corpus")
@@ -108,4 +112,6 @@ def require_there(settings: Settings, address: str, name: str) -> None:
     finally:
         looking.shutdown(wait=False)
     if not there:
-        raise UsageError(f"{name}: expected files at {address}, found nothing. Correct it, or put the files there.")
+        raise UsageError(
+            f"{name}: expected files at {address}, found nothing. Correct it, or put the files there."
+        )

@@ -1,15 +1,15 @@
 """How far losses in a model's own number format are from float32's: measured once a model, device and format.
 
-A network in bfloat16 or float16 decides near a threshold by rounding. So calls whose loss reduction is nearer to a threshold than a
-margin are computed again in float32. The margin is `ROOM` times the largest difference over a few hundred calls, in texts that
-every installation has: the examples in the prompts of the tools, with the word that follows as the result, which makes large
-reductions, and with another one.
+A network in bfloat16 or float16 decides near a threshold by rounding. So calls whose loss reduction is nearer
+to a threshold than a margin are computed again in float32. The margin is `ROOM` times the largest difference
+over a few hundred calls, in texts that every installation has: the examples in the prompts of the tools, with
+the word that follows as the result, which makes large reductions, and with another one.
 
-If nothing is verified in float32 (`LanguageModel.verifies`), nothing is measured: a margin that another process has stored
-counts, or else the one for any model in `language_model/scoring.py`.
+If nothing is verified in float32 (`LanguageModel.verifies`), nothing is measured: a margin that another
+process has stored counts, or else the one for any model in `language_model/scoring.py`.
 
-A run's margin is in the table `rounding_margins`, which this module owns: every process takes the one that was stored first. The
-commands without a database have theirs in a file of the state folder.
+A run's margin is in the table `rounding_margins`, which this module owns: every process takes the one that
+was stored first. The commands without a database have theirs in a file of the state folder.
 """
 
 import json
@@ -66,11 +66,19 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: 
         model.rounding_nats = stored[0].margin
 
 
-def allow_rounding_without_database(settings: Settings, model: "LanguageModel", verify: VerifyInFloat32) -> None:
-    """The same with the margin in the state folder. Two processes that measure at once find the same number on one device."""
+def allow_rounding_without_database(
+    settings: Settings, model: "LanguageModel", verify: VerifyInFloat32
+) -> None:
+    """The same with the margin in the state folder.
+
+    Two processes that measure at once find the same number on one device.
+    """
     if model.number_format == "float32":
         return
-    file, key = settings.state_dir / FILE, f"{model.identity} {device_name(settings.device)} {model.number_format}"
+    file, key = (
+        settings.state_dir / FILE,
+        f"{model.identity} {device_name(settings.device)} {model.number_format}",
+    )
     margins = _margins_in(file)
     if model.verifies(verify) and key not in margins:
         margins[key] = _measured(model)["margin"]
@@ -82,7 +90,9 @@ def allow_rounding_without_database(settings: Settings, model: "LanguageModel", 
 def _margins_in(file: Path) -> dict[str, float]:
     """By model, device and format; none if the file is not there or damaged: they are measured again."""
     try:
-        return {str(key): float(margin) for key, margin in json.loads(file.read_text(encoding="utf-8")).items()}
+        return {
+            str(key): float(margin) for key, margin in json.loads(file.read_text(encoding="utf-8")).items()
+        }
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 

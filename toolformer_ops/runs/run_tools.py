@@ -1,6 +1,7 @@
 """One tool in one run, read from Postgres: its recipes, its keep rule, and which of the run's documents are not finished.
 
-What is not finished is looked for among the documents that no finished work covers (`finished_work`, written by
+What is not finished is looked for among the documents that no finished work covers (`finished_work`, written
+by
 `audit/checking.py`), so that a night over a million documents that are done reads the new ones alone.
 Reads `annotation_runs`, `run_tools`, `finished_work`, `stage_ledger`; writes nothing.
 """
@@ -180,7 +181,8 @@ def members_beyond_finished(
 ) -> dict[str, object]:
     """The same for the documents of the run that are not finished under all these recipes.
 
-    The finished work of an earlier version of the corpus, or of a run with a document limit, spares what both have in common.
+    The finished work of an earlier version of the corpus, or of a run with a document limit, spares what both
+    have in common.
     `own_work_too`: also those that this very run has finished.
     """
     members = members_of_run(run)
@@ -193,7 +195,11 @@ def members_beyond_finished(
         below_ordinal=run.ordinal_limit,
         but_of_run=run.run_id if own_work_too else None,
     )
-    return {**members, "base_version": bases[0].version, "base_ordinal": bases[0].ordinal_limit} if bases else members
+    return (
+        {**members, "base_version": bases[0].version, "base_ordinal": bases[0].ordinal_limit}
+        if bases
+        else members
+    )
 
 
 def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int, int]:
@@ -229,9 +235,14 @@ def documents_after(
     return [row.document_id for row in rows]
 
 
-def kept_tokens(connection: Connection, run: RunTool, document_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+def kept_tokens(
+    connection: Connection, run: RunTool, document_ids: Sequence[uuid.UUID]
+) -> dict[uuid.UUID, int]:
     """About how many tokens the filter kept of each document, by its characters: no tokenizer is loaded for it."""
     rows = database.fetch_all(
-        connection, queries.undone.kept_tokens, filter_recipe_id=run.filter_recipe_id, document_ids=list(document_ids)
+        connection,
+        queries.undone.kept_tokens,
+        filter_recipe_id=run.filter_recipe_id,
+        document_ids=list(document_ids),
     )
     return {row.document_id: row.tokens for row in rows}

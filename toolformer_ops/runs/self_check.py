@@ -1,7 +1,9 @@
-"""Whether a stage could run here: Postgres, S3, the device, the folders that it writes to. Asks each, and says what is missing.
+"""Whether a stage could run here: Postgres, S3, the device, the folders that it writes to.
 
-`toolformer-ops doctor` prints it, on a machine or in a pod (`airflow_tasks/doctor.py` starts one). Writes one object of a few bytes
-to S3 and a file to each folder, and removes them.
+Asks each, and says what is missing.
+
+`toolformer-ops doctor` prints it, on a machine or in a pod (`airflow_tasks/doctor.py` starts one). Writes one
+object of a few bytes to S3 and a file to each folder, and removes them.
 """
 
 import tempfile

@@ -78,7 +78,10 @@ class BestCall:
         )
 
     def __str__(self) -> str:
-        """One line. As code, and without the characters that end code or name somebody in a chat: the text is anybody's."""
+        """One line.
+
+        As code, and without the characters that end code or name somebody in a chat: the text is anybody's.
+        """
         quoted = " ".join(f"{self.text_before}{self.call} {self.text_after}".split())
         return f"`{quoted.translate(_HARMLESS)}` ({self.tool}, saves {self.loss_reduction:.2f} nats)"
 
@@ -165,7 +168,11 @@ class RunSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers, as JSON values."""
-        return {**asdict(self), "examples_changed": self.examples_changed, "is_nothing_new": self.is_nothing_new}
+        return {
+            **asdict(self),
+            "examples_changed": self.examples_changed,
+            "is_nothing_new": self.is_nothing_new,
+        }
 
     @property
     def headline(self) -> str:
@@ -211,7 +218,9 @@ class RunSummary:
         versions = f"version {self.corpus_version}"
         if self.previous_corpus_version not in (None, self.corpus_version):
             versions = f"version {self.previous_corpus_version} to {self.corpus_version}"
-        compared = f"compared with {self.previous_run_id}" if self.previous_run_id else "the first of its kind"
+        compared = (
+            f"compared with {self.previous_run_id}" if self.previous_run_id else "the first of its kind"
+        )
         lines.append(f"Run {self.run_id}: {self.state}, {compared}; corpus {versions}")
         listed = "\n".join(f"- {line}" for line in lines)
         return f"{self.problem}\n\n{listed}" if self.problem else listed
@@ -230,7 +239,9 @@ class RunSummary:
         return f"{self.release_id}, before {self.previous_release_id or 'none'}, {self.examples:,} texts ({', '.join(moves)})"
 
     def _tool(self, tool: ToolSummary) -> str:
-        failed = f", {tool.annotated_by_failed:,} by runs that failed since" if tool.annotated_by_failed else ""
+        failed = (
+            f", {tool.annotated_by_failed:,} by runs that failed since" if tool.annotated_by_failed else ""
+        )
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in tool.removed_by_reason.items())
         return (
             f"{tool.annotated:,} texts annotated{failed}, {tool.reused:,} as before; {tool.kept:,} calls kept, "
@@ -263,7 +274,9 @@ class ListedRun:
 
 def list_runs(connection: Connection, at_most: int) -> list[ListedRun]:
     """The newest runs, the newest first."""
-    rows = database.fetch_all(connection, queries.summary.runs, at_most=at_most, device_tools=tools_on_device())
+    rows = database.fetch_all(
+        connection, queries.summary.runs, at_most=at_most, device_tools=tools_on_device()
+    )
     return [ListedRun(**row._asdict()) for row in rows]
 
 
@@ -291,7 +304,9 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         )
         moved.update(counted._asdict())
     # 2. The tools.
-    found = database.fetch_all(connection, queries.summary.tools, run_id=run_id, device_tools=tools_on_device())
+    found = database.fetch_all(
+        connection, queries.summary.tools, run_id=run_id, device_tools=tools_on_device()
+    )
     rows = {row.tool: row for row in found}
     tools = _tool_summaries(connection, changes, rows)
     documents = max((row.documents for row in rows.values()), default=0)
@@ -357,14 +372,20 @@ def _tool_summaries(
     for earlier in database.fetch_all(
         connection, queries.summary.failed_runs, run_id=run_id, before_run_id=before_run_id
     ):
-        work = database.fetch_all(connection, queries.summary.failed_work, run_id=run_id, failed_run_id=earlier.run_id)
+        work = database.fetch_all(
+            connection, queries.summary.failed_work, run_id=run_id, failed_run_id=earlier.run_id
+        )
         failed.update({(row.tool, row.stage): row.documents for row in work})
     found = []
     for tool in sorted({*rows, *(count.tool for count in changes.counts)}):
         done = rows[tool].done_by_stage if tool in rows else {}
         annotated = max(done.values(), default=0)
         added, removed = (
-            {count.reason: count.calls for count in changes.counts if count.tool == tool and count.is_added == is_added}
+            {
+                count.reason: count.calls
+                for count in changes.counts
+                if count.tool == tool and count.is_added == is_added
+            }
             for is_added in (True, False)
         )
         with_failed = max((count + failed[tool, stage] for stage, count in done.items()), default=0)

@@ -1,18 +1,21 @@
 """Set apart a text that kills the process which works on it: by an out-of-memory killer, by a fault in a library.
 
-Such a process can say nothing. So before a stage works on a micro-batch it commits a row in `micro_batch_tries`, which goes away
-with the commit of the micro-batch, or with a process that ends in order: by an error, or by SIGTERM. A row that is left is a death.
-What the next process does with the micro-batch of such a row:
+Such a process can say nothing. So before a stage works on a micro-batch it commits a row in
+`micro_batch_tries`, which goes away with the commit of the micro-batch, or with a process that ends in order:
+by an error, or by SIGTERM. A row that is left is a death. What the next process does with the micro-batch of
+such a row:
 
-    fewer than three deaths     works on it again, as it was: a node may have failed, or an operator killed the process
-    three or more               halves it; each half is a micro-batch, and one more death halves it again
-    one document, alone         gives it up
+    fewer than three deaths     works on it again, as it was: a node may have failed, or an operator killed
+    the process three or more               halves it; each half is a micro-batch, and one more death halves
+    it again one document, alone         gives it up
 
-Such micro-batches come last and one at a time, each after the commit of the one before, so that no other work is lost or
-suspected. A document that is given up has its ledger row like any other, and a row in `failed_documents` with the reason.
+Such micro-batches come last and one at a time, each after the commit of the one before, so that no other work
+is lost or suspected. A document that is given up has its ledger row like any other, and a row in
+`failed_documents` with the reason.
 
-A text is at fault only if others pass. If a stage has done no document at all under its recipe, the machine is too small for
-the model: that is an error. The process's memory while it loads its model is not the text's fault, either: a try begins after that.
+A text is at fault only if others pass. If a stage has done no document at all under its recipe, the machine
+is too small for the model: that is an error. The process's memory while it loads its model is not the text's
+fault, either: a try begins after that.
 """
 
 import contextlib
@@ -140,7 +143,10 @@ class Tries:
 
     def left(self, connection: Connection) -> list[Try]:
         """The tries whose rows were left behind, oldest first."""
-        return [Try(**row._asdict()) for row in database.fetch_all(connection, queries.tries.left, **self.of_stage)]
+        return [
+            Try(**row._asdict())
+            for row in database.fetch_all(connection, queries.tries.left, **self.of_stage)
+        ]
 
     def forget_done(self) -> None:
         """Delete the tries whose documents are all done by now."""
@@ -171,7 +177,10 @@ class Tries:
         database.execute(on, queries.tries.end, try_id=try_id)
 
     def withdraw(self, try_id: int) -> None:
-        """Delete a try of this process, which ends and can say so. If Postgres is away, the try counts as a death."""
+        """Delete a try of this process, which ends and can say so.
+
+        If Postgres is away, the try counts as a death.
+        """
         try:
             self.end(self.engine, try_id)
         except ToolformerError as error:
@@ -218,6 +227,8 @@ def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
     """
     with database.transaction(database.connect(settings)) as connection:
         if not database.fetch_all(connection, queries.runs.by_id, run_id=run_id):
-            raise UsageError(f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them.")
+            raise UsageError(
+                f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them."
+            )
         rows = database.fetch_all(connection, queries.tries.retry_failed, run_id=run_id)
     return [FailedDocument(**row._asdict()) for row in rows]

@@ -1,16 +1,19 @@
 """Sample, execute and score a shard in one process, and its placebos if it can: the language model is loaded once.
 
-In rounds of some minutes: what a round has sampled is executed and scored before the next one, so that the first scored calls do
-not wait for the whole shard, nor for a long text. A run with a proposer has one round, so that each of its models is loaded once.
-Each stage has its own recipe, micro-batches and ledger rows: the rows are those of the single commands, and a process that is
-killed in one stage does not repeat the stages before it. A shard without work loads no model.
+In rounds of some minutes: what a round has sampled is executed and scored before the next one, so that the
+first scored calls do not wait for the whole shard, nor for a long text. A run with a proposer has one round,
+so that each of its models is loaded once. Each stage has its own recipe, micro-batches and ledger rows: the
+rows are those of the single commands, and a process that is killed in one stage does not repeat the stages
+before it. A shard without work loads no model.
 
-Placebos are drawn from the results of all shards. If an earlier run has drawn them, they are scored in the same rounds. Else the
-process that finishes the tool's last shard draws them, and scores those of its shard at its end; the task behind scores the others.
+Placebos are drawn from the results of all shards. If an earlier run has drawn them, they are scored in the
+same rounds. Else the process that finishes the tool's last shard draws them, and scores those of its shard at
+its end; the task behind scores the others.
 
-Runs in the GPU pool, so a tool that needs no GPU holds one while it executes. That costs less than a second task: to load even
-a model of 135 million parameters again takes longer than to execute a shard's calls of the Calculator, the Calendar or a search
-(docs/operations.md has the figures). A tool for which that is wrong says `executes_apart` in its spec, and has three tasks.
+Runs in the GPU pool, so a tool that needs no GPU holds one while it executes. That costs less than a second
+task: to load even a model of 135 million parameters again takes longer than to execute a shard's calls of the
+Calculator, the Calendar or a search (docs/operations.md has the figures). A tool for which that is wrong says
+`executes_apart` in its spec, and has three tasks.
 """
 
 from toolformer_ops.config import Settings

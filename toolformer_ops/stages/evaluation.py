@@ -1,9 +1,10 @@
 """Evaluate a run's models on one suite of the paper, with the language model that they came from.
 
-Writes `evaluation_scores`. It evaluates those that the run has of: the language model M, M finetuned without calls, and the model
-finetuned with calls, once with its calls disabled and once with tools (k 10, the paper's). What has a score on the same inputs
-of the same files is not evaluated again. Every evaluated input is written to S3 first (`evaluation/store.py`), then all scores of
-the suite in one transaction: a suite that fails, as with a tool that is down, has none of this evaluation.
+Writes `evaluation_scores`. It evaluates those that the run has of: the language model M, M finetuned without
+calls, and the model finetuned with calls, once with its calls disabled and once with tools (k 10, the
+paper's). What has a score on the same inputs of the same files is not evaluated again. Every evaluated input
+is written to S3 first (`evaluation/store.py`), then all scores of the suite in one transaction: a suite that
+fails, as with a tool that is down, has none of this evaluation.
 """
 
 import functools
@@ -73,7 +74,9 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         finetuned = database.fetch_all(connection, queries.evaluation.models_of_run, run_id=run_id)
         known = {
             tuple(row)
-            for row in database.fetch_all(connection, queries.evaluation.known_scores, run_id=run_id, suite=name)
+            for row in database.fetch_all(
+                connection, queries.evaluation.known_scores, run_id=run_id, suite=name
+            )
         }
     choices = RunChoices.parse(run.parameters)
     if not choices.evaluation_data:
@@ -81,7 +84,9 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
             f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found none. "
             "docs/evaluation.md says what is in it."
         )
-    base = EvaluatedModel(name=run.model_identity, model_id=None, address=choices.model, variants=(("base", 0),))
+    base = EvaluatedModel(
+        name=run.model_identity, model_id=None, address=choices.model, variants=(("base", 0),)
+    )
     models = [*(EvaluatedModel.of_row(row) for row in reversed(finetuned)), base]
     outcome = Outcome()
     folder = DataFolder(settings, choices.evaluation_data)
@@ -90,7 +95,8 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         raise EvaluationDataError(outcome.failures[name])
     inputs = [(loaded.data_set.name, len(loaded.questions), loaded.sha256) for loaded in suites[name]]
 
-    # 2. Each model in the variants without a score on some data set. The model with tools is first: if a tool is down, the
+    # 2. Each model in the variants without a score on some data set. The model with tools is first: if a tool
+    #    is down, the
     #    stage ends before it evaluates the others.
     def load(model: EvaluatedModel) -> "WritingModel":
         from toolformer_ops.decoding.model import WritingModel
@@ -104,9 +110,12 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     for model in sorted(models, key=lambda model: model.variants[-1][0] != "with_tools"):
         undone = tuple(
             variant
-            for variant in (model.variants[:1] if name == PERPLEXITY else model.variants)  # a perplexity has no tools
+            for variant in (
+                model.variants[:1] if name == PERPLEXITY else model.variants
+            )  # a perplexity has no tools
             if not all(
-                (subset, model.name, *variant, count, sha, CALENDAR_DATE) in known for subset, count, sha in inputs
+                (subset, model.name, *variant, count, sha, CALENDAR_DATE) in known
+                for subset, count, sha in inputs
             )
         )
         if undone:
@@ -126,7 +135,9 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
 
     evaluations = sorted(outcome.evaluations, key=lambda found: key(found.score))
     files = {
-        of_variant: write_inputs(store, run_id, [found for evaluation in group for found in evaluation.inputs])
+        of_variant: write_inputs(
+            store, run_id, [found for evaluation in group for found in evaluation.inputs]
+        )
         for of_variant, group in groupby(evaluations, lambda found: key(found.score))
     }
     ids = {model.name: model.model_id for model in models}

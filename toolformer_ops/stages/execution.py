@@ -1,7 +1,8 @@
 """Run the tool on what the model asked, into `call_results` (Toolformer, section 2, "Executing API Calls").
 
-Results are kept by (tool, version, input): one row serves all documents that ask the same, in this run and in later ones. An
-input without a result has a row with the reason. Which of a tool's ranked results a call gets is decided by `scoring`.
+Results are kept by (tool, version, input): one row serves all documents that ask the same, in this run and in
+later ones. An input without a result has a row with the reason. Which of a tool's ranked results a call gets
+is decided by `scoring`.
 """
 
 import time
@@ -52,7 +53,9 @@ class ExecuteWork(StageWork[Asked]):
     def load(self, connection: Connection, documents: Sequence[Document]) -> Asked:
         """The documents' calls, and which of their inputs are answered already."""
         rows = self.rows_of(connection, queries.undone.calls, documents)
-        calls = {document_id: [row.input_key for row in of_document] for document_id, of_document in rows.items()}
+        calls = {
+            document_id: [row.input_key for row in of_document] for document_id, of_document in rows.items()
+        }
         inputs = {row.input_key: row.effective_input for of_document in rows.values() for row in of_document}
         known = database.fetch_all(
             connection,
@@ -78,8 +81,12 @@ class ExecuteWork(StageWork[Asked]):
         started = time.perf_counter()
         outputs: list[ToolOutput] = []
         if missing:
-            outputs = run_tool(self.runner(), [loaded.inputs[key] for key in missing], self.time_limit_seconds)
-        return self._answered(loaded, missing, outputs, (time.perf_counter() - started) / max(1, len(missing)))
+            outputs = run_tool(
+                self.runner(), [loaded.inputs[key] for key in missing], self.time_limit_seconds
+            )
+        return self._answered(
+            loaded, missing, outputs, (time.perf_counter() - started) / max(1, len(missing))
+        )
 
     def _known(self, loaded: Asked) -> dict[uuid.UUID, str | None]:
         return {key: reason for batch in (*self.answered, loaded.known) for key, reason in batch.items()}
@@ -119,7 +126,9 @@ class ExecuteWork(StageWork[Asked]):
             counts["calls"], counts["inputs"] = len(keys), len(set(keys))
             counts["executed"], counts["from_cache"] = len(claimed), len(set(keys)) - len(claimed)
             outcomes.append(
-                DocumentOutcome(document_id, rows_written=len(claimed), counts=counts, seconds=seconds * len(claimed))
+                DocumentOutcome(
+                    document_id, rows_written=len(claimed), counts=counts, seconds=seconds * len(claimed)
+                )
             )
         return MicroBatch(outcomes, rows)
 

@@ -1,6 +1,7 @@
 """Filter documents by a tool's heuristic (Toolformer, appendix A) into `filter_decisions`.
 
-A tool judges whole documents or single paragraphs; each decision is stored with its reason, the refused ones too.
+A tool judges whole documents or single paragraphs; each decision is stored with its reason, the refused ones
+too.
 """
 
 import time
@@ -48,7 +49,9 @@ class FilterWork(StageWork[Sequence[Document]]):
 
     def give_up(self, loaded: Sequence[Document], reason: str) -> MicroBatch:
         """One decision a document: not kept."""
-        decided = [(item, FilterDecision(kept=False, reason=reason, end_char=len(item.text))) for item in loaded]
+        decided = [
+            (item, FilterDecision(kept=False, reason=reason, end_char=len(item.text))) for item in loaded
+        ]
         return MicroBatch(
             [_outcome(item, [decision]) for item, decision in decided],
             [self._row(item, decision) for item, decision in decided],
@@ -74,7 +77,9 @@ class FilterWork(StageWork[Sequence[Document]]):
         return TableRow.of("filter_decisions", decision, **keys)
 
 
-def _outcome(document: Document, decisions: Sequence[FilterDecision], seconds: float = 0.0) -> DocumentOutcome:
+def _outcome(
+    document: Document, decisions: Sequence[FilterDecision], seconds: float = 0.0
+) -> DocumentOutcome:
     counts = Counter(decision.reason for decision in decisions)
     counts["paragraphs"] = len(decisions)
     counts["kept"] = sum(decision.kept for decision in decisions)

@@ -1,13 +1,15 @@
 """Finetune the run's language model on the run's release, and publish it on S3 (Toolformer, section 2 and appendix B).
 
-Writes `finetuned_models` and `run_models`. A model's id is the hash of the release, the model that the training starts from, and
-the choices of the training: two finetunes of one release under one recipe are one model, and the second finds it on S3. A run may
-have a second model, the paper's baseline: the same texts without their calls. `finetune` puts the trained files on S3 with a draft
-of their manifest, which nothing reads as a model; `publish` writes the manifest and then the row. So the two may run on different
-machines, and either may be killed and run again: training continues from its last checkpoint, in the state folder or on S3. A
-model whose files are not all on S3 any more is trained again, and published anew unless the training makes the very bytes that are
-missing.
-Every text of the release is trained on (`choosing.choose_calls` bounds them). Training itself is in `finetuning/`.
+Writes `finetuned_models` and `run_models`. A model's id is the hash of the release, the model that the
+training starts from, and the choices of the training: two finetunes of one release under one recipe are one
+model, and the second finds it on S3. A run may have a second model, the paper's baseline: the same texts
+without their calls. `finetune` puts the trained files on S3 with a draft of their manifest, which nothing
+reads as a model; `publish` writes the manifest and then the row. So the two may run on different machines,
+and either may be killed and run again: training continues from its last checkpoint, in the state folder or on
+S3. A model whose files are not all on S3 any more is trained again, and published anew unless the training
+makes the very bytes that are missing.
+Every text of the release is trained on (`choosing.choose_calls` bounds them). Training itself is in
+`finetuning/`.
 """
 
 import json
@@ -26,7 +28,13 @@ from toolformer_ops.runs.models import FINETUNING, require_identity
 from toolformer_ops.runs.run_tools import require_run
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.forgetting import TRAININGS, training_release
-from toolformer_ops.storage.publication import MANIFEST, Manifest, ObjectStore, registered_sha256, require_registered
+from toolformer_ops.storage.publication import (
+    MANIFEST,
+    Manifest,
+    ObjectStore,
+    registered_sha256,
+    require_registered,
+)
 from toolformer_ops.storage.shared_files import locked
 
 logger = logging.getLogger(__name__)
@@ -95,7 +103,8 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
         ConfigurationError: the base model is not the one that the run was started with.
         ModelError: the base model is not there.
         ObjectStoreError: the release cannot be read, or the model not be written.
-        CorruptObjectError: the release or the model has another manifest than the one that Postgres registered.
+        CorruptObjectError: the release or the model has another manifest than the one that Postgres
+        registered.
     """
     store = ObjectStore(settings)
     store.require_bucket()
@@ -122,8 +131,10 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
                 return model_id
             named = ", ".join(file.name for file in lost)
             logger.warning("model %s has lost %s on S3: it is trained again", model_id, named)
-        # 3. Train and upload. Of two machines that train it at once the first draft is the model; no manifest names the files
-        # of the other. Files were lost: times in the logs make other bytes, so that mostly a new draft replaces what there was.
+        # 3. Train and upload. Of two machines that train it at once the first draft is the model; no manifest
+        #    names the files
+        # of the other. Files were lost: times in the logs make other bytes, so that mostly a new draft
+        # replaces what there was.
         files = trained_files(settings, store, run, folder)
         if earlier is None or store.mend(earlier, files):
             manifest = Manifest.of(prefix, files)
@@ -140,7 +151,9 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
     return model_id
 
 
-def trained_files(settings: Settings, store: ObjectStore, run: FinetuningRun, folder: Path) -> dict[str, Path]:
+def trained_files(
+    settings: Settings, store: ObjectStore, run: FinetuningRun, folder: Path
+) -> dict[str, Path]:
     """Train on the run's release in `folder`; returns the files of the model by name.
 
     Raises:
@@ -181,12 +194,15 @@ def development_texts(settings: Settings, recipe: FinetuningRecipe) -> tuple[str
 
 
 def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> str:
-    """Publish the model that `finetune` trained, and register it; returns the model's id. Publishing twice is publishing once.
+    """Publish the model that `finetune` trained, and register it; returns the model's id.
+
+    Publishing twice is publishing once.
 
     Raises:
         UsageError: there is no such run, or its model was not trained.
         NoResultError: the run has nothing to train on.
-        ObjectNotFoundError, CorruptObjectError: a file of the model is lost or changed; `finetune` trains it again.
+        ObjectNotFoundError, CorruptObjectError: a file of the model is lost or changed; `finetune` trains it
+        again.
     """
     store = ObjectStore(settings)
     run = load_finetuning_run(settings, store, run_id, without_calls=without_calls)
@@ -204,7 +220,9 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
         raise type(error)(f"{error} Run `{command}`, which trains the model again.") from error
     definition = store.read_file(manifest, FINETUNING)
     if definition is None:
-        raise CorruptObjectError(f"{manifest.key}: expected a file {FINETUNING}, found none. Run `{command}`.")
+        raise CorruptObjectError(
+            f"{manifest.key}: expected a file {FINETUNING}, found none. Run `{command}`."
+        )
     record = json.loads(definition)
     with database.transaction(database.connect(settings)) as connection:
         database.execute(

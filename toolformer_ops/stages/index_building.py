@@ -1,8 +1,9 @@
 """Build the BM25 index that WikiSearch and QA search, from a KILT knowledge source.
 
-The source is JSON Lines, plain, gzip or Zstandard (told by its first bytes), given as a path, `file://` or `s3://`.
-The index's own `manifest.json` says what it holds; `tools/retrieval/index_build.py` how a build stays invisible until it is whole.
-A published index outlives the disk of the pod that built it; `tools/retrieval/wiki_index.py` says who searches it.
+The source is JSON Lines, plain, gzip or Zstandard (told by its first bytes), given as a path, `file://` or
+`s3://`. The index's own `manifest.json` says what it holds; `tools/retrieval/index_build.py` how a build
+stays invisible until it is whole. A published index outlives the disk of the pod that built it;
+`tools/retrieval/wiki_index.py` says who searches it.
 """
 
 import functools
@@ -28,12 +29,14 @@ logger = logging.getLogger(__name__)
 def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -> IndexReport | None:
     """Make the index of `source_uri` in the settings' `index_dir`, unless it is already there.
 
-    `publish`: also publish it on S3, as the newest. Then nothing is built, and None returned, if this very index is published
-    already and not in that folder.
+    `publish`: also publish it on S3, as the newest. Then nothing is built, and None returned, if this very
+    index is published already and not in that folder.
 
     Raises:
-        UsageError: this deployment lets nobody read there, the source holds no article, or Lucene did not take all passages.
-        CorpusError: the source is not there (nothing was touched), or its packed data is damaged (nothing is visible).
+        UsageError: this deployment lets nobody read there, the source holds no article, or Lucene did not
+        take all passages.
+        CorpusError: the source is not there (nothing was touched), or its packed data is damaged (nothing is
+        visible).
         ObjectStoreError: the same for S3.
     """
 
@@ -59,7 +62,8 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
         if not source.read(1):
             raise CorpusError(f"{source_uri}: expected KILT records, found an empty file.")
     folder = settings.index_dir
-    # To read the source takes minutes, to build its index an hour: a pod, whose disk is empty, first looks for a published one.
+    # To read the source takes minutes, to build its index an hour: a pod, whose disk is empty, first looks
+    # for a published one.
     if (
         publish
         and not (folder / MANIFEST).exists()
@@ -91,7 +95,8 @@ def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> 
     try:
         return publish()
     except (AlreadyPublishedError, CorruptObjectError):
-        # Lucene does not write the same bytes twice: another build was faster, or what was published is not whole any more.
+        # Lucene does not write the same bytes twice: another build was faster, or what was published is not
+        # whole any more.
         if known := find_published(settings, manifest.fingerprint, manifest.source_uri):
             return known
         store = ObjectStore(settings)

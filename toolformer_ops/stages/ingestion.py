@@ -1,14 +1,15 @@
 """Read a corpus into `documents`, and make its next version from what has changed.
 
-Owns `documents`, `corpora`, `corpus_versions`, `corpus_version_files`, `corpus_files`, `corpus_documents`, `corpus_spare_records`
-and `rejected_documents`. An ingestion reads the files whose bytes have changed, writes new texts in micro-batches, and collects the
-records in temporary tables. One transaction then compares them with the newest version and makes the next one
-(`compare` and `apply` of sql/queries/ingestion.sql): until its end everybody sees the version before. A killed ingestion leaves
-the texts that it wrote; the next one reads the changed files again. Two ingestions of one corpus wait for each other.
+Owns `documents`, `corpora`, `corpus_versions`, `corpus_version_files`, `corpus_files`, `corpus_documents`,
+`corpus_spare_records` and `rejected_documents`. An ingestion reads the files whose bytes have changed, writes
+new texts in micro-batches, and collects the records in temporary tables. One transaction then compares them
+with the newest version and makes the next one (`compare` and `apply` of sql/queries/ingestion.sql): until its
+end everybody sees the version before. A killed ingestion leaves the texts that it wrote; the next one reads
+the changed files again. Two ingestions of one corpus wait for each other.
 
-Which records count, over all files in the order of their names and lines: of those with the same id the last one, then of those
-with the same text the first one. The others are kept in `corpus_spare_records`: one of them counts when the one that counts now
-disappears.
+Which records count, over all files in the order of their names and lines: of those with the same id the last
+one, then of those with the same text the first one. The others are kept in `corpus_spare_records`: one of
+them counts when the one that counts now disappears.
 """
 
 import json
@@ -36,18 +37,25 @@ logger = logging.getLogger(__name__)
 READING_VERSION = 1
 """Raised where other records would be read from the same bytes: every file is then read again once."""
 REFUSED_ROWS = 100
-"""Of a file and a reason, so many refused records have a row in `rejected_documents`, the first ones; all are counted."""
+"""Of a file and a reason, so many refused records have a row in `rejected_documents`, the first ones; all are
+counted."""
 RECORDS_PER_TRANSACTION = 5000
 CHARACTERS_PER_TRANSACTION = 32_000_000
 Numbered = tuple[int, Record | Rejection, int | None]
 """A line or row, its record, and the hash of the line."""
-ACCEPT_SHRINK = (
-    "or accept it: --accept-shrink on the command line, accept_shrink in the form of ingest_corpus or in the schedule"
-)
+ACCEPT_SHRINK = "or accept it: --accept-shrink on the command line, accept_shrink in the form of ingest_corpus or in the schedule"
 FORGOTTEN = "this text was forgotten (toolformer-ops forget)"
 _RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title", "line_hash")
 _REJECTION_COLUMNS = ("file", "line", "kind", "reason", "detail")
-_DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters", "record_hash")
+_DOCUMENT_COLUMNS = (
+    "document_id",
+    "text",
+    "url",
+    "document_date",
+    "title",
+    "escaped_characters",
+    "record_hash",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,8 @@ class IngestReport:
     version: int
     """The newest version of the corpus."""
     is_new: bool
-    """Whether this ingestion made it; otherwise the five numbers of what changed are 0, 0, 0, 0 and all documents."""
+    """Whether this ingestion made it; otherwise the five numbers of what changed are 0, 0, 0, 0 and all
+    documents."""
     added: int
     removed: int
     corrected: int
@@ -93,12 +102,15 @@ def ingest_corpus(
     Args:
         settings: of the deployment.
         corpus_uri: the file or folder.
-        accept_shrink: take a file that breaks off or holds too much, or files or a corpus that lost more than half, as they are.
+        accept_shrink: take a file that breaks off or holds too much, or files or a corpus that lost more than
+        half, as they are.
         records_per_transaction: records whose texts are written at once; decides no row.
 
     Raises:
-        CorpusError: there is no such file, folder or bucket, it cannot be read as a whole, or it has shrunk too much.
-        ObjectStoreError: the connection to S3 broke; what was read is kept, and the next ingestion continues there.
+        CorpusError: there is no such file, folder or bucket, it cannot be read as a whole, or it has shrunk
+        too much.
+        ObjectStoreError: the connection to S3 broke; what was read is kept, and the next ingestion continues
+        there.
         DatabaseError: Postgres refuses, or the tables do not add up.
     """
     uri = normal_uri(corpus_uri)
@@ -134,9 +146,13 @@ def ingest_corpus(
         *(report.unchanged_files, report.files),
     )
     if report.documents == 0:
-        logger.warning("%s holds no document: nothing can be annotated. Table rejected_documents says why.", uri)
+        logger.warning(
+            "%s holds no document: nothing can be annotated. Table rejected_documents says why.", uri
+        )
     if report.ignored_fields:
-        logger.warning("fields left out: %s", ", ".join(f"{n} {name}" for name, n in report.ignored_fields.items()))
+        logger.warning(
+            "fields left out: %s", ", ".join(f"{n} {name}" for name, n in report.ignored_fields.items())
+        )
     return report
 
 
@@ -192,7 +208,8 @@ class Reading:
         """Read those of the corpus's files whose bytes have changed, and note which are gone.
 
         Raises:
-            CorpusError: a file breaks off or holds too much, or a known one lost more than half of its records.
+            CorpusError: a file breaks off or holds too much, or a known one lost more than half of its
+            records.
         """
         with database.transaction(self.session) as connection:
             database.execute(connection, queries.ingestion.begin)
@@ -250,7 +267,9 @@ class Reading:
                     size += len(record.text)
                 elif record.cut and not self.accept_shrink:
                     held_before = (
-                        f", as it was at the newest version with {before.usable} usable records" if before else ""
+                        f", as it was at the newest version with {before.usable} usable records"
+                        if before
+                        else ""
                     )
                     found = "holds too much" if record.reason == "expands_too_far" else "breaks off"
                     raise CorpusError(
@@ -358,7 +377,8 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         )
     [sums] = database.fetch_all(connection, queries.ingestion.file_sums, corpus_id=corpus_id)
     if newest is None or reading.read_files:
-        # 2. Documents that were forgotten since the newest version are no longer in the tables, and have left, too.
+        # 2. Documents that were forgotten since the newest version are no longer in the tables, and have
+        #    left, too.
         held = 0 if newest is None else newest.documents
         changes = counts._asdict() | {"removed": held + counts.added - sums.documents}
         if changes["removed"] < counts.removed:
@@ -386,7 +406,9 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
                 **changes,
                 **sums._asdict(),
             )
-            database.execute(connection, queries.corpora.insert_version_files, corpus_id=corpus_id, version=version)
+            database.execute(
+                connection, queries.corpora.insert_version_files, corpus_id=corpus_id, version=version
+            )
     reasons = database.fetch_all(connection, queries.corpora.rejection_counts, corpus_id=corpus_id)
     return IngestReport(
         corpus_id=corpus_id,

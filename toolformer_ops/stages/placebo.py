@@ -1,9 +1,11 @@
 """Score placebos: results of other calls in a call's place, in nats, into `placebo_losses` (docs/placebo.md).
 
 A separate stage behind scoring, since the results that it draws from are known when all calls are scored
-(`runs/placebo_pools.py`). `annotating.py` does its work if it can, with the model that it has loaded. The room
-`annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and changes nothing of it. Does not
-decide what is kept, nor how many calls are kept by chance: `sql/views` and `runs/placebo_rates.py` do.
+(`runs/placebo_pools.py`). `annotating.py` does its work if it can, with the model that it has loaded. The
+room
+`annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and changes
+nothing of it. Does not decide what is kept, nor how many calls are kept by chance: `sql/views` and
+`runs/placebo_rates.py` do.
 """
 
 import dataclasses
@@ -92,7 +94,9 @@ class PlaceboWork(StageWork[Loaded]):
 
     def prepare(self, loaded: Loaded) -> None:
         """Load the model if a call has placebos."""
-        if any(self._has_placebos(call) for _, places in loaded for calls in places.values() for call in calls):
+        if any(
+            self._has_placebos(call) for _, places in loaded for calls in places.values() for call in calls
+        ):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
@@ -115,15 +119,21 @@ class PlaceboWork(StageWork[Loaded]):
         """The placebos of the calls of all paragraphs."""
         started = time.perf_counter()
         texts = [
-            (document.text[start:end], calls) for document, places in loaded for (start, end), calls in places.items()
+            (document.text[start:end], calls)
+            for document, places in loaded
+            for (start, end), calls in places.items()
         ]
         found = score_placebos(self.load_model, self.run.choices, texts, self.draw)
         return self._batch(loaded, found, time.perf_counter() - started)
 
     def _has_placebos(self, call: JudgedCall) -> bool:
-        return self.draw.is_sampled(call.call_id) or self.draw.reaches(call.scored, self.run.choices.prune_below)
+        return self.draw.is_sampled(call.call_id) or self.draw.reaches(
+            call.scored, self.run.choices.prune_below
+        )
 
-    def _batch(self, loaded: Loaded, found: list[list[list[PlaceboLoss]]], seconds: float = 0.0) -> MicroBatch:
+    def _batch(
+        self, loaded: Loaded, found: list[list[list[PlaceboLoss]]], seconds: float = 0.0
+    ) -> MicroBatch:
         """The rows of the placebos that were found, by paragraph and call; `seconds` is what all took together."""
         left = iter(found)
         of_all = max(1, sum(len(of_paragraph) for of_paragraph in found))
@@ -160,7 +170,8 @@ def placebo_stage(
 ) -> Counter[str]:
     """Score the placebos of one shard's calls of a tool; returns the number of scored placebos and of each reason.
 
-    `choices` are the run's if None; a run that has a pool keeps its numbers. Does nothing if no placebos are asked for, and with
+    `choices` are the run's if None; a run that has a pool keeps its numbers. Does nothing if no placebos are
+    asked for, and with
     `of_known_pool` also if the run has no pool yet: that is drawn when all calls of the tool are scored.
 
     Raises:
@@ -183,7 +194,9 @@ def placebo_stage(
     return work_off(settings, of_run.engine, work, of_run.start_up)
 
 
-def placebos_of_last_shard(settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel) -> None:
+def placebos_of_last_shard(
+    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel
+) -> None:
     """Draw the run's pool and score the shard's placebos, if there is no pool yet and all calls of the tool are scored by now.
 
     So it does nothing in the process of a shard that others outlast.
@@ -219,8 +232,8 @@ def why_nothing_to_do(settings: Settings, run_id: str, tool_name: str, shard: st
 def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) -> dict[str, dict[float, Rate]]:
     """Score what is missing of a run's placebos in this process; returns each tool's rates by threshold.
 
-    `choices` hold if the run asked for no placebos. A finished run's numbers are stored again: they are the same, and its
-    rates are added.
+    `choices` hold if the run asked for no placebos. A finished run's numbers are stored again: they are the
+    same, and its rates are added.
 
     Raises:
         UsageError: there is no such run.

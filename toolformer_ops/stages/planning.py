@@ -1,9 +1,10 @@
 """Which tools of a run have work, and the shards that a tool's work is split into, so that a mapped task has enough to do.
 
-Looks at what the ledger holds and writes nothing. The number follows the work: the tokens of the documents that are not yet scored,
-times the seconds that a token took lately (a setting, seconds a document, until there are measured times). A shard holds
-`shard_seconds` of it, or more where starting a process would take more than a twentieth of that, by what the newest processes took
-(a setting, until then); there are at most 64 shards, and no more than documents.
+Looks at what the ledger holds and writes nothing. The number follows the work: the tokens of the documents
+that are not yet scored, times the seconds that a token took lately (a setting, seconds a document, until
+there are measured times). A shard holds
+`shard_seconds` of it, or more where starting a process would take more than a twentieth of that, by what the
+newest processes took (a setting, until then); there are at most 64 shards, and no more than documents.
 """
 
 import logging
@@ -60,7 +61,9 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
     measured = work.seconds_per_token
     seconds = work.documents * settings.seconds_per_document if measured is None else work.tokens * measured
     count = shard_count(work.documents, seconds, max(settings.shard_seconds, start_up / START_UP_SHARE))
-    logger.info("plan: %d documents of %s, %d tokens, in %d shards", work.documents, run.tool, work.tokens, count)
+    logger.info(
+        "plan: %d documents of %s, %d tokens, in %d shards", work.documents, run.tool, work.tokens, count
+    )
     return [f"{index}/{count}" for index in range(count)]
 
 
@@ -75,7 +78,9 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
     documents = 0
     with database.transaction(database.connect(settings)) as connection:
         asked_for = require_run(connection, run_id).tools
-        checked = {row.tool for row in database.fetch_all(connection, queries.planning.tools_checked, run_id=run_id)}
+        checked = {
+            row.tool for row in database.fetch_all(connection, queries.planning.tools_checked, run_id=run_id)
+        }
         for tool in asked_for:
             run = load_run_tool(connection, run_id, tool)
             unfiltered, unscored, without_placebos = unfinished_documents(connection, run)
@@ -91,7 +96,12 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
         start_up = _start_up_seconds(connection, FILTER_START_UP_SECONDS)
     shards = filter_shard_count(filtering, settings.shard_seconds, start_up)
     logger.info("%d of %d tools have work: %s", len(tools), len(asked_for), ", ".join(tools) or "none")
-    logger.info("%d documents to filter, %.0f s of all tools together, in %d shards", documents, sum(filtering), shards)
+    logger.info(
+        "%d documents to filter, %.0f s of all tools together, in %d shards",
+        documents,
+        sum(filtering),
+        shards,
+    )
     return ToDo(tools, [f"{index}/{shards}" for index in range(shards)])
 
 
@@ -105,9 +115,10 @@ def filter_shard_count(
 ) -> int:
     """How many shards each filter has, from 1 to `MAX_SHARDS`; `seconds` is each filter's work.
 
-    One number for all tools, since Airflow can map only over what a task returns, and a task for each tool's number would cost each
-    night more than it saves. The slowest filter's shards are `shard_seconds` or longer; and starting the processes of all filters,
-    those of the fast ones too, takes at most `START_UP_SHARE` of their work together.
+    One number for all tools, since Airflow can map only over what a task returns, and a task for each tool's
+    number would cost each night more than it saves. The slowest filter's shards are `shard_seconds` or
+    longer; and starting the processes of all filters, those of the fast ones too, takes at most
+    `START_UP_SHARE` of their work together.
     """
     if not seconds:
         return 1
@@ -117,5 +128,7 @@ def filter_shard_count(
 
 def _start_up_seconds(connection: Connection, guess: float, model_identity: str | None = None) -> float:
     """What a process takes to start that loads this model, or that filters: the median of the newest, or the guess."""
-    [lately] = database.fetch_all(connection, queries.planning.start_up_seconds, model_identity=model_identity)
+    [lately] = database.fetch_all(
+        connection, queries.planning.start_up_seconds, model_identity=model_identity
+    )
     return guess if lately.seconds is None else float(lately.seconds)

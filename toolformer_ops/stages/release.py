@@ -1,14 +1,15 @@
 """Release: put the kept calls of all tools into their texts and publish them as Parquet on S3 (Toolformer, section 2).
 
-Owns `dataset_releases`, `release_calls`, `run_releases` and `run_overlaps`. A release is named by its content, so releasing twice
-gives the same one. A false-discovery rate is no content: it says something about a run at a moment, and changes with texts that
-keep no call. The card has the rates of the moment at which the release was made first, and keeps them; `threshold_counts` has each
-run's.
+Owns `dataset_releases`, `release_calls`, `run_releases` and `run_overlaps`. A release is named by its
+content, so releasing twice gives the same one. A false-discovery rate is no content: it says something about
+a run at a moment, and changes with texts that keep no call. The card has the rates of the moment at which the
+release was made first, and keeps them; `threshold_counts` has each run's.
 
-The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools in one document
-belong in one text, and the paper finetunes on the same texts as its plain data set. `release/choosing.py` chooses the calls, and
-`evaluation/overlap.py` finds the texts that hold evaluation data; one that is left out for it is not replaced by another. Does not
-decide thresholds, and does not judge the release: `audit/checking.py` does.
+The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools in
+one document belong in one text, and the paper finetunes on the same texts as its plain data set.
+`release/choosing.py` chooses the calls, and
+`evaluation/overlap.py` finds the texts that hold evaluation data; one that is left out for it is not replaced
+by another. Does not decide thresholds, and does not judge the release: `audit/checking.py` does.
 """
 
 import hashlib
@@ -53,7 +54,8 @@ Rates = Mapping[str, Mapping[str, Any]]
 UNFINISHED = ("not filtered", "not scored", "without placebos")
 """What the documents lack that `unfinished_documents` counts."""
 RELEASE_VERSION = 2
-"""Raised when equal calls would give other texts or columns; a column that follows from the others may be added."""
+"""Raised when equal calls would give other texts or columns; a column that follows from the others may be
+added."""
 PREFIX = "releases"
 CARD = "README.md"
 HOLDS_EVALUATION_DATA = "holds_evaluation_data"
@@ -116,21 +118,22 @@ class ReleaseOfRun:
 def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
     """Publish what the run kept and register it.
 
-    If nothing has changed since the run before, its release is the run's, and is not made again. A run of a schedule may have kept
-    no call, since nights without one are usual.
+    If nothing has changed since the run before, its release is the run's, and is not made again. A run of a
+    schedule may have kept no call, since nights without one are usual.
 
     Raises:
         UsageError: there is no such run.
         NoResultError: no tool is complete, or a text does not come back when its calls are taken out.
         NoKeptCallError: none of their calls was kept, and the run was started by hand.
-        EvaluationDataError: it is to be compared with evaluation data, and they are not there, or of another format.
-        ObjectStoreError, DatabaseError: S3 or Postgres refuse.
+        EvaluationDataError: it is to be compared with evaluation data, and they are not there, or of another
+        format. ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
     store = ObjectStore(settings)
     store.require_bucket()
     engine = database.connect(settings)
     evaluation_data = evaluation_ngrams(settings, run_id)
-    # 1. The tools, and whether anything changed. A night without new texts skips the checks, which count the rates.
+    # 1. The tools, and whether anything changed. A night without new texts skips the checks, which count the
+    #    rates.
     with database.transaction(engine) as connection:
         store_missing_rates(connection, run_id)
         tools = tools_of_run(connection, run_id)
@@ -141,7 +144,9 @@ def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
                 connection, run_id, earlier.release_id, earlier.left_out, earlier_run_id=earlier.run_id
             )
         logger.info(
-            "nothing changed since run %s: its release %s is not made again", earlier.run_id, earlier.release_id
+            "nothing changed since run %s: its release %s is not made again",
+            earlier.run_id,
+            earlier.release_id,
         )
         return ReleaseOfRun(earlier.release_id, changed, earlier.run_id)
     settings.state_dir.mkdir(parents=True, exist_ok=True)
@@ -218,10 +223,13 @@ def set_release(
 ) -> int:
     """Write which release a run has, which kept calls it leaves out, and what its texts share with evaluation data.
 
-    In place of what is there. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those of that run. Returns
+    In place of what is there. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those of
+    that run. Returns
     `ReleaseOfRun.changed_examples`.
     """
-    database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out=left_out)
+    database.execute(
+        connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out=left_out
+    )
     database.execute(connection, queries.releases.set_overlaps, run_id=run_id, earlier_run_id=earlier_run_id)
     database.copy_insert(connection, "run_overlaps", OVERLAP_COLUMNS, overlaps)
     [changed] = database.fetch_all(connection, queries.releases.changed_examples, run_id=run_id)
@@ -243,14 +251,16 @@ def unchanged_release(
 ) -> Row[Any] | None:
     """The release of the run before, if a release of this run would be the same: a row of `release_unchanged`.
 
-    It would be if both release the same tools by the same recipes, thresholds and choices (the definition), the corpus is at
-    the same version, and no row was written since.
+    It would be if both release the same tools by the same recipes, thresholds and choices (the definition),
+    the corpus is at the same version, and no row was written since.
     """
     if (before := previous_run(connection, run_id)) is None:
         return None
     [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
-    definition = json.loads(json.dumps(release_definition(tools, choices, run.chained_release_id, evaluation_data)))
+    definition = json.loads(
+        json.dumps(release_definition(tools, choices, run.chained_release_id, evaluation_data))
+    )
     found = database.fetch_all(connection, queries.releases.unchanged, run_id=run_id, before_run_id=before)
     return found[0] if found and found[0].definition == definition else None
 
@@ -267,9 +277,9 @@ def _is_whole(store: ObjectStore, uri: str, manifest_sha256: str) -> bool:
 def publish(settings: Settings, store: ObjectStore, written: WrittenRelease) -> Manifest:
     """Publish a release, unless it is on S3 already; returns its manifest, whose objects are all there.
 
-    An earlier publication of the same release is taken as it is: its bytes differ if another version of the Parquet writer made
-    them, or another run the card, with its rates. What it lacks is written again; if that needs its very bytes and they cannot
-    be made any more, all of it is.
+    An earlier publication of the same release is taken as it is: its bytes differ if another version of the
+    Parquet writer made them, or another run the card, with its rates. What it lacks is written again; if that
+    needs its very bytes and they cannot be made any more, all of it is.
 
     Raises:
         CorruptObjectError: the manifest on S3 is not the registered one.
@@ -339,7 +349,11 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
 
 
 def write_release(
-    connection: Connection, run_id: str, tools: ToolsOfRun, folder: Path, evaluation_data: EvaluationNgrams | None
+    connection: Connection,
+    run_id: str,
+    tools: ToolsOfRun,
+    folder: Path,
+    evaluation_data: EvaluationNgrams | None,
 ) -> WrittenRelease:
     """Choose the calls, put them into their texts, prove that they can be taken out again, and write the files.
 
@@ -367,7 +381,9 @@ def write_release(
         if _leaves_out(definition):
             for tool, calls in leave_out(connection, holding, HOLDS_EVALUATION_DATA).items():
                 left_out.setdefault(tool, {})[HOLDS_EVALUATION_DATA] = calls
-        logger.info("%d texts share word n-grams with evaluation data: %s", len(holding), choices.decontaminate)
+        logger.info(
+            "%d texts share word n-grams with evaluation data: %s", len(holding), choices.decontaminate
+        )
 
     def texts() -> Iterable[ReleasedText]:
         for chosen in chosen_texts(connection, tools.present):
@@ -379,7 +395,9 @@ def write_release(
                     f"another one. Nothing was released. Calls: {', '.join(call.call_id for call in text.calls)}."
                 )
             digest.update(text.document_id.bytes)
-            if chosen.variant_id != chosen.document_id:  # the same text and calls with another url are another release
+            if (
+                chosen.variant_id != chosen.document_id
+            ):  # the same text and calls with another url are another release
                 digest.update(chosen.variant_id.bytes)
             digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
             counts.add(text)
@@ -393,8 +411,16 @@ def write_release(
             f"run {run_id}: expected at least one kept call that may be released (its input not only after it), found none at "
             f"the thresholds {thresholds} (nats). No release and no model is published. The view threshold_counts shows what "
             "lower thresholds would keep (releasable_calls), down to the run's prune_below; start a run with those."
-            + (f" {counts.overlapping_texts} texts are left out for the evaluation data in them." if overlaps else "")
-            + (f" {not_following} calls are left out, since require_following is set." if not_following else "")
+            + (
+                f" {counts.overlapping_texts} texts are left out for the evaluation data in them."
+                if overlaps
+                else ""
+            )
+            + (
+                f" {not_following} calls are left out, since require_following is set."
+                if not_following
+                else ""
+            )
         )
     release_id = digest.hexdigest()[:16]
     registered = database.fetch_all(connection, queries.releases.rates, release_id=release_id)
@@ -421,8 +447,9 @@ def release_definition(
 ) -> dict[str, Any]:
     """What decides a release besides its calls; part of its id.
 
-    A tool's placebos are named only if they decided which calls are in it, `chained_release` only in a run with chains: the
-    release whose calls its texts hold already. Evaluation data are named, with their hashes, if it was compared with them.
+    A tool's placebos are named only if they decided which calls are in it, `chained_release` only in a run
+    with chains: the release whose calls its texts hold already. Evaluation data are named, with their hashes,
+    if it was compared with them.
     """
     chained = {} if chained_release is None else {"chained_release": chained_release}
     compared = {} if evaluation_data is None else {"evaluation_data": evaluation_data.definition}
@@ -431,7 +458,9 @@ def release_definition(
         "release_version": RELEASE_VERSION,
         "model": tools.model_identity,
         **({} if tools.proposer_identity is None else {"proposer": tools.proposer_identity}),
-        "tools": [{name: value for name, value in vars(tool).items() if value is not None} for tool in tools.present],
+        "tools": [
+            {name: value for name, value in vars(tool).items() if value is not None} for tool in tools.present
+        ],
         "lacking_tools": sorted(tools.lacking),
         **choices.deciding(),
         **compared,

@@ -2,10 +2,10 @@
 
 Owns `annotation_runs`, `run_tools`, `call_costs` and `run_releases`.
 
-Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run` registers a run that
-annotates a corpus. `start_finetuning` registers one that finetunes and evaluates on a release that is there: it annotates
-nothing, and so has no rows in `run_tools`. Registering the same run twice is one registration; with other choices, or by code
-that would write other rows, it is an error.
+Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run`
+registers a run that annotates a corpus. `start_finetuning` registers one that finetunes and evaluates on a
+release that is there: it annotates nothing, and so has no rows in `run_tools`. Registering the same run twice
+is one registration; with other choices, or by code that would write other rows, it is an error.
 """
 
 import logging
@@ -43,14 +43,19 @@ ENDED = "ended by a person, or by its time limit."
 
 
 def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: str | None = None) -> list[str]:
-    """Write the run's rows; returns the names of its tools. `schedule` names the schedule that started it, if one did.
+    """Write the run's rows; returns the names of its tools.
 
-    Everything that a later stage would miss (corpus, model, prompts, indices) is looked for here, before any GPU work.
+    `schedule` names the schedule that started it, if one did.
+
+    Everything that a later stage would miss (corpus, model, prompts, indices) is looked for here, before any
+    GPU work.
 
     Raises:
         CorpusError: the corpus was not ingested.
-        EvaluationDataError: the release is to be compared with evaluation data, and they are not there, or of another format.
-        UsageError: a tool, index or model is not there; a keep threshold is below `prune_below`, or is for a tool that was not
+        EvaluationDataError: the release is to be compared with evaluation data, and they are not there, or of
+        another format.
+        UsageError: a tool, index or model is not there; a keep threshold is below `prune_below`, or is for a
+        tool that was not
             chosen; or the run asks for nats for each second, and it is not known what a call of a tool takes.
         ConfigurationError: the run exists with other choices or recipes.
         ObjectStoreError: with `chains`, S3 does not answer.
@@ -85,7 +90,8 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
         for name, tool in tools.items()
     }
     with database.transaction(database.connect(settings)) as connection:
-        # 2. The corpus: its newest version, and of that the first documents up to the limit. A registered run keeps its own.
+        # 2. The corpus: its newest version, and of that the first documents up to the limit. A registered run
+        #    keeps its own.
         newest = _require_corpus(connection, uri)
         beyond = []
         if choices.document_limit:
@@ -124,9 +130,12 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
             )
     logger.info("run %s: %s over %s with %s", run_id, ", ".join(tools), choices.corpus, identity)
     if schedule:
-        # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before it was finished.
+        # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before
+        # it was finished.
         engine = database.connect(settings)
-        for row in database.fetch_all(engine, queries.runs.running_of_schedule, schedule=schedule, run_id=run_id):
+        for row in database.fetch_all(
+            engine, queries.runs.running_of_schedule, schedule=schedule, run_id=run_id
+        ):
             close_run(settings, row.run_id)
     return list(tools)
 
@@ -146,7 +155,9 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
         raise CorpusError(
             f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
         )
-    [newest] = database.fetch_all(connection, queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1)
+    [newest] = database.fetch_all(
+        connection, queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1
+    )
     return newest
 
 
@@ -202,8 +213,8 @@ def _register_tool(
 def chained_release(settings: Settings, corpus_uri: str) -> str:
     """The id of the release over whose texts a run with chains goes.
 
-    The corpus has to be a release that Postgres knows, in the bytes that were published: its calls are taken for calls that were
-    made, and a text from elsewhere could only claim that.
+    The corpus has to be a release that Postgres knows, in the bytes that were published: its calls are taken
+    for calls that were made, and a text from elsewhere could only claim that.
 
     Raises:
         UsageError: the corpus is no release, or one of a run with chains.
@@ -276,7 +287,9 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
             raise ConfigurationError(
                 f"run {run_id} was started on another release. Take another run id, or the release that run_releases holds for it."
             )
-        database.execute(connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={})
+        database.execute(
+            connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={}
+        )
     logger.info("run %s finetunes on release %s of run %s", run_id, release_id, release.run_id)
     return choices
 
@@ -318,7 +331,8 @@ def _register_run(
 def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, problem: str = ENDED) -> None:
     """Record as failed a run whose DAG run is over and that was not finished: its time was up, or somebody ended it.
 
-    Does nothing if the run was finished; records in runs_not_started one that never started, if its DAG run is a failure.
+    Does nothing if the run was finished; records in runs_not_started one that never started, if its DAG run
+    is a failure.
     `problem` says how it was ended.
     """
     with database.transaction(database.connect(settings)) as connection:
@@ -334,7 +348,8 @@ def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, probl
 def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -> str:
     """Record the end of a run, what it took next to the estimate (`on_a_file/estimation.py`), and its numbers.
 
-    `problem` says which tasks failed. Of a run that never started nothing else is recorded, in runs_not_started.
+    `problem` says which tasks failed. Of a run that never started nothing else is recorded, in
+    runs_not_started.
 
     Returns the summary of the run; nothing for a run that annotates nothing.
 
@@ -346,7 +361,9 @@ def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
         if not database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem):
-            database.execute(connection, queries.runs.insert_not_started, run_id=run_id, problem=problem or ENDED)
+            database.execute(
+                connection, queries.runs.insert_not_started, run_id=run_id, problem=problem or ENDED
+            )
             logger.info("run %s never started", run_id)
             return ""
         database.execute(connection, queries.runs.store_cost, run_id=run_id, device_tools=tools_on_device())

@@ -1,8 +1,9 @@
 """Sample tool calls from the language model into `candidate_calls` (Toolformer, section 2, "Sampling API calls").
 
-The room `annotation` samples; this stage says for which documents, and writes the rows. Every sample that becomes no candidate is
-counted under its reason in the ledger; some tens of each reason are stored in `lost_samples`. Positions at which provably
-no call reaches `prune_below` are stored in `pruned_positions` with the loss that proves it. Does not run tools.
+The room `annotation` samples; this stage says for which documents, and writes the rows. Every sample that
+becomes no candidate is counted under its reason in the ledger; some tens of each reason are stored in
+`lost_samples`. Positions at which provably no call reaches `prune_below` are stored in `pruned_positions`
+with the loss that proves it. Does not run tools.
 """
 
 import heapq
@@ -88,7 +89,8 @@ def lost_row(recipe_id: str, paragraph: Paragraph, sample: LostSample) -> TableR
 class SmallestKeys:
     """Says of each lost sample whether its key is among the smallest of its reason that this process has seen.
 
-    So every process stores those that are among the smallest of all, and few others: after n samples some 50 (1 + ln(n / 50)).
+    So every process stores those that are among the smallest of all, and few others: after n samples some 50
+    (1 + ln(n / 50)).
     """
 
     at_most: int = 50
@@ -125,7 +127,9 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         rows = self.rows_of(connection, queries.undone.kept_paragraphs, documents)
         return {
             item.document_id: [
-                Paragraph(document=item, number=row.paragraph, start_char=row.start_char, end_char=row.end_char)
+                Paragraph(
+                    document=item, number=row.paragraph, start_char=row.start_char, end_char=row.end_char
+                )
                 for row in rows[item.document_id]
             ]
             for item in documents
@@ -138,7 +142,9 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
 
     def give_up(self, loaded: dict[uuid.UUID, list[Paragraph]], reason: str) -> MicroBatch:
         """No candidate; the reason is counted in the ledger."""
-        return MicroBatch([DocumentOutcome(document_id, counts=Counter({reason: 1})) for document_id in loaded], [])
+        return MicroBatch(
+            [DocumentOutcome(document_id, counts=Counter({reason: 1})) for document_id in loaded], []
+        )
 
     def compute(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> MicroBatch:
         """Candidates and pruned positions of all paragraphs, which are sampled together."""
@@ -152,7 +158,9 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
                 rows += [pruned_row(self.recipe_id, paragraph, item) for item in sampled.pruned]
                 lost = [lost_row(self.recipe_id, paragraph, item) for item in sampled.lost]
                 rows += [
-                    row for row in lost if self.smallest_keys.takes(row.values["reason"], row.values["sample_key"])
+                    row
+                    for row in lost
+                    if self.smallest_keys.takes(row.values["reason"], row.values["sample_key"])
                 ]
                 outcome = outcomes[paragraph.document.document_id]
                 outcome.counts.update(sampled.counts)
@@ -171,7 +179,8 @@ def sample_stage(
 ) -> Counter[str]:
     """Sample calls of a tool for one shard; returns the number of samples of each kind.
 
-    `model` has the run's, if another stage of this process uses it, too; with `after_round` it works in rounds (`work_off`).
+    `model` has the run's, if another stage of this process uses it, too; with `after_round` it works in
+    rounds (`work_off`).
 
     Raises:
         ConfigurationError: the model is not the one that the run was started with.

@@ -1,7 +1,8 @@
 """Score executed calls: three losses a call (four in a context window), in nats, into `call_losses` (Toolformer, section 2).
 
-The room `annotation` chooses each call's result and scores it; this stage says for which documents, and writes one row a call, with
-losses or with the reason why there are none. Does not decide what is kept: `sql/views` do.
+The room `annotation` chooses each call's result and scores it; this stage says for which documents, and
+writes one row a call, with losses or with the reason why there are none. Does not decide what is kept:
+`sql/views` do.
 """
 
 import time
@@ -37,12 +38,16 @@ def losses_row(
     Postgres adds the loss reduction.
     """
     columns = {
-        name: value for name, value in vars(scored).items() if name not in ("within_rounding", "reduction_bound")
+        name: value
+        for name, value in vars(scored).items()
+        if name not in ("within_rounding", "reduction_bound")
     }
     terms = scored.token_log_probabilities if with_terms else None
     columns["token_log_probabilities"] = None if terms is None else terms.as_array()
     columns["scored_tokens"] = None if terms is None else terms.tokens or None
-    return TableRow.of("call_losses", scoring_recipe_id=recipe_id, call_id=call_id, document_id=document_id, **columns)
+    return TableRow.of(
+        "call_losses", scoring_recipe_id=recipe_id, call_id=call_id, document_id=document_id, **columns
+    )
 
 
 Loaded = list[tuple[Document, list[Row[Any]]]]
@@ -68,7 +73,11 @@ class ScoreWork(StageWork[Loaded]):
     def prepare(self, loaded: Loaded) -> None:
         """Load the model if a call has a result."""
         every = self.run.choices.score_unreleasable
-        if any(call.reason is None and (every or not call.input_only_after) for _, calls in loaded for call in calls):
+        if any(
+            call.reason is None and (every or not call.input_only_after)
+            for _, calls in loaded
+            for call in calls
+        ):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
@@ -115,11 +124,16 @@ class ScoreWork(StageWork[Loaded]):
         # 2. Results and losses.
         scored = score_texts(self.load_model, self.run.choices, self.run.keep_threshold, texts)
         with_terms = self.run.choices.token_log_probabilities
-        # 3. Rows, counts, and each document's share of the seconds: by its calls and the length of their texts.
+        # 3. Rows, counts, and each document's share of the seconds: by its calls and the length of their
+        #    texts.
         rows: list[TableRow] = []
         for (outcome, calls), text, found_of_text in zip(paragraphs, texts, scored, strict=True):
             for call, found in zip(calls, found_of_text, strict=True):
-                rows.append(losses_row(self.recipe_id, call.call_id, outcome.document_id, found, with_terms=with_terms))
+                rows.append(
+                    losses_row(
+                        self.recipe_id, call.call_id, outcome.document_id, found, with_terms=with_terms
+                    )
+                )
                 outcome.counts[found.reason or "scored"] += 1
                 if found.within_rounding:
                     outcome.counts["within_rounding"] += 1
@@ -144,5 +158,7 @@ def score_stage(
     """
     of_run = model or RunModel(settings)
     run = of_run.run_tool(run_id, tool_name)
-    work = ScoreWork(run=run, shard=Shard.parse(shard), tool=get_tool(run.tool), load_model=lambda: of_run.of(run))
+    work = ScoreWork(
+        run=run, shard=Shard.parse(shard), tool=get_tool(run.tool), load_model=lambda: of_run.of(run)
+    )
     return work_off(settings, of_run.engine, work, of_run.start_up)

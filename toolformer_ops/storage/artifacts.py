@@ -1,10 +1,12 @@
 """Artifacts: models and search indices on S3, published once and fetched into a cache where they are used.
 
-An artifact is a publication (`publication.py`). Its manifest says what kind of artifact it is and what recipes call it; Postgres
-holds the manifest's hash (owns the table `published_artifacts`). A finetuned model of the factory is an artifact as well: its
-manifest says neither, and its hash is in `finetuned_models`. A local folder is never copied: whoever names one uses it where it is.
+An artifact is a publication (`publication.py`). Its manifest says what kind of artifact it is and what
+recipes call it; Postgres holds the manifest's hash (owns the table `published_artifacts`). A finetuned model
+of the factory is an artifact as well: its manifest says neither, and its hash is in `finetuned_models`. A
+local folder is never copied: whoever names one uses it where it is.
 
-The cache is a folder of this machine, whose files are downloaded once, verified, and kept while there is room:
+The cache is a folder of this machine, whose files are downloaded once, verified, and kept while there is
+room:
 
     entries/<key>/            an artifact, whole; its time is that of its last use
     partial/<key>/            a download that is under way or was cut off; the next try continues it
@@ -14,12 +16,15 @@ The cache is a folder of this machine, whose files are downloaded once, verified
     hashes/                   what processes of this node have hashed (`file_hashes.py`)
     downloads.jsonl           a line for each download that was completed
 
-A key is made of kind, name and content, so that equal contents are one entry. An entry appears by a rename, after every file was
-compared with its hash in the manifest and written to the disk: a process may be killed at any moment, and what it leaves in
-`partial` is nothing that a reader looks at. Entries that no process uses go, the least recently used first, when an artifact needs
-their room. Several processes, and several pods of a node, may share the folder; a file system without locks (flock) will not do.
+A key is made of kind, name and content, so that equal contents are one entry. An entry appears by a rename,
+after every file was compared with its hash in the manifest and written to the disk: a process may be killed
+at any moment, and what it leaves in
+`partial` is nothing that a reader looks at. Entries that no process uses go, the least recently used first,
+when an artifact needs their room. Several processes, and several pods of a node, may share the folder; a file
+system without locks (flock) will not do.
 
-What makes a folder a model or an index is known by `language_model/models/identity.py` and `tools/retrieval/wiki_index.py`.
+What makes a folder a model or an index is known by `language_model/models/identity.py` and
+`tools/retrieval/wiki_index.py`.
 """
 
 import contextlib
@@ -43,7 +48,14 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorruptObjectError, InfrastructureError
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import remember, verified_sha256
-from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, reserve, sync, wrong_in_folder
+from toolformer_ops.storage.publication import (
+    Manifest,
+    ObjectStore,
+    registered_sha256,
+    reserve,
+    sync,
+    wrong_in_folder,
+)
 from toolformer_ops.storage.shared_files import locked
 
 Kind = Literal["model", "index"]
@@ -90,7 +102,8 @@ def publish(
 ) -> Artifact:
     """Publish files (names to local paths) under a prefix of the bucket, and register them if a database is set.
 
-    Publishing the same again is no new publication. `identity`: what recipes call it; `source`: what it was made from, for people.
+    Publishing the same again is no new publication. `identity`: what recipes call it; `source`: what it was
+    made from, for people.
 
     Raises:
         AlreadyPublishedError: other contents were published under this prefix.
@@ -102,7 +115,12 @@ def publish(
     artifact = Artifact(store.uri(manifest.prefix), kind, manifest)
     register(settings, artifact, source)
     logger.info(
-        "published %s %s: %s, %d files, %.1f MiB", kind, identity, artifact.address, len(files), manifest.size / 2**20
+        "published %s %s: %s, %d files, %.1f MiB",
+        kind,
+        identity,
+        artifact.address,
+        len(files),
+        manifest.size / 2**20,
     )
     return artifact
 
@@ -148,8 +166,8 @@ def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | N
 def fetch(settings: Settings, artifact: Artifact) -> Path:
     """The folder with an artifact's files, which stays there until this process ends.
 
-    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest (`file_hashes.py`); an
-    entry that is damaged is removed and downloaded again.
+    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest
+    (`file_hashes.py`); an entry that is damaged is removed and downloaded again.
 
     Raises:
         InfrastructureError: there is no room, and what the cache holds is in use.
@@ -160,7 +178,8 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
     key = f"{artifact.kind}-{name}-{artifact.manifest.content_sha256[:32]}"
     entry = cache.root / "entries" / key
     while True:
-        # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how lately.
+        # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how
+        #    lately.
         if entry not in _in_use:
             lock = cache.open_use_lock(key)
             fcntl.flock(lock, fcntl.LOCK_SH)  # waits only while the entry is being removed
@@ -277,7 +296,9 @@ class _Cache:
                         locks.callback(os.close, descriptor)
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     else:
-                        lock = filelock.FileLock(self.root / "locks" / f"{folder.name}.download", blocking=False)
+                        lock = filelock.FileLock(
+                            self.root / "locks" / f"{folder.name}.download", blocking=False
+                        )
                         locks.enter_context(lock)
                 except (BlockingIOError, filelock.Timeout):
                     continue

@@ -14,9 +14,12 @@ NULL = r"\N"
 
 
 def copy_text(rows: Iterable[Sequence[Any]]) -> str:
-    r"""All rows as lines: fields separated by tabs, `\N` for None, a newline at the end of each. No rows are no text.
+    r"""All rows as lines: fields separated by tabs, `\N` for None, a newline at the end of each.
 
-    Mappings become JSON, lists and tuples array literals, everything else its `str`; a UUID is written without hyphens.
+    No rows are no text.
+
+    Mappings become JSON, lists and tuples array literals, everything else its `str`; a UUID is written
+    without hyphens.
 
     Raises:
         DatabaseError: a text holds U+0000 or a lone surrogate, which Postgres cannot store.
@@ -41,7 +44,10 @@ def copy_text(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _column(values: Sequence[Any]) -> Iterable[str]:
-    """One field of many rows. Most columns hold one type: one loop for a whole column takes half the time of one for each row."""
+    """One field of many rows.
+
+    Most columns hold one type: one loop for a whole column takes half the time of one for each row.
+    """
     kinds = set(map(type, values))
     some_missing = type(None) in kinds
     kinds.discard(type(None))
@@ -80,14 +86,16 @@ def _texts(values: Sequence[str]) -> Iterable[str]:
 def _array(items: Sequence[Any]) -> str:
     """An array literal, of several dimensions if its items are arrays.
 
-    Numbers are those of a real[], which nine digits give back; Python's own way of writing them takes five times as long.
+    Numbers are those of a real[], which nine digits give back; Python's own way of writing them takes five
+    times as long.
     """
     if items and isinstance(items[0], list | tuple):
         return "{" + ",".join(map(_array, items)) + "}"
     if items and isinstance(items[0], float):
         return "{" + ",".join(["%.9g"] * len(items)) % tuple(items) + "}"
     quoted = (
-        "NULL" if item is None else '"' + str(item).replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items
+        "NULL" if item is None else '"' + str(item).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for item in items
     )
     return "{" + ",".join(quoted) + "}"
 

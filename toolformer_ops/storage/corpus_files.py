@@ -1,11 +1,12 @@
 """Find the files of a corpus and read their bytes: JSON Lines, plain, gzip or Zstandard, or Parquet, from file:// or s3://.
 
-`unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through it.
+`unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through
+it.
 
-Memory is bounded for every content: a line longer than the limit is skipped, packed data is unpacked in small pieces. So is time: a
-packed file that holds too much, in all or for its packed size (`UnpackingLimits`), is read no further. What cannot be read becomes
-a `Line` with a reason; only a source that fails (no file, no permission, the network) raises.
-Does not parse the lines, nor read Parquet: `storage/corpus_records.py` does.
+Memory is bounded for every content: a line longer than the limit is skipped, packed data is unpacked in small
+pieces. So is time: a packed file that holds too much, in all or for its packed size (`UnpackingLimits`), is
+read no further. What cannot be read becomes a `Line` with a reason; only a source that fails (no file, no
+permission, the network) raises. Does not parse the lines, nor read Parquet: `storage/corpus_records.py` does.
 """
 
 import functools
@@ -47,7 +48,8 @@ _BUFFER_BYTES = 1 << 16
 _ZSTANDARD_PIECE_BYTES = 1 << 12
 """pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file changed less than this ago may change again without another time of change, which file systems store in ticks."""
+"""A file changed less than this ago may change again without another time of change, which file systems store
+in ticks."""
 RATIO_FROM_BYTES = 1 << 22
 """Unpacked bytes from which on the ratio counts: a small file of equal lines packs well, and takes no time."""
 
@@ -114,7 +116,8 @@ class Line(NamedTuple):
 def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     """The files of a corpus, in the order of their names: itself, or those below it with one of `SUFFIXES`.
 
-    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders are passed over. What leads out of the folder is
+    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders are passed over. What
+    leads out of the folder is
     refused: not_a_file, outside_corpus.
 
     Raises:
@@ -128,7 +131,9 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
         try:
             found = store.list_files(uri)
         except ObjectNotFoundError as error:
-            raise CorpusError(f"expected the corpus at {uri}: {error}. Check the run's corpus address.") from error
+            raise CorpusError(
+                f"expected the corpus at {uri}: {error}. Check the run's corpus address."
+            ) from error
         files = [
             CorpusFile(
                 uri=item.uri,
@@ -139,8 +144,12 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
             for item in found
             if item.uri == uri or _is_taken(Path(item.uri.removeprefix(f"{uri}/")))
         ]
-        if f"{uri}/{MANIFEST}" in {file.uri for file in files} and any(file.uri.endswith(PARQUET) for file in files):
-            files = [file for file in files if file.uri != f"{uri}/{MANIFEST}"]  # a release's: no record is in it
+        if f"{uri}/{MANIFEST}" in {file.uri for file in files} and any(
+            file.uri.endswith(PARQUET) for file in files
+        ):
+            files = [
+                file for file in files if file.uri != f"{uri}/{MANIFEST}"
+            ]  # a release's: no record is in it
     else:
         files = list(_local_files(settings, local_path(settings, uri, "corpus")))
     if not files:
@@ -176,7 +185,8 @@ def _local_files(settings: Settings, path: Path) -> Iterator[CorpusFile]:
 def _local_file(path: Path, real: Path) -> CorpusFile:
     """The file at a path, whose place without symbolic links is `real`."""
     found = real.stat()
-    # The time of change cannot be set by hand, unlike that of modification: a copy that keeps the latter still has a new stamp.
+    # The time of change cannot be set by hand, unlike that of modification: a copy that keeps the latter
+    # still has a new stamp.
     settled = time.time_ns() - max(found.st_ctime_ns, found.st_mtime_ns) > SETTLED_NANOSECONDS
     stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
     return CorpusFile(
@@ -189,7 +199,9 @@ def _local_file(path: Path, real: Path) -> CorpusFile:
 
 def _refused_file(path: Path, reason: str, detail: str) -> CorpusFile:
     """A file that is not read. Its bytes are why, so that it is a changed file as soon as that changes."""
-    return CorpusFile(_uri_of(path), open=lambda: io.BytesIO(f"{reason}: {detail}".encode()), refusal=(reason, detail))
+    return CorpusFile(
+        _uri_of(path), open=lambda: io.BytesIO(f"{reason}: {detail}".encode()), refusal=(reason, detail)
+    )
 
 
 def _uri_of(path: Path) -> str:
@@ -256,7 +268,12 @@ class OpenedFile:
                         length += len(rest.removesuffix(b"\n"))
                     limit = f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
                     read += 1
-                    yield Line(number, reason="line_too_long", detail=f"{limit}, found {length}", quote=quoted(content))
+                    yield Line(
+                        number,
+                        reason="line_too_long",
+                        detail=f"{limit}, found {length}",
+                        quote=quoted(content),
+                    )
                     continue
                 if number == 1:
                     content = content.removeprefix(_BYTE_ORDER_MARK)
@@ -295,8 +312,9 @@ class OpenedFile:
 def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named: bool = False) -> BinaryIO:
     """A buffered stream of the bytes in `packed`: gzip, Zstandard or plain, told apart by the first bytes.
 
-    Several packed members in a row are read as one. A stream that ends in the middle of its packed data raises, so that a half copy
-    is not taken for a whole one. A small file may unpack to a large one, but only as much is unpacked as is read.
+    Several packed members in a row are read as one. A stream that ends in the middle of its packed data
+    raises, so that a half copy is not taken for a whole one. A small file may unpack to a large one, but only
+    as much is unpacked as is read.
 
     Args:
         packed: where the bytes come from.
@@ -322,7 +340,9 @@ def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named:
         unpacking = _Unpacked(stream.read, stored, limits, _ZSTANDARD_PIECE_BYTES)
         return io.BufferedReader(unpacking, _BUFFER_BYTES)
     if as_named and first and Path(name).suffix.lower() in (".gz", ".zst"):
-        raise CorpusError(f"{name}: expected packed data as the name says, found other. Rename the file, or pack it.")
+        raise CorpusError(
+            f"{name}: expected packed data as the name says, found other. Rename the file, or pack it."
+        )
     return source
 
 
@@ -361,7 +381,10 @@ class _Unpacked(io.RawIOBase):
 
 
 class _Source(io.RawIOBase):
-    """Stored bytes. Their errors become `BrokenConnectionError`, so that no unpacker takes a failing disk for damaged data."""
+    """Stored bytes.
+
+    Their errors become `BrokenConnectionError`, so that no unpacker takes a failing disk for damaged data.
+    """
 
     def __init__(self, stream: IO[bytes], name: str, digest: "hashlib._Hash | None" = None) -> None:
         self.name = name

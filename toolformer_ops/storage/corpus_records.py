@@ -1,8 +1,9 @@
 """Read the records of a corpus file: the document that each describes, or the reason why it is refused.
 
-A record is a JSON object, or a row of a Parquet file, with "text" and optionally "url", "date" (ISO 8601, in Parquet also a date or
-time), "title" and "id" (text or a whole number); other fields are ignored. Control characters but tab and line ends become their
-visible pictures (U+0000 to U+2400), since Postgres cannot store the first and no reader sees the others.
+A record is a JSON object, or a row of a Parquet file, with "text" and optionally "url", "date" (ISO 8601, in
+Parquet also a date or time), "title" and "id" (text or a whole number); other fields are ignored. Control
+characters but tab and line ends become their visible pictures (U+0000 to U+2400), since Postgres cannot store
+the first and no reader sees the others.
 """
 
 import datetime
@@ -17,7 +18,13 @@ from typing import Any, NamedTuple
 
 from toolformer_ops.errors import ExpandsTooFarError
 from toolformer_ops.records import Document, document_id_of
-from toolformer_ops.storage.corpus_files import DETAIL_CHARACTERS, CorpusFile, OpenedFile, UnpackingLimits, quoted
+from toolformer_ops.storage.corpus_files import (
+    DETAIL_CHARACTERS,
+    CorpusFile,
+    OpenedFile,
+    UnpackingLimits,
+    quoted,
+)
 
 ID_CHARACTERS = 300
 """Longest "id" of a record that is taken."""
@@ -61,24 +68,26 @@ class Rejection:
     """Why a record is refused, or the rest of a file."""
 
     reason: str
-    """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate; or that of a `Line` or
-    of a file that is not read."""
+    """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate; or
+    that of a `Line` or of a file that is not read."""
     detail: str
     """What was found, in words of ours and numbers alone."""
     quote: str = ""
     """How the record begins."""
     cut: bool = False
-    """Whether the file is read no further, or breaks off here: packed data or Parquet that is not whole or holds too much, or a
-    last line that is half a record."""
+    """Whether the file is read no further, or breaks off here: packed data or Parquet that is not whole or
+    holds too much, or a last line that is half a record."""
 
 
 def read_records(
-    opened: OpenedFile, max_record_bytes: int, is_known: Callable[[int, int], bool] = lambda _line, _hash: False
+    opened: OpenedFile,
+    max_record_bytes: int,
+    is_known: Callable[[int, int], bool] = lambda _line, _hash: False,
 ) -> Iterator[tuple[int, Record | Rejection, int | None]]:
     """The records of a file with their lines, or rows of Parquet, from 1; 0 for a refusal of the whole file or its rest.
 
-    The third value is the hash of the line (64 bits, signed), None for Parquet and refusals. Lines for which `is_known` is true,
-    by number and hash, are left out without parsing them.
+    The third value is the hash of the line (64 bits, signed), None for Parquet and refusals. Lines for which
+    `is_known` is true, by number and hash, are left out without parsing them.
 
     Raises:
         ObjectStoreError: the source fails.
@@ -102,7 +111,11 @@ def read_records(
         if is_known(line.number, line_hash):
             continue
         found = read_record(line.content)
-        if not line.ended and isinstance(found, Rejection) and found.reason in ("corrupt_json", "invalid_utf8"):
+        if (
+            not line.ended
+            and isinstance(found, Rejection)
+            and found.reason in ("corrupt_json", "invalid_utf8")
+        ):
             found = replace(found, cut=True)
         yield line.number, found, line_hash
 
@@ -130,7 +143,8 @@ def read_record(content: bytes) -> Record | Rejection:
         found = Rejection("corrupt_json", "a whole number of more than 4,300 digits")
     else:
         if isinstance(value, dict):
-            # JSON writes a control character or half a surrogate pair only behind a backslash, but for U+007F.
+            # JSON writes a control character or half a surrogate pair only behind a backslash, but for
+            # U+007F.
             found = _record_of(value, is_plain=b"\\" not in content and b"\x7f" not in content)
         else:
             found = Rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
@@ -140,7 +154,10 @@ def read_record(content: bytes) -> Record | Rejection:
 
 
 def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | Rejection:
-    """The record with these fields. `is_plain`: no string of it holds a control character that is replaced, or a lone surrogate."""
+    """The record with these fields.
+
+    `is_plain`: no string of it holds a control character that is replaced, or a lone surrogate.
+    """
     text = value.get("text")
     # 1. The text.
     if not isinstance(text, str):
@@ -168,9 +185,13 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
                 (field or "").encode("utf-8")
             except UnicodeEncodeError as error:
                 found = f"U+{ord(error.object[error.start]):04X}"
-                return _rejection("lone_surrogate", f"{name}, character {error.start}: {found}, half of a pair")
+                return _rejection(
+                    "lone_surrogate", f"{name}, character {error.start}: {found}, half of a pair"
+                )
         text, escaped_characters = escape_control_characters(text)
-        url, title, record_id = (field and escape_control_characters(field)[0] for field in (url, title, record_id))
+        url, title, record_id = (
+            field and escape_control_characters(field)[0] for field in (url, title, record_id)
+        )
     return Record(
         text=text,
         url=url or None,
@@ -202,7 +223,8 @@ def _date(value: object, ignored: list[str]) -> datetime.date | None:
     if isinstance(value, datetime.date):
         return value
     try:
-        # Only YYYY-MM-DD: fromisoformat would also take some time stamps in milliseconds for a day of the Middle Ages.
+        # Only YYYY-MM-DD: fromisoformat would also take some time stamps in milliseconds for a day of the
+        # Middle Ages.
         if isinstance(value, str) and _DAY.match(value):
             return (
                 datetime.date.fromisoformat(value)
@@ -243,7 +265,12 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
     except ExpandsTooFarError as error:
         yield 0, _rejection("expands_too_far", f"after {number} rows: {error}", cut=True)
         return
-    except (pyarrow.ArrowException, ValueError, KeyError, OSError) as error:  # ValueError: two columns of one name
+    except (
+        pyarrow.ArrowException,
+        ValueError,
+        KeyError,
+        OSError,
+    ) as error:  # ValueError: two columns of one name
         found = f"after {number} rows: expected a whole Parquet file, found: {error}. Copy the file again."
         yield 0, _rejection("unreadable_file", found, cut=True)
         return
@@ -272,7 +299,8 @@ def _values(column: Any) -> list[Any]:
         # A day that no calendar has stays a number, which is then counted as a date that is not understood.
         days = (1, datetime.date.max.toordinal())
         return [
-            datetime.date.fromordinal(day) if day is not None and days[0] <= day <= days[1] else day for day in ordinals
+            datetime.date.fromordinal(day) if day is not None and days[0] <= day <= days[1] else day
+            for day in ordinals
         ]
     return list(column.to_pylist())
 

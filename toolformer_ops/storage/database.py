@@ -1,8 +1,9 @@
 """Postgres: connect, run named SQL, load by COPY, make partitions.
 
-Statements are those of `queries.py`, with bound parameters; nothing here builds SQL from values. The tables are in
-`sql/schema`, which `schema.py` applies. Every function raises `DatabaseError` if Postgres refuses, `DatabaseUnreachableError` if it
-does not answer; docstrings name what else there is. Owns no table.
+Statements are those of `queries.py`, with bound parameters; nothing here builds SQL from values. The tables
+are in
+`sql/schema`, which `schema.py` applies. Every function raises `DatabaseError` if Postgres refuses,
+`DatabaseUnreachableError` if it does not answer; docstrings name what else there is. Owns no table.
 """
 
 import itertools
@@ -78,12 +79,19 @@ GROWING_TABLES = (*PARTITIONED_TABLES, "filter_decisions", "call_results", "stag
 
 _RECIPE_ID = re.compile(r"[0-9a-f]{16}")
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
-_WRONG_LOGIN = re.compile(r"authentication failed|does not exist|no pg_hba\.conf entry|permission denied|not permitted")
+_WRONG_LOGIN = re.compile(
+    r"authentication failed|does not exist|no pg_hba\.conf entry|permission denied|not permitted"
+)
 _NOT_THERE_NOW = ("08", "53", "57P01", "57P02", "57P03", "57P05", "58")
-"""SQLSTATE classes: connection lost, no disk, memory or connection left, shutting down or starting, an error of the system."""
+"""SQLSTATE classes: connection lost, no disk, memory or connection left, shutting down or starting, an error
+of the system."""
 _FULL_BYTES = 2**24
 """A disk with less space than a segment of Postgres's log is full for it."""
-_NOT_MIGRATED = (psycopg2.errors.UndefinedTable, psycopg2.errors.UndefinedColumn, psycopg2.errors.UndefinedFunction)
+_NOT_MIGRATED = (
+    psycopg2.errors.UndefinedTable,
+    psycopg2.errors.UndefinedColumn,
+    psycopg2.errors.UndefinedFunction,
+)
 
 
 def connect(settings: Settings, *, writes: bool = True) -> Engine:
@@ -91,12 +99,15 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
 
     Args:
         settings: they name the database.
-        writes: False for a command that only reads; such a command also works on the tables of a newer version.
+        writes: False for a command that only reads; such a command also works on the tables of a newer
+        version.
 
     Raises:
-        ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address, the login is refused, there is no such
+        ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address, the login is
+        refused, there is no such
             database, or a newer version has migrated it.
-        DatabaseUnreachableError: nobody answers there, or no connection is free. No message shows the password.
+        DatabaseUnreachableError: nobody answers there, or no connection is free. No message shows the
+        password.
     """
     engine = connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
     if writes:
@@ -107,7 +118,9 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
 def applied_once(engine: Engine) -> set[str]:
     """Names of the files that made the database's tables, such as `schema/01_corpora.sql`; none before the first `migrate`."""
     try:
-        return {row.name for row in fetch_all(engine, queries.schema.files) if row.name.startswith(APPLIED_ONCE)}
+        return {
+            row.name for row in fetch_all(engine, queries.schema.files) if row.name.startswith(APPLIED_ONCE)
+        }
     except DatabaseError as error:
         if isinstance(getattr(error.__cause__, "orig", None), psycopg2.errors.UndefinedTable):
             return set()
@@ -129,13 +142,16 @@ def require_known_tables(applied: Collection[str], folder: Path = SQL_DIR) -> No
         )
 
 
-def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[str, str] | None = None) -> Engine:
+def connect_dsn(
+    dsn: str, setting: str, connections: int = 2, options: Mapping[str, str] | None = None
+) -> Engine:
     """As `connect`, for the address in the setting of this name.
 
     Args:
         dsn: the address.
         setting: what names it.
-        connections: that are kept open; a stage reads and writes at once (micro_batches.py). Three more are opened when needed.
+        connections: that are kept open; a stage reads and writes at once (micro_batches.py). Three more are
+        opened when needed.
         options: settings of every session, such as {"statement_timeout": "8s"}.
     """
     # 1. The address.
@@ -159,7 +175,9 @@ def connect_dsn(dsn: str, setting: str, connections: int = 2, options: Mapping[s
     connect_args = {"connect_timeout": 10, "application_name": "toolformer-ops"}
     if options:
         connect_args["options"] = " ".join(f"-c {name}={value}" for name, value in options.items())
-    engine = create_engine(url, pool_size=connections, max_overflow=3, pool_pre_ping=True, connect_args=connect_args)
+    engine = create_engine(
+        url, pool_size=connections, max_overflow=3, pool_pre_ping=True, connect_args=connect_args
+    )
     event.listen(engine, "connect", lambda connection, _: _open_connections.add(connection))
     try:
         with engine.connect():
@@ -226,7 +244,8 @@ def translating(what: str) -> Iterator[None]:
 def fetch_all(on: Engine | Connection, statement: Statement, /, **parameters: object) -> list[Row[Any]]:
     """The rows that the statement returns with these parameters; columns are attributes.
 
-    Mappings are bound as JSON, lists and tuples as arrays. On an engine it is a transaction of this one statement.
+    Mappings are bound as JSON, lists and tuples as arrays. On an engine it is a transaction of this one
+    statement.
     """
     if isinstance(on, Engine):
         with transaction(on) as connection:
@@ -244,11 +263,16 @@ def execute(on: Engine | Connection, statement: Statement, /, **parameters: obje
         return int(on.execute(statement.clause, _bound(parameters)).rowcount)
 
 
-def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    """Load rows by COPY; those whose key is there already stay as they are. Returns the number of rows inserted.
+def copy_insert(
+    connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> int:
+    """Load rows by COPY; those whose key is there already stay as they are.
 
-    The rows go into a temporary table and from there by INSERT ... ON CONFLICT DO NOTHING, in the order of the table's key, so
-    that two transactions that write equal keys wait for each other and do not deadlock. No rows: nothing is sent.
+    Returns the number of rows inserted.
+
+    The rows go into a temporary table and from there by INSERT ... ON CONFLICT DO NOTHING, in the order of
+    the table's key, so that two transactions that write equal keys wait for each other and do not deadlock.
+    No rows: nothing is sent.
     """
     key = TABLE_KEYS.get(table)
     if key is None or not all(_COLUMN.fullmatch(column) for column in columns):
@@ -266,7 +290,9 @@ def copy_insert(connection: Connection, table: str, columns: Sequence[str], rows
         "key": sql.SQL(", ").join(sql.Identifier(column) for column in key if column in columns),
     }
     create = "create temporary table {stage} on commit drop as select {columns} from {table} with no data"
-    insert = "insert into {table} ({columns}) select {columns} from {stage} order by {key} on conflict do nothing"
+    insert = (
+        "insert into {table} ({columns}) select {columns} from {stage} order by {key} on conflict do nothing"
+    )
     what = f"load of {table}"
     _run(connection, what, sql.SQL(create).format(**names))
     while piece:
@@ -285,7 +311,10 @@ def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: 
 
 
 def _run(connection: Connection, what: str, statement: sql.Composable) -> int:
-    """Run a statement with names of tables in it; returns the number of rows it wrote. `what` is for messages."""
+    """Run a statement with names of tables in it; returns the number of rows it wrote.
+
+    `what` is for messages.
+    """
     with raw_cursor(connection) as cursor, translating(what):
         cursor.execute(statement)
         return int(cursor.rowcount)
@@ -306,7 +335,10 @@ class TableRow:
 
 
 def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
-    """`copy_insert` of rows of any tables, table by table in the order of their first row. Returns the number of rows inserted."""
+    """`copy_insert` of rows of any tables, table by table in the order of their first row.
+
+    Returns the number of rows inserted.
+    """
     by_columns: dict[tuple[str, ...], list[TableRow]] = {}
     for row in rows:
         by_columns.setdefault((row.table, *row.values), []).append(row)
@@ -319,14 +351,16 @@ def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
     """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it is there; several processes may try at once.
 
-    Made as a separate table and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage that reads or writes
-    the other partitions.
+    Made as a separate table and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage
+    that reads or writes the other partitions.
     """
     partition = lock_partition(connection, table, recipe_id)
     if fetch_all(connection, queries.schema.partition_exists, partition=partition):
         return
     statements = ["create table {partition} (like {table} including all)"]
-    if table != "pruned_positions":  # its key is one of the parent's; that of calls would have to hold the recipe there
+    if (
+        table != "pruned_positions"
+    ):  # its key is one of the parent's; that of calls would have to hold the recipe there
         statements += [
             "create unique index on {partition} ({key})",
             # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
@@ -364,8 +398,8 @@ def drop_partition(connection: Connection, table: str, recipe_id: str) -> None:
 def analyze_grown(engine: Engine) -> list[str]:
     """Make statistics of the stages' tables, partitions and partitioned parents that have grown by a tenth; returns their names.
 
-    Without them Postgres takes a table that was just filled for an empty one, and joins row by row. A table that another process
-    holds is passed over: this never waits for more than a second.
+    Without them Postgres takes a table that was just filled for an empty one, and joins row by row. A table
+    that another process holds is passed over: this never waits for more than a second.
     """
     analysed: list[str] = []
     for row in fetch_all(engine, queries.schema.grown_tables, tables=list(GROWING_TABLES)):
@@ -389,7 +423,11 @@ def raw_cursor(connection: Connection) -> Cursor:
 def _bound(parameters: Mapping[str, object]) -> dict[str, object]:
     """Mappings as JSON, tuples as lists."""
     return {
-        name: Json(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+        name: Json(value)
+        if isinstance(value, Mapping)
+        else list(value)
+        if isinstance(value, tuple)
+        else value
         for name, value in parameters.items()
     }
 
@@ -408,9 +446,7 @@ termination.on_delay(_cancel_queries)
 def _translated(what: str, error: BaseException) -> DatabaseError:
     message = " ".join(str(error).split())[:1000].rstrip(".")
     if isinstance(error, _NOT_MIGRATED):
-        message += (
-            ". The database is not at this code's tables and views: `toolformer-ops migrate`, or `up`, brings it there"
-        )
+        message += ". The database is not at this code's tables and views: `toolformer-ops migrate`, or `up`, brings it there"
     code = getattr(error, "pgcode", None)
     # Without a code the server did not answer: the connection is gone.
     lost = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError)) and code is None
@@ -430,4 +466,8 @@ def _translated(what: str, error: BaseException) -> DatabaseError:
 def _full_disk() -> str:
     """A sentence if the state folder, in which `toolformer-ops up` keeps its Postgres, is on a disk without space."""
     folder = next(path for path in (state_dir(), *state_dir().parents) if path.exists())
-    return f"The disk of {folder} is full: free space there. " if shutil.disk_usage(folder).free < _FULL_BYTES else ""
+    return (
+        f"The disk of {folder} is full: free space there. "
+        if shutil.disk_usage(folder).free < _FULL_BYTES
+        else ""
+    )

@@ -1,11 +1,13 @@
 """SHA-256 of files that a process is to load: each process hashes its own reading, but a large file is read once a node and day.
 
-The process that has hashed a large file leaves a note in the cache's folder `hashes`, and others on this node take the hash from
-there, so that of eight processes that load a model of 130 GiB one reads it for its hash; they wait for it.
+The process that has hashed a large file leaves a note in the cache's folder `hashes`, and others on this node
+take the hash from there, so that of eight processes that load a model of 130 GiB one reads it for its hash;
+they wait for it.
 
-A note holds for a file of the same inode, size and times, read by this node since it booted, less than a day ago. So it trusts that
-a file that shows no change has not changed since: who writes to it changes the inode's time, which nobody can set back. A disk that
-rots changes nothing that shows; what it did before the note is found at once, what it does after it a day later.
+A note holds for a file of the same inode, size and times, read by this node since it booted, less than a day
+ago. So it trusts that a file that shows no change has not changed since: who writes to it changes the inode's
+time, which nobody can set back. A disk that rots changes nothing that shows; what it did before the note is
+found at once, what it does after it a day later.
 """
 
 import contextlib
@@ -40,7 +42,9 @@ def verified_sha256(settings: Settings, path: Path) -> str:
         with contextlib.ExitStack() as waiting:
             is_shared = path.stat().st_size >= LARGE and _writable(notes)
             if is_shared:
-                waiting.enter_context(locked(notes / "lock", f"another process hashes files such as {path.name}"))
+                waiting.enter_context(
+                    locked(notes / "lock", f"another process hashes files such as {path.name}")
+                )
             note, found = notes / state, ""
             with contextlib.suppress(OSError):
                 if is_shared and 0 <= time.time() - note.stat().st_mtime < TRUSTED_SECONDS:

@@ -1,9 +1,10 @@
 """Forget texts: delete them and every row derived from them, and withdraw the releases and models that hold them from S3.
 
-Owns `forgotten_documents` and `forgotten_inputs`, and the columns `withdrawn_at`. A text is marked first, so that no ingestion
-takes it again, and then deleted in batches, each one transaction: forgetting may be killed and run again. The rows of a release
-(hashes of texts and calls) stay as the record of where a text is. docs/forgetting.md says what is not deleted: write-ahead log,
-backups, older versions of S3 objects, logs, and the corpus's own files. Does not change the stored numbers of finished runs.
+Owns `forgotten_documents` and `forgotten_inputs`, and the columns `withdrawn_at`. A text is marked first, so
+that no ingestion takes it again, and then deleted in batches, each one transaction: forgetting may be killed
+and run again. The rows of a release (hashes of texts and calls) stay as the record of where a text is.
+docs/forgetting.md says what is not deleted: write-ahead log, backups, older versions of S3 objects, logs, and
+the corpus's own files. Does not change the stored numbers of finished runs.
 """
 
 import json
@@ -81,7 +82,8 @@ class Forgotten:
     other_texts: list[OtherTexts] = field(default_factory=list)
     """Of the same records; `record_ids` forgets them."""
     trainings: list[Path] = field(default_factory=list)
-    """Folders of this machine, deleted, of trainings that did not end, with a release that holds one of the texts."""
+    """Folders of this machine, deleted, of trainings that did not end, with a release that holds one of the
+    texts."""
     places: list[Place] = field(default_factory=list)
 
 
@@ -97,11 +99,12 @@ def forget(
 ) -> Forgotten:
     """Forget these documents, what this corpus alone holds, or all texts that these records of the corpus ever had.
 
-    Returns what that was and where S3 still holds it. What an interrupted call left undone is done as well. Without documents and
-    corpus that is all, and the places are those of every text that was ever forgotten.
+    Returns what that was and where S3 still holds it. What an interrupted call left undone is done as well.
+    Without documents and corpus that is all, and the places are those of every text that was ever forgotten.
 
     Raises:
-        UsageError: a document, the corpus or a record is not there, or an unfinished run uses one of the texts.
+        UsageError: a document, the corpus or a record is not there, or an unfinished run uses one of the
+        texts.
     """
     engine = database.connect(settings)
     corpus_id = corpus_id_of(corpus) if corpus and not record_ids else None
@@ -114,7 +117,10 @@ def forget(
             found.rows["rejected_documents"] += len(_quoting_rejections(connection, except_of=corpus_id))
             if corpus_id:
                 _count(
-                    found, database.fetch_all(connection, queries.forgetting.count_rest_of_corpus, corpus_id=corpus_id)
+                    found,
+                    database.fetch_all(
+                        connection, queries.forgetting.count_rest_of_corpus, corpus_id=corpus_id
+                    ),
                 )
             return found
         # 2. Nobody may be at work on them. Mark them.
@@ -136,7 +142,9 @@ def forget(
     while True:
         with database.transaction(engine) as connection:
             database.execute(connection, queries.forgetting.texts_table)
-            if not database.execute(connection, queries.forgetting.interrupted_texts, texts=texts_per_transaction):
+            if not database.execute(
+                connection, queries.forgetting.interrupted_texts, texts=texts_per_transaction
+            ):
                 break
             database.execute(connection, queries.forgetting.add_variants)
             for rejection in _quoting_rejections(connection):
@@ -146,7 +154,9 @@ def forget(
             named = database.fetch_all(connection, queries.forgetting.release_texts)
             _count(found, [*database.fetch_all(connection, queries.forgetting.delete), *named])
             database.execute(connection, queries.forgetting.mark_removed)
-        logger.info("forgotten so far: %s", ", ".join(f"{rows} {table}" for table, rows in found.rows.items() if rows))
+        logger.info(
+            "forgotten so far: %s", ", ".join(f"{rows} {table}" for table, rows in found.rows.items() if rows)
+        )
     # 4. What no text owns alone.
     with database.transaction(engine) as connection:
         _count(found, database.fetch_all(connection, queries.forgetting.results))
@@ -156,7 +166,9 @@ def forget(
 
 
 def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bool = False) -> list[str]:
-    """Delete a release's or model's files from S3 and mark its row; returns the keys of the files. Doing it twice is doing it once.
+    """Delete a release's or model's files from S3 and mark its row; returns the keys of the files.
+
+    Doing it twice is doing it once.
 
     Raises:
         UsageError: there is no such release or model, or an unfinished run works with it.
@@ -165,7 +177,9 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
     engine = database.connect(settings)
     store = ObjectStore(settings)
     store.require_bucket()
-    rows = database.fetch_all(engine, queries.forgetting.publication, kind=kind, publication_id=publication_id)
+    rows = database.fetch_all(
+        engine, queries.forgetting.publication, kind=kind, publication_id=publication_id
+    )
     if not rows:
         table = "dataset_releases" if kind == "release" else "finetuned_models"
         raise UsageError(
@@ -178,7 +192,9 @@ def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bo
         )
     prefix = store.key_of(row.uri)
     keys = list(store.list(f"{prefix}/"))
-    keys += store.list(f"{CHECKPOINTS}/{publication_id}/")  # of a later training of the same model that was interrupted
+    keys += store.list(
+        f"{CHECKPOINTS}/{publication_id}/"
+    )  # of a later training of the same model that was interrupted
     if not dry_run:
         store.remove(keys)
         for folder in _trainings(settings, [publication_id]):
@@ -208,10 +224,15 @@ def _find(
     if corpus:
         corpus_id = corpus_id_of(corpus)
         if not database.fetch_all(connection, queries.corpora.by_id, corpus_id=corpus_id):
-            raise UsageError(f"--corpus: expected an ingested corpus, found {corpus}. The table corpora lists them.")
+            raise UsageError(
+                f"--corpus: expected an ingested corpus, found {corpus}. The table corpora lists them."
+            )
         if record_ids:
             rows = database.fetch_all(
-                connection, queries.forgetting.texts_of_records, corpus_id=corpus_id, record_ids=list(record_ids)
+                connection,
+                queries.forgetting.texts_of_records,
+                corpus_id=corpus_id,
+                record_ids=list(record_ids),
             )
             if lacking := sorted({*record_ids} - {row.record_id for row in rows}):
                 raise UsageError(
@@ -225,10 +246,14 @@ def _find(
     else:
         database.execute(connection, queries.forgetting.all_forgotten_texts)
     database.execute(connection, queries.forgetting.add_variants)
-    [at_hand] = database.fetch_all(connection, queries.forgetting.texts_at_hand, document_ids=list(document_ids))
+    [at_hand] = database.fetch_all(
+        connection, queries.forgetting.texts_at_hand, document_ids=list(document_ids)
+    )
     if at_hand.missing:
         missing = ", ".join(map(str, at_hand.missing))
-        raise UsageError(f"--document: expected ids of texts (the column documents.document_id), found {missing}.")
+        raise UsageError(
+            f"--document: expected ids of texts (the column documents.document_id), found {missing}."
+        )
     # The releases that hold one of the texts, each followed by the models that were trained on it.
     releases = database.fetch_all(connection, queries.forgetting.releases)
     ids = [release.release_id for release in releases]
@@ -236,7 +261,11 @@ def _find(
     places: list[Place] = []
     for release in releases:
         places.append(_place("release", release.release_id, release))
-        places += [_place("model", model.model_id, model) for model in models if model.release_id == release.release_id]
+        places += [
+            _place("model", model.model_id, model)
+            for model in models
+            if model.release_id == release.release_id
+        ]
     return Forgotten(
         texts=at_hand.texts,
         sources=[
@@ -258,7 +287,9 @@ def _count(found: Forgotten, rows: Sequence[Row[Any]]) -> None:
 
 
 def _place(kind: Kind, name: str, row: Row[Any]) -> Place:
-    return Place(kind=kind, publication_id=name, uri=row.uri, run_id=row.run_id, withdrawn=row.withdrawn_at is not None)
+    return Place(
+        kind=kind, publication_id=name, uri=row.uri, run_id=row.run_id, withdrawn=row.withdrawn_at is not None
+    )
 
 
 def _quoting_rejections(connection: Connection, except_of: str | None = None) -> list[dict[str, Any]]:
@@ -273,10 +304,13 @@ def _quoting_rejections(connection: Connection, except_of: str | None = None) ->
         return []
     found: dict[tuple[str, str, int], Row[Any]] = {}
     for [text] in database.fetch_all(connection, queries.forgetting.texts_of_batch):
-        # As a refused line is quoted (storage/corpus_records.py): the bytes of JSON, with and without escapes.
+        # As a refused line is quoted (storage/corpus_records.py): the bytes of JSON, with and without
+        # escapes.
         written = (text, repr(json.dumps(text).encode()), repr(json.dumps(text, ensure_ascii=False).encode()))
         for form in written:
             for start in range(len(form) - QUOTED_CHARACTERS + 1):
                 for row in quoting.get(form[start : start + QUOTED_CHARACTERS], ()):
                     found[row.corpus_id, row.file_uri, row.line] = row
-    return [{"corpus_id": corpus_id, "file_uri": file_uri, "line": line} for corpus_id, file_uri, line in found]
+    return [
+        {"corpus_id": corpus_id, "file_uri": file_uri, "line": line} for corpus_id, file_uri, line in found
+    ]

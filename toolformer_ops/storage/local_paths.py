@@ -1,7 +1,10 @@
-"""Which files of this machine an address may name, and opening them. Each path of a form, a run parameter or a file comes here.
+"""Which files of this machine an address may name, and opening them.
 
-Who may start a run may not read all that the worker can read: passwords are in the state folder, keys in hidden folders. A path is
-judged with its symbolic links resolved, and opened without following any: a link that is made in between is refused.
+Each path of a form, a run parameter or a file comes here.
+
+Who may start a run may not read all that the worker can read: passwords are in the state folder, keys in
+hidden folders. A path is judged with its symbolic links resolved, and opened without following any: a link
+that is made in between is refused.
 """
 
 import os
@@ -16,7 +19,8 @@ from toolformer_ops.storage.corpus_addresses import normal_uri
 SYSTEM_FOLDERS = ("dev", "etc", "proc", "run", "sys", "var")
 """Below /, what a deployment that names no roots lets nobody read."""
 OPEN_PLACES = ("demo", "models")
-"""What of the state folder may be named, with every setting: the demo's Wikipedia, and the demo's model and others beside it."""
+"""What of the state folder may be named, with every setting: the demo's Wikipedia, and the demo's model and
+others beside it."""
 DEMO_TEXTS = Path(__file__).resolve().parent.parent / "local" / "demo" / "texts"
 """May be named with every setting, too."""
 
@@ -24,7 +28,8 @@ DEMO_TEXTS = Path(__file__).resolve().parent.parent / "local" / "demo" / "texts"
 def local_path(settings: Settings, address: str, name: str, *, within: Path | None = None) -> Path:
     """The absolute path without symbolic links that an address (a path or file://) means; whether anything is there is not asked.
 
-    `name` is what the address was given as, for the message. `within` is a folder of the administrator's, whose files may be read
+    `name` is what the address was given as, for the message. `within` is a folder of the administrator's,
+    whose files may be read
     besides: that of the tool files, for what a tool file names.
 
     Raises:
@@ -46,7 +51,9 @@ def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
     `more`: folders that may be read besides.
     """
     state = settings.state_dir.resolve()
-    roots = [Path(root).expanduser().resolve() for root in (settings.corpus_roots or "/").split(os.pathsep) if root]
+    roots = [
+        Path(root).expanduser().resolve() for root in (settings.corpus_roots or "/").split(os.pathsep) if root
+    ]
     of_settings = (
         settings.default_corpus, settings.default_model, settings.qa_reader_model, settings.translator_model,
         settings.evaluation_data,

@@ -1,9 +1,9 @@
 """Objects on S3 through boto3: written only if absent or whole, read again if a connection breaks, listed by address.
 
-boto3 tries requests again that are not answered, sends large files in parts, and compares checksums. Here is what it does not do:
-a write that met another one (409) is tried again, a read whose connection broke continues at that byte, and every error of boto3
-becomes one of ours, with what was asked, where, and the remedy.
-Does not know what the objects are for: `publication.py` does.
+boto3 tries requests again that are not answered, sends large files in parts, and compares checksums. Here is
+what it does not do: a write that met another one (409) is tried again, a read whose connection broke
+continues at that byte, and every error of boto3 becomes one of ours, with what was asked, where, and the
+remedy. Does not know what the objects are for: `publication.py` does.
 """
 
 import base64
@@ -49,13 +49,15 @@ from toolformer_ops.errors import (
 from toolformer_ops.storage.file_hashes import file_sha256
 
 PART_BYTES = 16 * 2**20
-"""Files above this size are sent in parts of it, and larger ones above 156 GiB, since S3 allows at most 10,000."""
+"""Files above this size are sent in parts of it, and larger ones above 156 GiB, since S3 allows at most
+10,000."""
 PARTS_AT_ONCE = 8
 """Parts that are sent or read at the same time."""
 READ_TRIES = 4
 """Tries of one read whose connection breaks."""
 CONFLICT_TRIES = 8
-"""Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in all."""
+"""Tries of a conditional write while the store answers 409 (ConditionalRequestConflict): about 20 seconds in
+all."""
 READ_BYTES = 2**20
 """Bytes of an object that are read or copied at a time."""
 _REMEDY = "S3 cannot serve now: see its log (`toolformer-ops logs object-store`) and disk, and try again. What is written stays."
@@ -98,9 +100,11 @@ class ObjectHead(NamedTuple):
 class Objects:
     """The objects of the bucket `settings.s3_bucket`, and reading from any bucket by address.
 
-    Every method raises `ObjectNotFoundError` if the object is not there, `BucketNotFoundError` if its bucket is not,
-    `CorruptObjectError` if the bytes are whole and not those that were written, `ConfigurationError` if an address is not one of
-    S3 or the login is refused, and `ObjectStoreError` if S3 refuses or, as an `ObjectStoreUnreachableError`, does not answer.
+    Every method raises `ObjectNotFoundError` if the object is not there, `BucketNotFoundError` if its bucket
+    is not,
+    `CorruptObjectError` if the bytes are whole and not those that were written, `ConfigurationError` if an
+    address is not one of S3 or the login is refused, and `ObjectStoreError` if S3 refuses or, as an
+    `ObjectStoreUnreachableError`, does not answer.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -121,7 +125,8 @@ class Objects:
         )
         # boto3's transfer manager has no argument for it. Only `put_if_absent` sends files in parts.
         self._client.meta.events.register(
-            "before-parameter-build.s3.CompleteMultipartUpload", lambda params, **_: params.update(IfNoneMatch="*")
+            "before-parameter-build.s3.CompleteMultipartUpload",
+            lambda params, **_: params.update(IfNoneMatch="*"),
         )
 
     def uri(self, key: str) -> str:
@@ -132,7 +137,9 @@ class Objects:
         """The key of an s3:// address in this bucket; raises `ConfigurationError` if it is in another one."""
         key = uri.removeprefix(self.uri(""))
         if key == uri:
-            raise ConfigurationError(f"expected an address in {self.uri('')} (TOOLFORMER_S3_BUCKET), found {uri}.")
+            raise ConfigurationError(
+                f"expected an address in {self.uri('')} (TOOLFORMER_S3_BUCKET), found {uri}."
+            )
         return key
 
     # Buckets
@@ -147,27 +154,34 @@ class Objects:
     def put_if_absent(self, key: str, content: bytes | Path) -> bool:
         """Write an object unless one of that key is there; whether this call wrote it.
 
-        A file above `PART_BYTES` goes in parts, and appears whole or not at all. Asks again, a few times, if the store
-        says that another write of the same key is under way.
+        A file above `PART_BYTES` goes in parts, and appears whole or not at all. Asks again, a few times, if
+        the store says that another write of the same key is under way.
 
         Raises:
-            WriteConflictError: the other write was still under way at the last try; this object may be missing.
+            WriteConflictError: the other write was still under way at the last try; this object may be
+            missing.
         """
         if isinstance(content, bytes) or content.stat().st_size <= PART_BYTES:
             try:
-                self._put(key, content if isinstance(content, bytes) else content.read_bytes(), IfNoneMatch="*")
+                self._put(
+                    key, content if isinstance(content, bytes) else content.read_bytes(), IfNoneMatch="*"
+                )
             except PreconditionFailedError:
                 return False
             return True
         if self.exists(key):
             return False
         parts = TransferConfig(
-            multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_request_concurrency=PARTS_AT_ONCE
+            multipart_threshold=PART_BYTES,
+            multipart_chunksize=PART_BYTES,
+            max_request_concurrency=PARTS_AT_ONCE,
         )
         stored = {"Metadata": {"sha256": file_sha256(content)}}
         try:
             with self._errors("upload", self.bucket, key), TransferManager(self._client, parts) as transfers:
-                transfers.upload(str(content), self.bucket, key, stored).result()  # one that fails leaves no parts
+                transfers.upload(
+                    str(content), self.bucket, key, stored
+                ).result()  # one that fails leaves no parts
         except PreconditionFailedError:
             return False
         except ObjectNotFoundError:  # the answer was lost, and boto3 asked again: the upload is complete
@@ -183,7 +197,13 @@ class Objects:
     def _put(self, key: str, body: bytes, **arguments: str) -> None:
         stored = {"sha256": hashlib.sha256(body).hexdigest()}
         self._request(
-            "put_object", self.bucket, key, Body=body, Metadata=stored, ChecksumAlgorithm="SHA256", **arguments
+            "put_object",
+            self.bucket,
+            key,
+            Body=body,
+            Metadata=stored,
+            ChecksumAlgorithm="SHA256",
+            **arguments,
         )
 
     def get(self, key: str) -> bytes:
@@ -199,7 +219,10 @@ class Objects:
         return read.digest.hexdigest()
 
     def read_part(self, key: str, start: int, size: int) -> bytearray:
-        """`size` bytes of an object, at least one, from the offset `start`. Not compared with a hash: S3 keeps none of a part."""
+        """`size` bytes of an object, at least one, from the offset `start`.
+
+        Not compared with a hash: S3 keeps none of a part.
+        """
         part, read = bytearray(size), 0
         with self._stream(self.bucket, key, start, start + size) as body:
             while count := body.readinto(memoryview(part)[read : read + READ_BYTES]):
@@ -216,7 +239,9 @@ class Objects:
             answer = self._request("head_object", self.bucket, key, ChecksumMode="ENABLED")
         except ObjectNotFoundError:
             return None
-        checksum = answer.get("ChecksumSHA256", "-")  # S3's own; of an object in parts a hash of hashes, with a "-"
+        checksum = answer.get(
+            "ChecksumSHA256", "-"
+        )  # S3's own; of an object in parts a hash of hashes, with a "-"
         stored = answer.get("Metadata", {}).get("sha256")
         sha256 = stored if "-" in checksum else base64.b64decode(checksum).hex()
         return ObjectHead(answer["ContentLength"], sha256)
@@ -244,14 +269,20 @@ class Objects:
         return [found.uri for found in self.list_files(uri)]
 
     def list_files(self, uri: str) -> Sequence[ListedFile]:
-        """The files at an address: itself if it is a file, all below it if it is a folder; sorted. No file is a `CorpusError`."""
+        """The files at an address: itself if it is a file, all below it if it is a folder; sorted.
+
+        No file is a `CorpusError`.
+        """
         found = list(self._list_below(uri))
         if not found:
             raise CorpusError(f"expected files at {uri}, found none{self._where()}")
         return found
 
     def is_there(self, uri: str) -> bool:
-        """Whether there is a file at an s3:// address or below it: no if there is no such bucket. Lists no more than one file."""
+        """Whether there is a file at an s3:// address or below it: no if there is no such bucket.
+
+        Lists no more than one file.
+        """
         try:
             return next(self._list_below(uri), None) is not None
         except BucketNotFoundError:
@@ -353,10 +384,12 @@ class Objects:
 class _ObjectBytes(io.RawIOBase):
     """The bytes of an object, or those from `start` to before `end`.
 
-    If the connection breaks, it is opened again at the same place of the same object. A body that ends early is a broken connection
-    too, even if the answer announced no length or a shorter one, as behind a proxy. So at the end HEAD says how long the object
-    is, unless the bytes have the hash that was stored with them. If it breaks again and again, `BrokenConnectionError` is raised;
-    `CorruptObjectError` if the object ends before `end`, and another `ObjectStoreError` if it was replaced meanwhile.
+    If the connection breaks, it is opened again at the same place of the same object. A body that ends early
+    is a broken connection too, even if the answer announced no length or a shorter one, as behind a proxy. So
+    at the end HEAD says how long the object is, unless the bytes have the hash that was stored with them. If
+    it breaks again and again, `BrokenConnectionError` is raised;
+    `CorruptObjectError` if the object ends before `end`, and another `ObjectStoreError` if it was replaced
+    meanwhile.
     """
 
     def __init__(self, request: Callable[..., Any], uri: str, start: int = 0, end: int | None = None) -> None:
@@ -393,7 +426,8 @@ class _ObjectBytes(io.RawIOBase):
         try:
             if self._body is None:
                 self._get()
-            # botocore's body checks length and checksum. `with body as stream` would not: it returns urllib3's response.
+            # botocore's body checks length and checksum. `with body as stream` would not: it returns
+            # urllib3's response.
             count: int = self._body.readinto(buffer)
         except FlexibleChecksumError as error:  # raised at the end of the body alone
             count, damage = 0, str(error)
@@ -413,13 +447,17 @@ class _ObjectBytes(io.RawIOBase):
                     raise self._broken("the body ended early")
                 damage = f"expected at least {self._end} bytes, found {size}"
         if damage:
-            raise CorruptObjectError(f"{self._uri}: {damage}. The object was changed or damaged after it was written.")
+            raise CorruptObjectError(
+                f"{self._uri}: {damage}. The object was changed or damaged after it was written."
+            )
         self._ended = True
         return 0
 
     def _broken(self, reason: object) -> BrokenConnectionError:
         self._body = None  # so that the next try opens it again
-        return BrokenConnectionError(f"reading {self._uri} broke off at byte {self._offset}: {reason}. Try again.")
+        return BrokenConnectionError(
+            f"reading {self._uri} broke off at byte {self._offset}: {reason}. Try again."
+        )
 
     def close(self) -> None:
         if self._body is not None:

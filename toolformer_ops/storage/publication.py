@@ -2,20 +2,23 @@
 
 A publication is under a prefix such as `releases/4f0c...`:
 
-    releases/4f0c.../data-91b2d4.../part-00000.parquet     the files, in a folder named by the hash of their names and contents
-    releases/4f0c.../manifest.json                         written last, by a conditional put: it makes the publication exist
+    releases/4f0c.../data-91b2d4.../part-00000.parquet     the files, in a folder named by the hash of their
+    names and contents releases/4f0c.../manifest.json                         written last, by a conditional
+    put: it makes the publication exist
 
-A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since different contents are in
-different folders, and the conditional put (`If-None-Match: *`) lets one of them win; a writer that was killed leaves at most
-files that no manifest names. The manifest is written only if every object has been found with its size and hash: `lacking`
-asks the same of a publication that is there, and `mend` writes what it lacks.
+A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since
+different contents are in different folders, and the conditional put (`If-None-Match: *`) lets one of them
+win; a writer that was killed leaves at most files that no manifest names. The manifest is written only if
+every object has been found with its size and hash: `lacking` asks the same of a publication that is there,
+and `mend` writes what it lacks.
 
-What S3 says of an object (its size, the SHA-256 that was stored with it) proves nothing of its bytes. So an object that is taken
-as already there is read whole and hashed. Of one that was written just now, S3 compared the bytes with their checksum: there HEAD
-is enough.
+What S3 says of an object (its size, the SHA-256 that was stored with it) proves nothing of its bytes. So an
+object that is taken as already there is read whole and hashed. Of one that was written just now, S3 compared
+the bytes with their checksum: there HEAD is enough.
 
-Postgres holds the hash of each manifest (`dataset_releases`, `finetuned_models`, `published_artifacts`), so that who may write to
-the bucket cannot change a registered publication unseen. Does not write these tables, nor decide what a publication holds.
+Postgres holds the hash of each manifest (`dataset_releases`, `finetuned_models`, `published_artifacts`), so
+that who may write to the bucket cannot change a registered publication unseen. Does not write these tables,
+nor decide what a publication holds.
 """
 
 import hashlib
@@ -71,7 +74,8 @@ class Manifest:
     files: tuple[PublishedFile, ...]
     """Sorted by name."""
     kind: str = ""
-    """Of an artifact: `model` or `index`; empty for releases and finetuned models, whose rows in Postgres say what they are."""
+    """Of an artifact: `model` or `index`; empty for releases and finetuned models, whose rows in Postgres say
+    what they are."""
     identity: str = ""
     """Of an artifact: what recipes call it."""
 
@@ -79,7 +83,8 @@ class Manifest:
     def of(cls, prefix: str, files: Mapping[str, Path], kind: str = "", identity: str = "") -> "Manifest":
         """The manifest of local files, given by their names in the publication."""
         described = (
-            PublishedFile(name, file_sha256(path), path.stat().st_size) for name, path in sorted(files.items())
+            PublishedFile(name, file_sha256(path), path.stat().st_size)
+            for name, path in sorted(files.items())
         )
         return cls(prefix.rstrip("/"), tuple(described), kind, identity)
 
@@ -132,7 +137,9 @@ class Manifest:
         """Read a manifest; raises `CorruptObjectError` if it is not one of ours, or was changed after it was written."""
         try:
             value = json.loads(body)
-            files = tuple(PublishedFile(item["name"], item["sha256"], item["size"]) for item in value["files"])
+            files = tuple(
+                PublishedFile(item["name"], item["sha256"], item["size"]) for item in value["files"]
+            )
             manifest = cls(prefix, files, value.get("kind", ""), value.get("identity", ""))
             is_ours = value["format"] in (MANIFEST_FORMAT, ARTIFACT_FORMAT) and all(
                 isinstance(file.name, str) and isinstance(file.size, int) and file.size >= 0 for file in files
@@ -154,11 +161,14 @@ class Manifest:
 class ObjectStore(Objects):
     """The bucket of `settings.s3_bucket` with its publications.
 
-    Every method raises `ObjectNotFoundError` if a publication or a file of it is not there, and `CorruptObjectError` if a manifest
-    was changed or is not the one that Postgres registered, or a file has not its content; what else there is, as `Objects`.
+    Every method raises `ObjectNotFoundError` if a publication or a file of it is not there, and
+    `CorruptObjectError` if a manifest was changed or is not the one that Postgres registered, or a file has
+    not its content; what else there is, as `Objects`.
     """
 
-    def publish(self, prefix: str, files: Mapping[str, Path], *, kind: str = "", identity: str = "") -> Manifest:
+    def publish(
+        self, prefix: str, files: Mapping[str, Path], *, kind: str = "", identity: str = ""
+    ) -> Manifest:
         """Write the files (names to local paths), then the manifest; publishing the same twice is one publication.
 
         `kind` and `identity`: as in the manifest, of an artifact.
@@ -187,7 +197,8 @@ class ObjectStore(Objects):
     ) -> str | None:
         """What is there instead of a file of a publication; None if the file is there.
 
-        All bytes are read, hashed and copied to `copy` if S3 says that they are the file's; if not `by_bytes`, S3 is believed.
+        All bytes are read, hashed and copied to `copy` if S3 says that they are the file's; if not
+        `by_bytes`, S3 is believed.
         """
         head = self.head(manifest.key_of(file))
         if head is None or head.size != file.size:
@@ -209,7 +220,8 @@ class ObjectStore(Objects):
             return
         missing = all(what == "nothing" for what in lacking.values())
         named = "; ".join(
-            f"{file.name} ({file.size} bytes, {file.sha256}): found {what}" for file, what in list(lacking.items())[:5]
+            f"{file.name} ({file.size} bytes, {file.sha256}): found {what}"
+            for file, what in list(lacking.items())[:5]
         )
         raise (ObjectNotFoundError if missing else CorruptObjectError)(
             f"{self.uri(manifest.folder)}: expected {len(manifest.files)} files as its manifest names them, found "
@@ -233,9 +245,13 @@ class ObjectStore(Objects):
             if file.size > PART_BYTES:
                 size = file.size / 2**20
                 logger.info("writing %s, %.0f MiB (file %d of %d)", self.uri(key), size, number, len(which))
-            if not self.put_if_absent(key, files[file.name]) and (found := self.found_instead(manifest, file)):
+            if not self.put_if_absent(key, files[file.name]) and (
+                found := self.found_instead(manifest, file)
+            ):
                 # The folder is named by its contents: an object with another one can only be a damaged one.
-                logger.warning("%s: expected content %s, found %s: replaced", self.uri(key), file.sha256, found)
+                logger.warning(
+                    "%s: expected content %s, found %s: replaced", self.uri(key), file.sha256, found
+                )
                 self.delete(key)
                 self.put_if_absent(key, files[file.name])
 
@@ -265,7 +281,10 @@ class ObjectStore(Objects):
             self.delete(key)
 
     def read_manifest(self, prefix: str, name: str = MANIFEST) -> Manifest | None:
-        """The manifest of a publication; None if nothing is published under this prefix. `name`: of the object, of a draft."""
+        """The manifest of a publication; None if nothing is published under this prefix.
+
+        `name`: of the object, of a draft.
+        """
         self.require_bucket()
         prefix = prefix.rstrip("/")
         try:
@@ -307,11 +326,13 @@ class ObjectStore(Objects):
     def download(self, manifest: Manifest, folder: Path) -> None:
         """Put a publication's files into `folder`, each compared with its hash and on the disk; other files there stay.
 
-        Files are read in parts, which a later try continues with; a file that is there is not read again. Until this returns
-        none of them is whole: each has its full length from the start, so that its room is taken. Takes no lock.
+        Files are read in parts, which a later try continues with; a file that is there is not read again.
+        Until this returns none of them is whole: each has its full length from the start, so that its room is
+        taken. Takes no lock.
 
-        If a file has not its content, or its name leads elsewhere (`CorruptObjectError`), none of the files is kept. If S3 cannot
-        be reached or a file is not there (another `ObjectStoreError`), what was downloaded is kept, for the next try.
+        If a file has not its content, or its name leads elsewhere (`CorruptObjectError`), none of the files
+        is kept. If S3 cannot be reached or a file is not there (another `ObjectStoreError`), what was
+        downloaded is kept, for the next try.
         """
 
         def require_right(file: PublishedFile) -> None:
@@ -387,7 +408,9 @@ def reserve(manifest: Manifest, folder: Path) -> None:
     for file in manifest.files:
         path = folder / file.name
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise CorruptObjectError(f"{manifest.key}: expected file names below its folder, found {file.name!r}")
+            raise CorruptObjectError(
+                f"{manifest.key}: expected file names below its folder, found {file.name!r}"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         if not journal.is_file() and path.is_file() and file_sha256(path) == file.sha256:
             there += [f"{start} {file.name}\n" for start in range(0, file.size, PART_BYTES)]
@@ -407,7 +430,10 @@ def wrong_in_folder(
         path = folder / file.name
         size = path.stat().st_size if path.is_file() else None
         if size != file.size:
-            yield file.name, f"expected {file.size} bytes in {file.name}, found {'no file' if size is None else size}"
+            yield (
+                file.name,
+                f"expected {file.size} bytes in {file.name}, found {'no file' if size is None else size}",
+            )
         elif (sha256 := sha256_of(path)) != file.sha256:
             yield file.name, f"expected content {file.sha256} in {file.name}, found {sha256}"
 
@@ -425,7 +451,9 @@ def registered_sha256(settings: Settings, uri: str) -> str | None:
     """The hash of the manifest that Postgres registered for a publication; None if it knows none, or no database is set."""
     if not settings.database_dsn.get_secret_value():
         return None
-    rows = database.fetch_all(database.connect(settings, writes=False), queries.artifacts.manifest, uri=uri.rstrip("/"))
+    rows = database.fetch_all(
+        database.connect(settings, writes=False), queries.artifacts.manifest, uri=uri.rstrip("/")
+    )
     return str(rows[0].manifest_sha256) if rows else None
 
 

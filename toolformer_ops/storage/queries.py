@@ -1,8 +1,8 @@
 """The statements of `sql/queries`: `queries.runs.by_id` is what stands below `-- name: by_id` in `runs.sql`.
 
-The files have the form that aiosql reads; aiosql itself talks to a driver's connection, and stages share SQLAlchemy's.
-A file is read when one of its statements is first asked for. Statements take bound parameters (`:name`); nothing here builds SQL
-from values.
+The files have the form that aiosql reads; aiosql itself talks to a driver's connection, and stages share
+SQLAlchemy's. A file is read when one of its statements is first asked for. Statements take bound parameters
+(`:name`); nothing here builds SQL from values.
 """
 
 import functools
@@ -42,7 +42,9 @@ class Topic:
 
     def __init__(self, name: str) -> None:
         self._path = _FOLDER / f"{name}.sql"
-        _, *parts = HEADING.split(self._path.read_text(encoding="utf-8"))  # a name, its statement, the next name, ...
+        _, *parts = HEADING.split(
+            self._path.read_text(encoding="utf-8")
+        )  # a name, its statement, the next name, ...
         self._statements = {
             statement: Statement(f"{name}.{statement}", sql.strip())
             for statement, sql in zip(parts[::2], parts[1::2], strict=True)

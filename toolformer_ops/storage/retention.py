@@ -1,8 +1,9 @@
 """Drop the rows of recipes that nothing uses any more: recipe by recipe, each one transaction.
 
-A recipe is used by a run that is unfinished, whose numbers are not stored, that has a release which was not withdrawn, that ended a
-short time ago, or that is the newest successful one of its corpus, model and schedule, since the next night continues it. What is
-dropped can be computed again. Runs, stored numbers, recipes' definitions, documents, micro-batches and releases stay.
+A recipe is used by a run that is unfinished, whose numbers are not stored, that has a release which was not
+withdrawn, that ended a short time ago, or that is the newest successful one of its corpus, model and
+schedule, since the next night continues it. What is dropped can be computed again. Runs, stored numbers,
+recipes' definitions, documents, micro-batches and releases stay.
 """
 
 import logging
@@ -63,13 +64,17 @@ def unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[Unu
 
 
 def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
-    """Drop it; returns what was dropped. May be killed and run again; fails if a partition stays locked by another session."""
+    """Drop it; returns what was dropped.
+
+    May be killed and run again; fails if a partition stays locked by another session.
+    """
     engine = database.connect(settings)
     recipes, _ = unused(settings, uses)
     dropped: list[UnusedRecipe] = []
     for recipe in recipes:
         with database.transaction(engine) as connection:
-            # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the recipe.
+            # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the
+            #    recipe.
             tables = {
                 "sample": ("candidate_calls", "pruned_positions"),
                 "score": ("call_losses",),
@@ -81,7 +86,9 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
                 continue
             # 2. Rows first: dropping a partition locks its table, which should be for a short time.
             database.execute(connection, queries.retention.drop_rows, recipe_id=recipe.recipe_id)
-            database.fetch_all(connection, queries.locks.time_limits, lock_seconds=LOCK_SECONDS, statement_seconds=0)
+            database.fetch_all(
+                connection, queries.locks.time_limits, lock_seconds=LOCK_SECONDS, statement_seconds=0
+            )
             for table in tables:
                 database.drop_partition(connection, table, recipe.recipe_id)
         dropped.append(recipe)
@@ -106,7 +113,9 @@ def _runs_in_use(connection: Connection, uses: Uses) -> list[str]:
 def _unused_recipes(connection: Connection, uses: Uses, recipe_id: str | None = None) -> list[UnusedRecipe]:
     """All unused recipes, or this one if it is unused."""
     run_ids = _runs_in_use(connection, uses)
-    rows = database.fetch_all(connection, queries.retention.unused_recipes, run_ids=run_ids, recipe_id=recipe_id)
+    rows = database.fetch_all(
+        connection, queries.retention.unused_recipes, run_ids=run_ids, recipe_id=recipe_id
+    )
     return [UnusedRecipe(**row._mapping) for row in rows]
 
 

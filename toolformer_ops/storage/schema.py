@@ -1,9 +1,10 @@
 """Bring a database to this code's tables and views (owns the table `schema_files`).
 
-The tables are those of `sql/schema`, a file a topic; numbered files of `sql/migrations` change them. Each file of both is applied
-once, in order, and never changes afterwards. The functions of `sql/functions` and the views of `sql/views` are made anew whenever
-one of their files changes; `sql/reader_role.sql` and `sql/reviewer_role.sql` run each time. All in one transaction, under a lock.
-Who asks for a table waits behind a migration that waits for it. So a migration waits a few seconds, rolls back, and tries again.
+The tables are those of `sql/schema`, a file a topic; numbered files of `sql/migrations` change them. Each
+file of both is applied once, in order, and never changes afterwards. The functions of `sql/functions` and the
+views of `sql/views` are made anew whenever one of their files changes; `sql/reader_role.sql` and
+`sql/reviewer_role.sql` run each time. All in one transaction, under a lock. Who asks for a table waits behind
+a migration that waits for it. So a migration waits a few seconds, rolls back, and tries again.
 """
 
 import hashlib
@@ -27,15 +28,21 @@ LOCK_TRIES = 6
 
 
 def migrate(
-    engine: Engine, folder: Path = database.SQL_DIR, *, lock_seconds: float = 5.0, statement_seconds: float = 600.0
+    engine: Engine,
+    folder: Path = database.SQL_DIR,
+    *,
+    lock_seconds: float = 5.0,
+    statement_seconds: float = 600.0,
 ) -> list[str]:
     """Apply what is missing and return the names of the files applied, such as `schema/01_corpora.sql`.
 
-    Waits at most `lock_seconds` for a lock, several times; a statement may take `statement_seconds` (0: any time).
+    Waits at most `lock_seconds` for a lock, several times; a statement may take `statement_seconds` (0: any
+    time).
 
     Raises:
         ConfigurationError: another version has made or migrated the database.
-        DatabaseError: a file was changed after it was applied, other sessions keep a table locked, a statement takes too
+        DatabaseError: a file was changed after it was applied, other sessions keep a table locked, a
+        statement takes too
             long, or Postgres refuses.
     """
     tries = 0
@@ -80,12 +87,17 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
             connection, queries.locks.name, name="schema"
         )  # waits for another migration as long as that takes
         database.fetch_all(
-            connection, queries.locks.time_limits, lock_seconds=lock_seconds, statement_seconds=statement_seconds
+            connection,
+            queries.locks.time_limits,
+            lock_seconds=lock_seconds,
+            statement_seconds=statement_seconds,
         )
         database.execute(connection, queries.schema.create_files)
         known = {row.name: row.sha256 for row in database.fetch_all(connection, queries.schema.files)}
         # 1. Tables and migrations: each file once.
-        database.require_known_tables([name for name in known if name.startswith(database.APPLIED_ONCE)], folder)
+        database.require_known_tables(
+            [name for name in known if name.startswith(database.APPLIED_ONCE)], folder
+        )
         for name, path in _files(folder, *database.APPLIED_ONCE).items():
             if name not in known:
                 _apply(connection, name, path)
@@ -95,15 +107,19 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                     f"{name}: expected the content that was applied ({known[name][:12]}), found {_sha256(path)[:12]}. "
                     f"Put the old content back and write the change as a new numbered file of sql/migrations."
                 )
-        # 2. Functions and views: all anew if one has changed. Views are dropped in the reverse of the order in which they use each
-        # other; a function is replaced, so one that takes or returns something else needs a migration that drops it.
+        # 2. Functions and views: all anew if one has changed. Views are dropped in the reverse of the order
+        #    in which they use each
+        # other; a function is replaced, so one that takes or returns something else needs a migration that
+        # drops it.
         made = _files(folder, *MADE_ANEW)
         old = {name: sha256 for name, sha256 in known.items() if name.startswith(MADE_ANEW)}
         if old != {name: _sha256(path) for name, path in made.items()}:
             with database.raw_cursor(connection) as cursor:
                 for name in sorted((name for name in old if name.startswith("views/")), reverse=True):
                     try:
-                        cursor.execute(sql.SQL("drop view if exists {}").format(sql.Identifier(view_name(Path(name)))))
+                        cursor.execute(
+                            sql.SQL("drop view if exists {}").format(sql.Identifier(view_name(Path(name))))
+                        )
                     except psycopg2.Error as error:
                         message = " ".join(str(error).split())
                         raise DatabaseError(f"{name}: the old view cannot be replaced: {message}.") from error
@@ -119,7 +135,9 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
         if notice.startswith("WARNING"):
             logger.warning("database: %s", notice.removeprefix("WARNING:").strip())
     logger.info(
-        "database: %d schema files applied, %s", len(applied), f"the last {applied[-1]}" if applied else "nothing new"
+        "database: %d schema files applied, %s",
+        len(applied),
+        f"the last {applied[-1]}" if applied else "nothing new",
     )
     return applied
 

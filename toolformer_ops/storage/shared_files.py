@@ -32,7 +32,10 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, who_has_it: str) -> Iterator[None]:
-    """Hold the lock file `path` in the block; if another process does, log `who_has_it` and wait. A killed one holds none."""
+    """Hold the lock file `path` in the block; if another process does, log `who_has_it` and wait.
+
+    A killed one holds none.
+    """
     lock = filelock.FileLock(path)
     try:
         lock.acquire(blocking=False)

@@ -1,8 +1,9 @@
 """What a tool is (`Tool`, `ToolSpec`), and how a batch of inputs is run through an open tool (`run_tool`).
 
-A tool is a class derived from `Tool` in a module, with a prompt file in the same folder; docs/tools.md shows a whole one. It
-writes its `spec`, and `run`, or `open` if an index or a model has to be loaded first. Importing a tool's module is cheap,
-since DAG files do it: torch, Java and models are loaded by `open`, in the process that runs the tool.
+A tool is a class derived from `Tool` in a module, with a prompt file in the same folder; docs/tools.md shows
+a whole one. It writes its `spec`, and `run`, or `open` if an index or a model has to be loaded first.
+Importing a tool's module is cheap, since DAG files do it: torch, Java and models are loaded by `open`, in the
+process that runs the tool.
 """
 
 import functools
@@ -58,7 +59,8 @@ class ToolSpec:
     keep_threshold: float = 1.0
     """tau_f in nats: a call is kept if its loss reduction is at least this."""
     price: float | None = None
-    """What one call costs, in `price_unit`; None: nothing that a run may ask nats for. In no recipe: it decides no answer."""
+    """What one call costs, in `price_unit`; None: nothing that a run may ask nats for. In no recipe: it
+    decides no answer."""
     price_unit: str = ""
     """What `price` is counted in, such as cent."""
     filter_unit: Literal["document", "paragraph"] = "document"
@@ -70,20 +72,22 @@ class ToolSpec:
     needs_device: bool = False
     """Whether running it loads a model, so that its execution counts as device time."""
     executes_apart: bool = False
-    """Whether its execution needs another kind of machine than the language model: a shard then has three tasks in place of one,
+    """Whether its execution needs another kind of machine than the language model: a shard then has three
+    tasks in place of one,
     `sample`, `execute` and `score`, and `execute` is in the pool of the CPU unless it `needs_device`."""
     needs_index: bool = False
     """Whether it searches the index that the DAG `build_wiki_index` makes."""
     reads_record: bool = False
-    """Whether `filter` or `effective_input` read the url or date of a record. Only then do they get them, and a corrected url or
-    date makes the tool annotate the document again."""
+    """Whether `filter` or `effective_input` read the url or date of a record. Only then do they get them, and
+    a corrected url or date makes the tool annotate the document again."""
     needs_date: bool = False
     """Whether it can answer only in a document whose date is known."""
 
     def as_read(self, document: Document) -> Document:
         """The document as the tool gets it: without url and date, unless it `reads_record`.
 
-        So what another tool computes cannot depend on them, and a corrected url or date changes nothing of it.
+        So what another tool computes cannot depend on them, and a corrected url or date changes nothing of
+        it.
         """
         return document if self.reads_record else replace(document, url=None, document_date=None)
 
@@ -138,7 +142,10 @@ class ToolRunner(Protocol):
 
 
 class Tool:
-    """A tool before it is opened. Derived classes set `spec` and override `run` or `open`, and what else they do differently."""
+    """A tool before it is opened.
+
+    Derived classes set `spec` and override `run` or `open`, and what else they do differently.
+    """
 
     spec: ToolSpec
 
@@ -147,7 +154,8 @@ class Tool:
         """The text of the prompt file in the folder of the tool's module.
 
         Raises:
-            UsageError: the file is missing, does not hold `{text}` exactly once, or shows no call of this tool.
+            UsageError: the file is missing, does not hold `{text}` exactly once, or shows no call of this
+            tool.
         """
         module = Path(str(sys.modules[type(self).__module__].__file__))
         return load_prompt(module.parent / self.spec.prompt_file, tool=self.spec.name)
@@ -192,7 +200,8 @@ class Tool:
         `model_identity` names the run's language model, for a tool that asks it.
 
         Raises:
-            ToolformerError: an index or model that the tool needs is not there; the message names the setting.
+            ToolformerError: an index or model that the tool needs is not there; the message names the
+            setting.
         """
         return f"{self.spec.name.lower()}-{self.spec.code_version}"
 
@@ -223,7 +232,9 @@ def load_prompt(path: Path, tool: str | None = None) -> str:
         raise UsageError(f"{path}: expected a prompt file in UTF-8, found none ({error}).") from error
     found = prompt.count(TEXT_SLOT)
     if found != 1:
-        raise UsageError(f"{path}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'.")
+        raise UsageError(
+            f"{path}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'."
+        )
     if tool is not None and f"[{tool}(" not in prompt:
         raise UsageError(f"{path}: expected examples with calls '[{tool}(...)]', found none.")
     return prompt.rstrip("\n")
@@ -232,8 +243,8 @@ def load_prompt(path: Path, tool: str | None = None) -> str:
 def run_tool(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: float) -> list[ToolOutput]:
     """One output an input, in order; equal inputs are run once.
 
-    An input that is too long, takes longer than `time_limit_seconds`, or makes the tool raise, has a reason instead of a result.
-    A runner may have an attribute `time_limit_seconds` if it ends slow calls itself.
+    An input that is too long, takes longer than `time_limit_seconds`, or makes the tool raise, has a reason
+    instead of a result. A runner may have an attribute `time_limit_seconds` if it ends slow calls itself.
 
     Raises:
         InfrastructureError: what answers is not there now.
@@ -270,13 +281,18 @@ def _run_batch(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: fl
     except FutureTimeoutError:
         reason = TIMED_OUT
         logger.warning(
-            "%d inputs: no answer within %g s each, the first is %r", len(inputs), time_limit_seconds, inputs[0][:80]
+            "%d inputs: no answer within %g s each, the first is %r",
+            len(inputs),
+            time_limit_seconds,
+            inputs[0][:80],
         )
     except InfrastructureError:
         raise
     except Exception as error:
         reason = TOOL_ERROR
-        logger.warning("%d inputs failed: %s: %s", len(inputs), type(error).__name__, error, exc_info=len(inputs) == 1)
+        logger.warning(
+            "%d inputs failed: %s: %s", len(inputs), type(error).__name__, error, exc_info=len(inputs) == 1
+        )
     if len(inputs) == 1:
         return [ToolOutput.none(reason)]
     return [output for item in inputs for output in _run_batch(runner, [item], time_limit_seconds)]

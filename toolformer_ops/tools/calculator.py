@@ -1,14 +1,16 @@
 """The Calculator: `27 + 4 * 2` is `35`, `400 / 1400` is `0.29` (Toolformer, section 3 and appendix A.1).
 
-In three parts: the tool; exact arithmetic on what a call asks; the filter, which documents are worth asking for calls.
+In three parts: the tool; exact arithmetic on what a call asks; the filter, which documents are worth asking
+for calls.
 
-An expression may hold the four operators (also written as the letter x and as the signs for times, divided by, minus and the en
-dash), round brackets, unary minus and a trailing per cent sign (`11.4%` is 0.114). Everything else is invalid: no names, no
-powers, no implied multiplication, no digits but 0 to 9, and no `0x10`, which is a hexadecimal number to some readers and 0 times
-10 to others. A number is written as in running text: digits, with commas between groups of three (`658,893`), and a decimal part.
+An expression may hold the four operators (also written as the letter x and as the signs for times, divided
+by, minus and the en dash), round brackets, unary minus and a trailing per cent sign (`11.4%` is 0.114).
+Everything else is invalid: no names, no powers, no implied multiplication, no digits but 0 to 9, and no
+`0x10`, which is a hexadecimal number to some readers and 0 times 10 to others. A number is written as in
+running text: digits, with commas between groups of three (`658,893`), and a decimal part.
 
-The time is bounded by construction: length and nesting are limited before anything is computed, and the size of every
-intermediate number is bounded by the number of digits that were written. Nothing here calls `eval`.
+The time is bounded by construction: length and nesting are limited before anything is computed, and the size
+of every intermediate number is bounded by the number of digits that were written. Nothing here calls `eval`.
 """
 
 import hashlib
@@ -41,7 +43,18 @@ _TOKEN = re.compile(
     rf"\s*(?:(?P<number>{UNSIGNED_NUMBER})(?![\w.,](?<![xX]))|(?P<sign>[-+*/()%xX×÷−–]))"  # noqa: RUF001
 )
 _HEXADECIMAL = re.compile(r"(?<![0-9.,])0[xX][0-9A-Fa-f]")
-_OPERATORS = {"+": "+", "-": "-", "−": "-", "–": "-", "*": "*", "x": "*", "X": "*", "×": "*", "÷": "/", "/": "/"}  # noqa: RUF001
+_OPERATORS = {
+    "+": "+",
+    "-": "-",
+    "−": "-",  # noqa: RUF001
+    "–": "-",  # noqa: RUF001
+    "*": "*",
+    "x": "*",
+    "X": "*",
+    "×": "*",  # noqa: RUF001
+    "÷": "/",
+    "/": "/",
+}
 
 
 class Calculator(Tool):
@@ -71,8 +84,8 @@ class Calculator(Tool):
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
         """Whether a number of the expression occurs in the text after the call and not before it.
 
-        Numbers are compared by value (`1,400` is `1400`). One that occurs nowhere in the text, such as the 100 of a
-        percentage, is common knowledge and does not count.
+        Numbers are compared by value (`1,400` is `1400`). One that occurs nowhere in the text, such as the
+        100 of a percentage, is common knowledge and does not count.
         """
         needed = _numbers_in(call_input) - _numbers_in(text_before)
         return bool(needed) and not needed.isdisjoint(_numbers_in(text_after))
@@ -104,7 +117,8 @@ def evaluate(expression: str) -> Fraction:
     """The exact value of an expression.
 
     Raises:
-        RejectedInputError: its `reason` is `empty_input`, `expression_too_long`, `nested_too_deeply`, `invalid_expression`,
+        RejectedInputError: its `reason` is `empty_input`, `expression_too_long`, `nested_too_deeply`,
+        `invalid_expression`,
             `division_by_zero` or `result_too_large`.
     """
     if not expression.strip():
@@ -227,14 +241,18 @@ class NumberInText:
 def judge(text: str) -> tuple[bool, str]:
     """Whether a document is worth asking for calls, and the first rule of appendix A.1 that decides it.
 
-    (i)   Within a window of 100 tokens there are three numbers of which one is the result of +, -, * or / applied to the other
-          two. A token is a number, another run of letters and digits, or a single other sign. The three are three different
-          places, so that `5 ... 1` alone never counts as 5 * 1 = 5. What holds for any number is no evidence and does not count:
-          adding or subtracting 0, multiplying by 0 or 1, dividing by 1 or by itself. The result may be rounded as the calculator
-          rounds it (two decimals) if the text writes it with decimals.
-    (ii)  One of "=", "equals", "equal to", "total of", "average of" is followed by a number. White space, a currency sign or a
+    (i)   Within a window of 100 tokens there are three numbers of which one is the result of +, -, * or /
+    applied to the other
+          two. A token is a number, another run of letters and digits, or a single other sign. The three are
+          three different places, so that `5 ... 1` alone never counts as 5 * 1 = 5. What holds for any number
+          is no evidence and does not count: adding or subtracting 0, multiplying by 0 or 1, dividing by 1 or
+          by itself. The result may be rounded as the calculator rounds it (two decimals) if the text writes
+          it with decimals.
+    (ii)  One of "=", "equals", "equal to", "total of", "average of" is followed by a number. White space, a
+    currency sign or a
           minus sign may come between, other words may not.
-    (iii) There are at least three numbers; of the documents that match only this rule one in a hundred is kept, chosen by a hash
+    (iii) There are at least three numbers; of the documents that match only this rule one in a hundred is
+    kept, chosen by a hash
           of the text, so that it is the same one every night.
 
     Numbers are unsigned (a hyphen before one may be a dash), as `NUMBER_IN_TEXT` finds them.
@@ -259,7 +277,9 @@ def judge(text: str) -> tuple[bool, str]:
 
 def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
     """Rule (i): each pair within a window is combined and the results are looked up, at most 100 look-ups a number and operator."""
-    valued = [number for number in numbers if number.value]  # zero takes part only in what holds for any number
+    valued = [
+        number for number in numbers if number.value
+    ]  # zero takes part only in what holds for any number
     places: dict[int, list[NumberInText]] = defaultdict(list)
     for number in valued:
         places[number.value].append(number)

@@ -1,8 +1,9 @@
 """The Calendar: `Today is Monday, January 30, 2023.` for the day a document was written (Toolformer, section 3 and appendix A.1).
 
-That day is the date the record gives, else the one that its address carries, such as `https://example.org/2023/01/30/title`;
-documents without one are left out. What is cached is the date, so one row serves all documents of a day. Names of days and
-months do not depend on the locale, and no clock is read, so that the same document gives the same answer every night.
+That day is the date the record gives, else the one that its address carries, such as
+`https://example.org/2023/01/30/title`; documents without one are left out. What is cached is the date, so one
+row serves all documents of a day. Names of days and months do not depend on the locale, and no clock is read,
+so that the same document gives the same answer every night.
 """
 
 import contextlib
@@ -51,8 +52,8 @@ class Calendar(Tool):
     def effective_input(self, call_input: str, document: Document) -> str | None:
         """The document's day as `2023-01-30`; None if it is not known.
 
-        The tool is called with empty brackets. What a model writes between them is passed on in brackets, which no
-        date has, so that `run` refuses it and a call cannot choose a day.
+        The tool is called with empty brackets. What a model writes between them is passed on in brackets,
+        which no date has, so that `run` refuses it and a call cannot choose a day.
         """
         if call_input.strip():
             return f"({call_input.strip()})"
@@ -136,16 +137,20 @@ _INCOMPLETE = re.compile(
 def date_in_url(url: str) -> FoundDate:
     """The publication date that `url` carries (appendix A.1).
 
-    Only a complete date counts; what is missing is never filled in. The path and the query are read, not the host. In this order:
+    Only a complete date counts; what is missing is never filled in. The path and the query are read, not the
+    host. In this order:
 
-        /2023/01/30/  /2023/jan/30/  /2023/0130/  /2023-01/30/     the date as folders, as web logs and newspapers file pages
-        2023-01-30  2023_01_30  2023.01.30  20230130  30-01-2023  30-jan-2023  january-30-2023    the date within a name
+        /2023/01/30/  /2023/jan/30/  /2023/0130/  /2023-01/30/     the date as folders, as web logs and
+        newspapers file pages 2023-01-30  2023_01_30  2023.01.30  20230130  30-01-2023  30-jan-2023
+        january-30-2023    the date within a name
 
-    Folders go before names, since a name may speak of another day. A day in a folder must fill it: `/2023/10/3-questions/` is an
-    article of October with a number in its title. Numbers in the order day-month-year or month-day-year count only if one of
-    the two is above 12, or both are equal. Two different dates of one kind contradict each other and none is taken.
+    Folders go before names, since a name may speak of another day. A day in a folder must fill it:
+    `/2023/10/3-questions/` is an article of October with a number in its title. Numbers in the order
+    day-month-year or month-day-year count only if one of the two is above 12, or both are equal. Two
+    different dates of one kind contradict each other and none is taken.
 
-    The reason is `date_in_url`; or `no_date_in_url`, `date_incomplete_in_url`, `date_ambiguous_in_url` (day or month first?),
+    The reason is `date_in_url`; or `no_date_in_url`, `date_incomplete_in_url`, `date_ambiguous_in_url` (day
+    or month first?),
     `date_invalid_in_url` (no such day, or a year out of range), `dates_conflict_in_url`.
     """
     try:
@@ -176,7 +181,9 @@ def _readings(parts: dict[str, str | None]) -> set[datetime.date]:
         first, second = int(parts["first"] or 0), int(parts["second"] or 0)
         candidates = [(first, second), (second, first)]
     else:
-        candidates = [(int(parts["day"] or 0), _MONTH_NUMBER[name.lower()] if name else int(parts["month"] or 0))]
+        candidates = [
+            (int(parts["day"] or 0), _MONTH_NUMBER[name.lower()] if name else int(parts["month"] or 0))
+        ]
     days = set()
     for day, month in candidates:
         with contextlib.suppress(ValueError):  # no such day: not a reading

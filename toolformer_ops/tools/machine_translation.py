@@ -1,7 +1,7 @@
 """MT: translate a phrase into English (Toolformer, section 3 and appendix A.1).
 
-In two parts: the tool, and the filter, which paragraphs are worth asking for translations. fastText finds the source language
-(`languages.py`), and a model of `translators.py` translates.
+In two parts: the tool, and the filter, which paragraphs are worth asking for translations. fastText finds the
+source language (`languages.py`), and a model of `translators.py` translates.
 """
 
 import hashlib
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
 ENGLISH_CONFIDENCE = 0.5
-"""A text is taken for English above this; below it fastText is only guessing (`tortuga` is English to it with 0.08)."""
+"""A text is taken for English above this; below it fastText is only guessing (`tortuga` is English to it with
+0.08)."""
 LANGUAGES_CONSIDERED = 5
 
 UNSPACED_SCRIPTS = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
-"""Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana and Chinese characters, as the inside of a character class."""
+"""Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana and Chinese characters, as the inside of a character
+class."""
 _UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
 
 
@@ -56,8 +58,8 @@ class MachineTranslation(Tool):
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
         """Whether the phrase occurs in the text, but not before the call: after it, or the call would cut it in two.
 
-        It is looked for as whole words (in scripts without spaces, anywhere); upper and lower case and the kind of white space
-        make no difference. A phrase that occurs nowhere does not count.
+        It is looked for as whole words (in scripts without spaces, anywhere); upper and lower case and the
+        kind of white space make no difference. A phrase that occurs nowhere does not count.
         """
         phrase = _one_spelling(call_input)
         if not phrase:
@@ -93,7 +95,9 @@ class TranslationRunner:
         found = [self.translatable(phrase) for phrase in inputs]
         wanted = [item for item in found if isinstance(item, Translatable)]
         translated = iter(self._translator.translate(wanted) if wanted else [])
-        return [next(translated) if isinstance(item, Translatable) else ToolOutput.none(item) for item in found]
+        return [
+            next(translated) if isinstance(item, Translatable) else ToolOutput.none(item) for item in found
+        ]
 
     @staticmethod
     def translatable(phrase: str) -> Translatable | str:
@@ -137,14 +141,15 @@ _LINE = re.compile(r"\S(?:[^\n]*\S)?")
 def judge_paragraph(text: str) -> str:
     """The reason to keep a paragraph (`foreign_between_english`) or to leave it out (appendix A.1).
 
-    It is kept if it holds a chunk of ten tokens that fastText finds to be in another language than English with a confidence
-    above 0.8, with English text before it and after it. English text is a chunk of ten tokens, or the whole rest between the
-    foreign chunk and the paragraph's start or end if that is shorter but has at least five words, whose likeliest language
-    is English with a confidence above 0.5. Chunks of only numbers or special signs are neither.
+    It is kept if it holds a chunk of ten tokens that fastText finds to be in another language than English
+    with a confidence above 0.8, with English text before it and after it. English text is a chunk of ten
+    tokens, or the whole rest between the foreign chunk and the paragraph's start or end if that is shorter
+    but has at least five words, whose likeliest language is English with a confidence above 0.5. Chunks of
+    only numbers or special signs are neither.
 
-    The paper does not say where chunks begin. Here one begins at every token, since chunks laid at fixed multiples of ten cut
-    most foreign phrases in two. A token is what white space separates; in scripts that are written without spaces each
-    character is one.
+    The paper does not say where chunks begin. Here one begins at every token, since chunks laid at fixed
+    multiples of ten cut most foreign phrases in two. A token is what white space separates; in scripts that
+    are written without spaces each character is one.
     """
     if not has_letters(text):
         return "only_numbers_or_symbols"

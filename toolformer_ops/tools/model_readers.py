@@ -1,10 +1,11 @@
 """Answer a question with a model that reads the best passages: an encoder-decoder checkpoint, or a causal language model.
 
-The paper asks Atlas, a retrieval-augmented encoder-decoder finetuned on Natural Questions (appendix A.1). A checkpoint here is read
-as it is: passages and question fill the prompt `prompts/read_passages.txt`. `SequenceToSequenceReader` and `CausalReader` take what
-the model writes, greedily, up to the end of the line. `SpanReader` is extractive: a causal model chooses among the names, dates
-and numbers in the best sentences, since a small model writes sentences if a few words are asked for. Only safetensors are
-loaded, and no code that comes with a model is run.
+The paper asks Atlas, a retrieval-augmented encoder-decoder finetuned on Natural Questions (appendix A.1). A
+checkpoint here is read as it is: passages and question fill the prompt `prompts/read_passages.txt`.
+`SequenceToSequenceReader` and `CausalReader` take what the model writes, greedily, up to the end of the line.
+`SpanReader` is extractive: a causal model chooses among the names, dates and numbers in the best sentences,
+since a small model writes sentences if a few words are asked for. Only safetensors are loaded, and no code
+that comes with a model is run.
 """
 
 import logging
@@ -34,7 +35,8 @@ SPAN_SENTENCES = 4
 """Sentences that spans are taken from, one a passage."""
 MOST_SPANS = 40
 NATS_A_RANK = 2.0
-"""How much likelier a span must be to win against one in a sentence that matches the question better by one rank."""
+"""How much likelier a span must be to win against one in a sentence that matches the question better by one
+rank."""
 SPAN_ANSWERS = 5
 _ABSURD_LENGTH = 1_000_000  # tokenizers without a limit name a number of this kind
 
@@ -50,10 +52,13 @@ class CausalReader:
         self._model = model
         self._prompt = load_prompt(PROMPT)
 
-    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
+    def read(
+        self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]
+    ) -> list[tuple[str, ...]]:
         """One answer a question; none if the model writes nothing or the question alone is too long for it."""
         prompts = [
-            fill_prompt(self._prompt, question, found) for question, found in zip(questions, passages, strict=True)
+            fill_prompt(self._prompt, question, found)
+            for question, found in zip(questions, passages, strict=True)
         ]
         try:
             written = self._model.generate_texts(prompts, max_new_tokens=ANSWER_TOKENS, stop="\n")
@@ -78,9 +83,11 @@ _SPAN = re.compile(
 class SpanReader:
     """Answers with the names, dates and numbers in the best sentences, likeliest first as the model's answer.
 
-    A span's score is the natural log probability of it, with the end of its line, after the sentences and the question; less
-    `NATS_A_RANK` for each rank of the first sentence that holds it. What the question itself says is no span. Sentences without any
-    are given as they are, and so are they if the prompt does not fit into the model's window.
+    A span's score is the natural log probability of it, with the end of its line, after the sentences and the
+    question; less
+    `NATS_A_RANK` for each rank of the first sentence that holds it. What the question itself says is no span.
+    Sentences without any are given as they are, and so are they if the prompt does not fit into the model's
+    window.
 
     Measured with SmolLM2-135M: docs/measurements.md, "Readers".
     """
@@ -95,7 +102,9 @@ class SpanReader:
         self._best_sentences = best_sentences
         self._prompt = load_prompt(PROMPT)
 
-    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
+    def read(
+        self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]
+    ) -> list[tuple[str, ...]]:
         """The likeliest spans of each question, best first, at most `SPAN_ANSWERS`; none if there is no sentence."""
         answers = []
         for question, found in zip(questions, passages, strict=True):
@@ -104,13 +113,19 @@ class SpanReader:
             rank_of = spans_in(question, read)
             prompt = self._prompt.replace(TEXT_SLOT, "\n".join([*read, f"Question: {question}"]))
             try:
-                likely = self._model.continuation_log_probabilities(prompt, [f" {span}\n" for span in rank_of])
+                likely = self._model.continuation_log_probabilities(
+                    prompt, [f" {span}\n" for span in rank_of]
+                )
             except (ModelError, DeviceMemoryError) as error:
                 _log.info("no span is chosen for %r: %s", question[:80], error)
                 answers.append(sentences)
                 continue
-            scores = {span: log_p - NATS_A_RANK * rank_of[span] for span, log_p in zip(rank_of, likely, strict=True)}
-            best = sorted(scores, key=lambda span: -scores[span])  # stable: equal scores stay in the sentences' order
+            scores = {
+                span: log_p - NATS_A_RANK * rank_of[span] for span, log_p in zip(rank_of, likely, strict=True)
+            }
+            best = sorted(
+                scores, key=lambda span: -scores[span]
+            )  # stable: equal scores stay in the sentences' order
             answers.append(tuple(best[:SPAN_ANSWERS]) or sentences)
         return answers
 
@@ -144,15 +159,21 @@ class SequenceToSequenceReader:
             "TOOLFORMER_QA_READER_MODEL", path_or_hub_id, revision, settings, "float32"
         )
         self._prompt = load_prompt(PROMPT)
-        limits = [getattr(self._model.config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        limits = [
+            getattr(self._model.config, name, None) for name in ("max_position_embeddings", "n_positions")
+        ]
         limits.append(getattr(self._tokenizer, "model_max_length", None))
         sane = [int(limit) for limit in limits if limit and limit < _ABSURD_LENGTH]
         self.most_tokens = min(sane, default=DEFAULT_INPUT_TOKENS)
         """Tokens that the encoder takes."""
 
-    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
+    def read(
+        self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]
+    ) -> list[tuple[str, ...]]:
         """One answer a question; none if the model writes nothing or the question alone is too long for it."""
-        prompts = [self.fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)]
+        prompts = [
+            self.fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)
+        ]
         encoded = [self._tokenizer(prompt)["input_ids"] for prompt in prompts if prompt]
         options = {"max_new_tokens": ANSWER_TOKENS, "num_beams": 1}
         written = iter(write_in_batches(self._model, self._tokenizer, encoded, BATCH_QUESTIONS, **options))

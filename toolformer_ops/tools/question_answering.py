@@ -1,10 +1,11 @@
 """QA: answer a factoid question from Wikipedia: retrieve passages, then read an answer out of them.
 
-The paper asks Atlas (Izacard et al., 2022), which also retrieves and reads (section 3 and appendix A.1). Here the
-passages come from the index of WikiSearch, and the setting `qa_reader` chooses who reads: `best_sentence` (no model, below), or
-`span`, `causal`, `sequence_to_sequence` (a model, `model_readers.py`). Answers that repeat the asking document are passed over, as
-those of WikiSearch are: an encyclopedia's sentence may be the document's. A short answer such as a name is no repetition
-(`tools/retrieval/own_text.py`).
+The paper asks Atlas (Izacard et al., 2022), which also retrieves and reads (section 3 and appendix A.1). Here
+the passages come from the index of WikiSearch, and the setting `qa_reader` chooses who reads: `best_sentence`
+(no model, below), or
+`span`, `causal`, `sequence_to_sequence` (a model, `model_readers.py`). Answers that repeat the asking
+document are passed over, as those of WikiSearch are: an encyclopedia's sentence may be the document's. A
+short answer such as a name is no repetition (`tools/retrieval/own_text.py`).
 """
 
 import re
@@ -83,7 +84,9 @@ class QuestionAnsweringRunner:
         with java_thread():
             found = self._index.search(inputs, self._reader.passages)
             asked = [number for number, answer in enumerate(found) if answer.reason is None]
-            read = self._reader.read([inputs[number] for number in asked], [found[number].passages for number in asked])
+            read = self._reader.read(
+                [inputs[number] for number in asked], [found[number].passages for number in asked]
+            )
         answers = dict(zip(asked, read, strict=True))
         outputs = []
         for number, answer in enumerate(found):
@@ -115,7 +118,8 @@ TITLE_WEIGHT = 0.3
 KIND_WEIGHT = 0.2
 
 _NUMBER = re.compile(
-    r"\d|\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|million)\b", re.I
+    r"\d|\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|thousand|million)\b",
+    re.I,
 )
 _DATE = re.compile(rf"\b[12]\d{{3}}\b|\b({'|'.join(MONTHS)})\b", re.I)
 _PLACE = re.compile(r"\b(?:in|at|on|near|from|of|to) (?:the )?(?:\w+ )?[A-Z]")
@@ -134,20 +138,22 @@ class BestSentenceReader:
 
     A sentence's score is the sum of
 
-        the share of the question's words that it holds, each word weighed by its rarity in the index (words are stemmed,
-        stop words do not count); a word that only the passage's heading holds counts 0.8, since sentences say "it" for
-        their article's title
+        the share of the question's words that it holds, each word weighed by its rarity in the index (words
+        are stemmed, stop words do not count); a word that only the passage's heading holds counts 0.8, since
+        sentences say "it" for their article's title
         the passage's BM25 score relative to the best passage's
         0.3 times the share of the article's title that the question names
         0.2 if it holds what the question asks for: a number, a date, a name, a place
 
-    Sentences that say nothing beyond the question (fewer than two new words) are left out, and equal scores go by rank. Each
-    passage gives one sentence, so that a document whose article is found gets answers from other articles too.
+    Sentences that say nothing beyond the question (fewer than two new words) are left out, and equal scores
+    go by rank. Each passage gives one sentence, so that a document whose article is found gets answers from
+    other articles too.
 
-    Measured in an index of 11,372 articles, for the 662 of 3,478 WebQuestions and the 232 of 1,800 NQ-open questions whose
-    answer occurs in the five best passages: the first sentence given holds it for 40 % and 34 %, one of all given for 68 % and
-    67 %. Uses no model and no chance. Replaces the paper's Atlas, which writes the answer itself; `model_readers.py`
-    loads models that do, or that choose among the names, dates and numbers in these sentences.
+    Measured in an index of 11,372 articles, for the 662 of 3,478 WebQuestions and the 232 of 1,800 NQ-open
+    questions whose answer occurs in the five best passages: the first sentence given holds it for 40 % and 34
+    %, one of all given for 68 % and 67 %. Uses no model and no chance. Replaces the paper's Atlas, which
+    writes the answer itself; `model_readers.py` loads models that do, or that choose among the names, dates
+    and numbers in these sentences.
     """
 
     passages = 5
@@ -155,9 +161,13 @@ class BestSentenceReader:
     def __init__(self, index: Bm25Index) -> None:
         self._index = index
 
-    def read(self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]) -> list[tuple[str, ...]]:
+    def read(
+        self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]
+    ) -> list[tuple[str, ...]]:
         """The best sentence of each passage, best first; none if every sentence only repeats the question."""
-        return [self.best_sentences(question, found) for question, found in zip(questions, passages, strict=True)]
+        return [
+            self.best_sentences(question, found) for question, found in zip(questions, passages, strict=True)
+        ]
 
     def best_sentences(self, question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
         """The best sentence of each passage for one question, best first."""
@@ -173,27 +183,38 @@ class BestSentenceReader:
             for sentence in split_sentences(passage.text):
                 terms = self._terms(sentence)
                 if len(terms - asked) >= NEW_WORDS:
-                    found = self._weight(asked & terms) + HEADING_WEIGHT * self._weight((asked & heading) - terms)
+                    found = self._weight(asked & terms) + HEADING_WEIGHT * self._weight(
+                        (asked & heading) - terms
+                    )
                     sentences.append(
-                        (found / asked_weight + KIND_WEIGHT * holds_what_is_asked(question, sentence), sentence)
+                        (
+                            found / asked_weight + KIND_WEIGHT * holds_what_is_asked(question, sentence),
+                            sentence,
+                        )
                     )
             if sentences:
                 score, sentence = max(sentences, key=lambda pair: pair[0])  # the first of equals
                 score += passage.score / best_score + TITLE_WEIGHT * title_named
                 scored.append((score, cut_at_sentence_end(sentence, ANSWER_TOKENS)))
-        scored.sort(key=lambda pair: pair[0], reverse=True)  # stable: equal scores stay in the passages' order
+        scored.sort(
+            key=lambda pair: pair[0], reverse=True
+        )  # stable: equal scores stay in the passages' order
         return tuple(dict.fromkeys(sentence for _, sentence in scored))
 
     def _terms(self, text: str) -> frozenset[str]:
         return frozenset(self._index.terms(text))
 
     def _weight(self, terms: frozenset[str]) -> float:
-        # sorted: a sum of floats depends on the order, and that of a set of strings changes from process to process
+        # sorted: a sum of floats depends on the order, and that of a set of strings changes from process to
+        # process
         return sum(self._index.inverse_document_frequency(term) for term in sorted(terms))
 
 
 Reader: TypeAlias = (
-    BestSentenceReader | model_readers.SpanReader | model_readers.CausalReader | model_readers.SequenceToSequenceReader
+    BestSentenceReader
+    | model_readers.SpanReader
+    | model_readers.CausalReader
+    | model_readers.SequenceToSequenceReader
 )
 """Who turns passages, `Reader.passages` a question, into answers for each question, best first."""
 

@@ -1,9 +1,10 @@
 """Which tools there are, by the name in a call; capitals do not matter when a tool is looked up.
 
-The paper's five, those that installed packages offer as entry points in the group `toolformer_ops.tools`, and those of the tool
-files in `Settings.tools_folder`. An entry point or a file that cannot be used (it does not import, is no tool, lacks its prompt,
-or has another tool's name) is left out with a warning, and asking for it by name raises its error; the other tools work.
-Importing this module imports no tool, and no server of a tool file is started here.
+The paper's five, those that installed packages offer as entry points in the group `toolformer_ops.tools`, and
+those of the tool files in `Settings.tools_folder`. An entry point or a file that cannot be used (it does not
+import, is no tool, lacks its prompt, or has another tool's name) is left out with a warning, and asking for
+it by name raises its error; the other tools work. Importing this module imports no tool, and no server of a
+tool file is started here.
 """
 
 import functools
@@ -43,7 +44,8 @@ def get_tool(name: str) -> Tool:
     """The tool of that name, in any capitals.
 
     Raises:
-        ToolError: there is none, and the message lists those there are; or its entry point or file cannot be used, and it says why.
+        ToolError: there is none, and the message lists those there are; or its entry point or file cannot be
+        used, and it says why.
     """
     for paper_name, module in zip(PAPER_TOOLS, _MODULES, strict=True):
         if paper_name.lower() == name.lower():
@@ -91,7 +93,9 @@ def _added_tools() -> tuple[dict[str, Tool], dict[str, str]]:
             tool = FileTool(path)
             name = tool.spec.name.lower()
             if name in {paper_tool.lower() for paper_tool in PAPER_TOOLS} | set(tools):
-                raise ToolError(f"tool file {path}: another tool is called {tool.spec.name}. Rename one of them.")
+                raise ToolError(
+                    f"tool file {path}: another tool is called {tool.spec.name}. Rename one of them."
+                )
             tool.prompt  # noqa: B018 - read and checked here, before a run starts
             tools[name] = tool
         except UsageError as error:
@@ -106,10 +110,16 @@ def _load(points: Sequence[EntryPoint]) -> Tool:
     package = point.dist.name if point.dist else "an unknown package"
     where = f"tool {point.name} ({point.value}, package {package})"
     if point.name.lower() in {name.lower() for name in PAPER_TOOLS}:
-        raise ToolError(f"{where}: the name belongs to a tool of the paper. Rename the tool and its entry point.")
+        raise ToolError(
+            f"{where}: the name belongs to a tool of the paper. Rename the tool and its entry point."
+        )
     if len(points) > 1:
-        others = ", ".join(f"{item.value} of {item.dist.name if item.dist else 'another package'}" for item in points)
-        raise ToolError(f"{where}: expected one entry point of that name, found {others}. Rename or uninstall one.")
+        others = ", ".join(
+            f"{item.value} of {item.dist.name if item.dist else 'another package'}" for item in points
+        )
+        raise ToolError(
+            f"{where}: expected one entry point of that name, found {others}. Rename or uninstall one."
+        )
     try:
         tool = point.load()
     except Exception as error:  # a module of somebody else may raise anything when it is imported

@@ -20,14 +20,18 @@ from toolformer_ops.language_model.models.identity import (
 )
 
 
-def load_checkpoint(setting: str, name: str, revision: str | None, settings: Settings, dtype: str) -> tuple[Any, Any]:
+def load_checkpoint(
+    setting: str, name: str, revision: str | None, settings: Settings, dtype: str
+) -> tuple[Any, Any]:
     """Model and tokenizer of a folder, a published model on S3 or a hub id, on the settings' device, ready to generate.
 
     `setting` is the environment variable that names the checkpoint, for messages.
 
     Raises:
-        ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a tokenizer.
-        ModelError: nothing is published at an address, the files are not what their stored hashes say, or a tokenizer brings code.
+        ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a
+        tokenizer.
+        ModelError: nothing is published at an address, the files are not what their stored hashes say, or a
+        tokenizer brings code.
         InfrastructureError: the hub does not answer, or a disk is full.
         ConfigurationError: the local hub cache cannot be written.
         CorruptObjectError, ObjectStoreError: a model on S3 cannot be fetched.
@@ -45,7 +49,12 @@ def load_checkpoint(setting: str, name: str, revision: str | None, settings: Set
         model = AutoModelForSeq2SeqLM.from_pretrained(
             source, use_safetensors=True, dtype=getattr(torch, dtype), **where
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:  # what transformers raises for files that do not fit
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        ImportError,
+    ) as error:  # what transformers raises for files that do not fit
         if not Path(name).is_dir() and (hub_failed(error) or cache_refused(error) or disk_full(error)):
             raise hub_model_missing(name, revision, error) from error
         raise ToolError(
@@ -63,7 +72,8 @@ def write_in_batches(
 ) -> list[tuple[str, bool]]:
     """What the model writes for the token ids of each text, in order, and whether it came to an end.
 
-    Texts of similar length are in one batch. `options` go to transformers' `generate`; nothing is drawn at random.
+    Texts of similar length are in one batch. `options` go to transformers' `generate`; nothing is drawn at
+    random.
     """
     import torch
 

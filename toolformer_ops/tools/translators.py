@@ -1,8 +1,9 @@
 """Translate texts into English: by an NLLB checkpoint, or by the run's own language model with a prompt.
 
-The paper's translator is NLLB with 600M parameters (`facebook/nllb-200-distilled-600M`; section 3). Any checkpoint of that shape
-serves, from a folder or a pinned revision of a hub model, if it holds safetensors. The other translator needs nothing that a run
-does not have already; a small language model translates poorly, and the losses then reject its calls.
+The paper's translator is NLLB with 600M parameters (`facebook/nllb-200-distilled-600M`; section 3). Any
+checkpoint of that shape serves, from a folder or a pinned revision of a hub model, if it holds safetensors.
+The other translator needs nothing that a run does not have already; a small language model translates poorly,
+and the losses then reject its calls.
 
 Does not decide what is worth translating, and knows no call: `machine_translation.py` does.
 """
@@ -51,7 +52,9 @@ class PromptedTranslator:
         """The rest of the line that the model writes for each text, or a reason."""
         is_short = [len(item.text) <= PROMPTED_MAX_INPUT_CHARACTERS for item in texts]
         prompts = [self._prompt.replace(TEXT_SLOT, item.text) for item in itertools.compress(texts, is_short)]
-        written = iter(self._model.generate_texts(prompts, max_new_tokens=MAX_NEW_TOKENS, stop="\n") if prompts else [])
+        written = iter(
+            self._model.generate_texts(prompts, max_new_tokens=MAX_NEW_TOKENS, stop="\n") if prompts else []
+        )
         return [_output(next(written)) if short else ToolOutput.none("input_too_long") for short in is_short]
 
 
@@ -62,7 +65,8 @@ class NllbTranslator:
         """Load the checkpoint that `translator_model` names, on `device`.
 
         Raises:
-            ToolError: none is set, it is not there, or is no sequence-to-sequence checkpoint with safetensors and NLLB's tokenizer.
+            ToolError: none is set, it is not there, or is no sequence-to-sequence checkpoint with safetensors
+            and NLLB's tokenizer.
         """
         name, revision = required_checkpoint(settings)
         self._model, self._tokenizer = load_checkpoint(
@@ -82,8 +86,8 @@ class NllbTranslator:
         outputs: dict[int, ToolOutput] = {}
         encoded: dict[int, list[int]] = {}  # with the source language's token first and the end token last
         for index, item in enumerate(texts):
-            # English here is a guess: a single rare word such as `tortuga` is all but unknown to fastText, which then falls back on
-            # English. The likeliest other language that NLLB has is taken.
+            # English here is a guess: a single rare word such as `tortuga` is all but unknown to fastText,
+            # which then falls back on English. The likeliest other language that NLLB has is taken.
             labels = [language.label for language in item.languages]
             choices = labels[1:] if labels[0] == ENGLISH else labels[:1]
             code = next((self._codes[label] for label in choices if label in self._codes), None)
@@ -102,7 +106,9 @@ class NllbTranslator:
             "max_new_tokens": MAX_NEW_TOKENS,
             "max_length": None,
         }
-        written = write_in_batches(self._model, self._tokenizer, list(encoded.values()), NLLB_BATCH, **options)
+        written = write_in_batches(
+            self._model, self._tokenizer, list(encoded.values()), NLLB_BATCH, **options
+        )
         for index, (text, finished) in zip(encoded, written, strict=True):
             outputs[index] = _output(text) if finished else ToolOutput.none("translation_unfinished")
         return [outputs[index] for index in range(len(texts))]

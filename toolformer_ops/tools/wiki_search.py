@@ -1,9 +1,9 @@
 """WikiSearch: look a term up in Wikipedia and get a short piece of the best passages.
 
-The paper searches KILT's Wikipedia with BM25 (section 3); `retrieval/` holds the index. A result reads `Title >
-text`, with section headings between the two as in the paper's Table 10, and its text is cut to a budget of tokens at
-a sentence end. Up to five results are returned, best first, so that those that repeat the asking document can be
-passed over (`tools/retrieval/own_text.py`).
+The paper searches KILT's Wikipedia with BM25 (section 3); `retrieval/` holds the index. A result reads `Title
+> text`, with section headings between the two as in the paper's Table 10, and its text is cut to a budget of
+tokens at a sentence end. Up to five results are returned, best first, so that those that repeat the asking
+document can be passed over (`tools/retrieval/own_text.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 RESULTS = 5
 RESULT_TOKENS = 64
-"""Budget for a result's text without its heading, in words and punctuation marks (`retrieval.sentences.count_tokens`)."""
+"""Budget for a result's text without its heading, in words and punctuation marks
+(`retrieval.sentences.count_tokens`)."""
 
 
 class WikiSearch(Tool):
@@ -56,7 +57,8 @@ class WikiSearchRunner:
         outputs = []
         for answer in self._index.search(inputs, RESULTS):
             results = (
-                f"{passage.heading} > {cut_at_sentence_end(passage.text, RESULT_TOKENS)}" for passage in answer.passages
+                f"{passage.heading} > {cut_at_sentence_end(passage.text, RESULT_TOKENS)}"
+                for passage in answer.passages
             )
             outputs.append(ToolOutput(tuple(dict.fromkeys(results)), answer.reason))
         return outputs

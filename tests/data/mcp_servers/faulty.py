@@ -1,6 +1,7 @@
 """An MCP server for tests, over stdin and stdout, without a library: it starts at once, and misbehaves as its calls ask it to.
 
-It writes each call that it gets as a line of `calls.jsonl` in its folder. FAULTY says what is wrong with it as a whole.
+It writes each call that it gets as a line of `calls.jsonl` in its folder. FAULTY says what is wrong with it
+as a whole.
 """
 
 import json
@@ -20,7 +21,12 @@ def tools() -> list[dict[str, Any]]:
     if FAULTY == "schema":
         one = {"type": "object", "properties": {"text": text | {"maxLength": 10}}, "required": ["text"]}
     day = {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}
-    properties = {"city": {"type": "string"}, "date": day, "unit": {"enum": ["C", "F"]}, "key": {"type": "string"}}
+    properties = {
+        "city": {"type": "string"},
+        "date": day,
+        "unit": {"enum": ["C", "F"]},
+        "key": {"type": "string"},
+    }
     several = {"type": "object", "properties": properties, "required": ["city", "date"]}
     return [
         {"name": "echo", "description": "Says a text again.", "inputSchema": one},

@@ -86,7 +86,8 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
         ("ab cd\nef gh", 5, (), ["ab cd", "ef gh"]),  # at a line that ends exactly there
         (PROSE, 80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
         (PROSE, 20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
-        (PROSE, 80, ((40, 47),), [PROSE[:29], PROSE[30:]]),  # a call holds the end of the paragraph: the line's
+        # a call holds the end of the paragraph: the line's
+        (PROSE, 80, ((40, 47),), [PROSE[:29], PROSE[30:]]),
     ],
 )  # fmt: skip
 def test_a_text_is_cut_at_the_end_of_a_paragraph_or_else_of_a_line_a_sentence_or_a_word(
@@ -98,7 +99,9 @@ def test_a_text_is_cut_at_the_end_of_a_paragraph_or_else_of_a_line_a_sentence_or
 
 @settings(derandomize=True, deadline=None, max_examples=50)
 @given(
-    st.lists(st.sampled_from(["x", "word ", "é\n", "  ", "\n\n", "End. ", "x" * 30]), max_size=60).map("".join),
+    st.lists(st.sampled_from(["x", "word ", "é\n", "  ", "\n\n", "End. ", "x" * 30]), max_size=60).map(
+        "".join
+    ),
     st.integers(4, 100),
     st.lists(st.tuples(st.integers(0, 200), st.integers(2, 40)), max_size=3),
     st.integers(0, 20),
@@ -106,7 +109,9 @@ def test_a_text_is_cut_at_the_end_of_a_paragraph_or_else_of_a_line_a_sentence_or
 def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit_or_breaks_a_call(
     text: str, most: int, calls: list[tuple[int, int]], start: int
 ) -> None:
-    ends = itertools.accumulate(calls, lambda before, call: (before[1] + call[0], before[1] + call[0] + call[1]))
+    ends = itertools.accumulate(
+        calls, lambda before, call: (before[1] + call[0], before[1] + call[0] + call[1])
+    )
     unbroken = [span for span in ends if start <= span[0] and span[1] <= len(text)]
     pieces = cut(text, (min(start, len(text)), len(text)), most, unbroken)
     assert "".join("".join(text[first:end].split()) for first, end in pieces) == "".join(text[start:].split())
@@ -125,13 +130,18 @@ def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep
     document = Document.of("\n".join(lines))
     ends = list(itertools.accumulate(len(line) + 1 for line in lines))
     decisions = [
-        FilterDecision(kept=number != 1, reason="of a line", paragraph=number, start_char=start, end_char=end - 1)
+        FilterDecision(
+            kept=number != 1, reason="of a line", paragraph=number, start_char=start, end_char=end - 1
+        )
         for number, (start, end) in enumerate(zip([0, *ends], ends, strict=False))
     ]
 
     def found(**chosen: Any) -> list[tuple[int, bool, str, str]]:
         made = filter_document(TellingTool(decisions), document, FilterChoices(**chosen))
-        return [(one.paragraph, one.kept, one.reason, document.text[one.start_char : one.end_char]) for one in made]
+        return [
+            (one.paragraph, one.kept, one.reason, document.text[one.start_char : one.end_char])
+            for one in made
+        ]
 
     whole = [(number, number != 1, "of a line", line) for number, line in enumerate(lines)]
     assert found() == found(max_text_tokens=0) == found(max_text_tokens=0, long_texts="leave_out") == whole
@@ -140,7 +150,10 @@ def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep
     left_out = [(number, False, LONGER_THAN_LIMIT, lines[number]) for number in (0, 3)]
     assert found(max_text_tokens=10, long_texts="leave_out") == [left_out[0], *whole[1:3], left_out[1]]
     choices = FilterChoices(max_text_tokens=10, long_texts="leave_out")
-    for decided in ([], [FilterDecision(kept=True, reason="of a line", start_char=0, end_char=40)]):  # exactly ten
+    for decided in (
+        [],
+        [FilterDecision(kept=True, reason="of a line", start_char=0, end_char=40)],
+    ):  # exactly ten
         assert filter_document(TellingTool(decided), document, choices) == decided
 
 
@@ -167,7 +180,9 @@ def test_what_a_run_chooses_is_what_the_model_is_asked_for() -> None:
     sampled(wrapped, ["one two"], max_positions=3, sampling_threshold=0.05, prune_below=0.0, **sampling)
     of_sampling = {"samples": 4, "max_new_tokens": 17, "temperature": 0.8, "top_p": 0.9, "until_arrow": False}
     wrapped.start_sampling.assert_called_once_with(PROMPT, call_start=" [", **of_sampling)
-    wrapped.find_positions.assert_called_once_with(PROMPT, ["one two"], at_most=3, threshold=0.05, allowed=None)
+    wrapped.find_positions.assert_called_once_with(
+        PROMPT, ["one two"], at_most=3, threshold=0.05, allowed=None
+    )
 
 
 def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
@@ -192,13 +207,16 @@ def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled() -> 
     texts = [f"{number} two three {'x' * CHARACTERS_TOGETHER}" for number in range(3)]
     allowed = [lambda position, token=token: position.token == token for token in (1, 3, 2)]
     model: Any = FakeLanguageModel()
-    found = sample_texts(model, PROMPT, " [", choices(prune_below=0.0), [(text, text) for text in texts], allowed)
+    found = sample_texts(
+        model, PROMPT, " [", choices(prune_below=0.0), [(text, text) for text in texts], allowed
+    )
     assert [[one.token for one in of_text.positions] for of_text in found] == [[1], [3], [2]]
 
 
 def test_seconds_of_positions_are_shared_by_length_and_those_of_sampling_by_positions() -> None:
     first, second = sampled(FakeLanguageModel(), ["one two three", "four five six seven 8 9 10"])
-    # the clock ticks once a question: 1 s for the positions of both, 1 s while they are added, 1 s until they have ended
+    # the clock ticks once a question: 1 s for the positions of both, 1 s while they are added, 1 s until they
+    # have ended
     assert (first.position_seconds, second.position_seconds) == (13 / 39, 26 / 39)
     assert (first.sampling_seconds, second.sampling_seconds) == (1.0, 1.0)  # two positions each
     [word] = sampled(FakeLanguageModel(), ["word"])
@@ -217,7 +235,11 @@ def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -
     samples = written(sum_, "QA(how?)", sum_[:-1], "Calculator 2 +", UNFINISHED, "Calculator()")
     candidates, lost, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
     [candidate] = candidates
-    assert (candidate.call, candidate.sample_count, candidate.position) == (Call("Calculator", "2 + 3"), 2, POSITION)
+    assert (candidate.call, candidate.sample_count, candidate.position) == (
+        Call("Calculator", "2 + 3"),
+        2,
+        POSITION,
+    )
     assert [(one.reason, one.text, one.sample_count) for one in lost] == [
         ("sample_of_another_tool", "QA(how?)", 1),
         ("sample_does_not_parse", "Calculator 2 +", 1),
@@ -237,14 +259,20 @@ def test_a_tool_without_input_takes_empty_brackets_alone_and_what_it_cannot_answ
 
 
 def test_whether_an_input_is_only_after_the_call_is_asked_of_the_paragraph_that_the_call_is_in() -> None:
-    first, second = "Nothing at all had happened here in 2019. ", "Then 3 men and 4 women came, and 3 of the 4 stayed."
+    first, second = (
+        "Nothing at all had happened here in 2019. ",
+        "Then 3 men and 4 women came, and 3 of the 4 stayed.",
+    )
     document = Document.of(first + second)
     model: Any = FakeLanguageModel(("Calculator(3 + 4)", "Calculator(2019 + 1)"))
     numbers = choices(max_positions=20, samples_per_position=2, prune_below=0.0)
     paragraph = Paragraph(document, 1, len(first), len(document.text))
     [found] = sample_paragraphs(model, CALCULATOR, numbers, [paragraph])
-    only_after = {(item.call.input, second[: item.position.char]) for item in found.candidates if item.input_only_after}
-    # The 4 is known from " women" on; 2019 is nowhere in the paragraph, so that it is not behind the call either.
+    only_after = {
+        (item.call.input, second[: item.position.char]) for item in found.candidates if item.input_only_after
+    }
+    # The 4 is known from " women" on; 2019 is nowhere in the paragraph, so that it is not behind the call
+    # either.
     assert only_after == {("3 + 4", before) for before in ("Then", "Then 3", "Then 3 men", "Then 3 men and")}
     assert len(found.candidates) == 2 * (len(second.split()) - 1)
 

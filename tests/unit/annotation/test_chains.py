@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from toolformer_ops.annotation.candidates import HOLDS_CALL_MARKUP, HOLDS_NO_CALL, TAKES_NO_INPUT, filter_document
+from toolformer_ops.annotation.candidates import (
+    HOLDS_CALL_MARKUP,
+    HOLDS_NO_CALL,
+    TAKES_NO_INPUT,
+    filter_document,
+)
 from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.call_syntax import Call, WovenCall, weave
 from toolformer_ops.records import Document
@@ -33,12 +38,15 @@ def test_the_calls_of_a_text_are_read_out_with_their_places() -> None:
     ]
 
 
-def test_a_second_call_is_sampled_where_text_is_between_and_the_scored_words_belong_to_no_later_call() -> None:
+def test_a_second_call_is_sampled_where_text_is_between_and_the_scored_words_belong_to_no_later_call() -> (
+    None
+):
     found = earlier(DATE, SUM)
     first, second = found.calls
     words = [at for at, character in enumerate(found.text) if character == " "]
     allowed = [at for at in words if found.allows(at)]
-    # Behind the date, but not right behind it; not in a call; five words before the sum; behind the sum, but not right behind it.
+    # Behind the date, but not right behind it; not in a call; five words before the sum; behind the sum, but
+    # not right behind it.
     assert not any(at <= first.end_char for at in allowed)
     assert not any(second.start_char <= at <= second.end_char for at in allowed)
     last = max(at for at in allowed if at < second.start_char)
@@ -104,7 +112,12 @@ SMUGGLED = "A [Calculator(2 + 2) of 4 " + PLAIN
         ("Calculator", weave(PLAIN, [DATE]), False, HOLDS_CALL_MARKUP),
         ("Calculator", PLAIN, True, HOLDS_NO_CALL),
         ("Calculator", SMUGGLED, True, HOLDS_CALL_MARKUP),
-        ("Calculator", weave(SMUGGLED, [replace(DATE, position_char=len(SMUGGLED))]), True, HOLDS_CALL_MARKUP),
+        (
+            "Calculator",
+            weave(SMUGGLED, [replace(DATE, position_char=len(SMUGGLED))]),
+            True,
+            HOLDS_CALL_MARKUP,
+        ),
         ("Calendar", weave(PLAIN, [DATE]), True, TAKES_NO_INPUT),
         ("Calculator", weave(PLAIN, [DATE]), True, None),
     ],

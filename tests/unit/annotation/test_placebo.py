@@ -39,12 +39,16 @@ SCORED = ScoredCall(
 def judged_call(name: str, document: str = "home", **changes: Any) -> JudgedCall:
     """A call of its name and document, with `SCORED` but for the changes."""
     scored = replace(SCORED, **changes)
-    return JudgedCall(content_uuid("call", name), content_uuid("document", document), 1, Call("Made", name), scored)
+    return JudgedCall(
+        content_uuid("call", name), content_uuid("document", document), 1, Call("Made", name), scored
+    )
 
 
 def results_elsewhere(count: int) -> list[PooledResult]:
     return [
-        PooledResult(source, content_uuid("pooled", str(source)), content_uuid("elsewhere"), f"result {source}")
+        PooledResult(
+            source, content_uuid("pooled", str(source)), content_uuid("elsewhere"), f"result {source}"
+        )
         for source in range(count)
     ]
 
@@ -66,7 +70,11 @@ class ScriptedModel:
         return choice == "auto"
 
     def losses_with_result(
-        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], *, context_tokens: int | None, number_format: str
+        self,
+        texts: Sequence[tuple[str, Sequence[PlacedCall]]],
+        *,
+        context_tokens: int | None,
+        number_format: str,
     ) -> list[list[float]]:
         self.context_tokens.add(context_tokens)
         asked = [call.result for _, calls in texts for call in calls]
@@ -93,7 +101,9 @@ def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
     ]
     found = placebos_of(model, calls, pool)
     for placebos in found:
-        assert [one.information for one in placebos] == [(one.loss_with_result or 0.0) - 1.0 for one in placebos]
+        assert [one.information for one in placebos] == [
+            (one.loss_with_result or 0.0) - 1.0 for one in placebos
+        ]
     # Where there are no float32 weights, none are asked for.
     assert found == placebos_of(model, calls, pool, verify_in_float32="off")
     # Three placebos a call. Weights may take each other's place, so those of a format are computed together.
@@ -104,7 +114,9 @@ OWN = replace(SCORED, result="own", loss_without_result=3.5, loss_with_result=2.
 SMALL = replace(OWN, loss_with_result=2.75, reduction_bound=0.25)
 UNKNOWN = replace(SMALL, loss_without_result=None, reason=PRUNED)
 """Its own result saves too little, so that L(e(c, "")) was not computed."""
-SURE = ScoredCall(result="own", loss_without_call=0.25, reason=PRUNED, reduction_bound=0.25, number_format="float32")
+SURE = ScoredCall(
+    result="own", loss_without_call=0.25, reason=PRUNED, reduction_bound=0.25, number_format="float32"
+)
 SURE_IN_FULL = replace(SURE, loss_without_call=3.0, loss_without_call_full_context=0.25)
 NAN = math.nan
 
@@ -121,7 +133,8 @@ NAN = math.nan
         (SMALL, False, (1.0, 1.0, 1.0), [], []),
         # A sampled call: one, whatever the call saves.
         (SMALL, True, (2.75, 1.0, 1.0), [(1, True, None, 2.75, 0.25, 0.0, None)], [1]),
-        # One that reaches 0.5, exactly, is measured against the next two: (2.0 + 3.5) / 2 - 2.5. The third measures it alone.
+        # One that reaches 0.5, exactly, is measured against the next two: (2.0 + 3.5) / 2 - 2.5. The third
+        # measures it alone.
         (
             SMALL, True, (2.5, 2.0, 3.5),
             [(1, True, None, 2.5, 0.5, -0.25, 0.25), (2, False, None, 2.0, 1.0, -0.75, None),
@@ -135,7 +148,8 @@ NAN = math.nan
         # A term of L- that is known proves enough: the model is not asked.
         (SURE, True, (0.0, 0.0, 0.0), [(1, True, PRUNED, None, 0.25, None, None)], []),
         (SURE_IN_FULL, True, (0.0, 0.0, 0.0), [(1, True, PRUNED, None, 0.25, None, None)], []),
-        # L(e(c, "")) = 2.875 is computed where it decides: for the first alone, and not where 3.0 - L(e(c, r')) proves enough.
+        # L(e(c, "")) = 2.875 is computed where it decides: for the first alone, and not where 3.0 - L(e(c,
+        # r')) proves enough.
         (
             UNKNOWN, True, (2.25, 2.0, 3.0),
             [(1, True, None, 2.25, 0.625, -0.5, 0.25), (2, False, ONLY_COMPARED, 2.0, 1.0, -0.75, None),
@@ -168,7 +182,9 @@ def test_what_is_stored_of_a_calls_placebos(
     assert [dataclasses.astuple(replace(one, source=None)) for one in found] == [
         (number, None, *row) for number, *row in rows
     ]
-    assert [one.source for one in found] == [drawn[one.number - 1].source if losses else None for one in found]
+    assert [one.source for one in found] == [
+        drawn[one.number - 1].source if losses else None for one in found
+    ]
     assert model.asked == [drawn[number - 1].result if number else "" for number in asked]
     assert model.context_tokens <= {16}
 
@@ -177,7 +193,9 @@ def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known() -
     known = PlaceboLoss(1, 0, is_sampled=False, loss_with_result=2.5, reduction_bound=0.5, information=0.25)
     a_bound = replace(known, number=3, reason=ONLY_COMPARED, reduction_bound=9.0)
     beyond_the_first_k = replace(known, number=4, information=None, reduction_bound=9.0)
-    assert placebo_reduction([known, replace(known, reduction_bound=1.0), a_bound, beyond_the_first_k]) == 0.75
+    assert (
+        placebo_reduction([known, replace(known, reduction_bound=1.0), a_bound, beyond_the_first_k]) == 0.75
+    )
     assert placebo_reduction([a_bound, beyond_the_first_k]) is None
 
 
@@ -198,12 +216,16 @@ def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() ->
         # A pruned placebo is never kept, and counts as scored.
         (scored_call("d", 0.4), [replace(sampled, reduction_bound=9.0, reason=PRUNED)]),
         # A placebo that is not sampled and one that has no source are not counted.
-        (scored_call("e", 0.6), [replace(sampled, is_sampled=False, information=0.2, placebo_information=0.9)]),
+        (
+            scored_call("e", 0.6),
+            [replace(sampled, is_sampled=False, information=0.2, placebo_information=0.9)],
+        ),
         (scored_call("f", 0.4), [PlaceboLoss(1, None, is_sampled=True, reason="no_other_result")]),
     ]
     paper = false_discovery_rate(calls, 1.0, 0.5, None)
     assert (paper.calls, paper.placebos) == (3, 2)
-    # Five placebos were to be drawn for calls that are sampled, and four were scored: each stands for 5 / 4 calls.
+    # Five placebos were to be drawn for calls that are sampled, and four were scored: each stands for 5 / 4
+    # calls.
     assert paper.false_discovery_rate == pytest.approx(2 * (5 / 4) / 3)
     informed = false_discovery_rate(calls, 1.0, 0.5, 0.2)
     assert (informed.calls, informed.placebos) == (2, 1)
@@ -213,7 +235,14 @@ def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() ->
     assert false_discovery_rate(calls, 1.0, 0.6, None).calls == 2
     nothing = false_discovery_rate(calls[4:], 1.0, 0.5, None)
     assert (nothing.calls, nothing.placebos, nothing.false_discovery_rate) == (1, 0, None)
-    assert [carries_information(placebos, 0.2) for _, placebos in calls] == [True, False, False, False, True, False]
+    assert [carries_information(placebos, 0.2) for _, placebos in calls] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
     assert all(carries_information(placebos, None) for _, placebos in calls)
 
 
@@ -225,7 +254,12 @@ def test_a_call_without_losses_has_no_placebos_of_its_own_and_is_in_no_pool() ->
     assert not PlaceboDraw(Pool(placebos=0, sample_share=1.0, results=[])).reaches(SCORED, 0.5)
     in_pool = [
         judged_call("", **changes).has_losses
-        for changes in ({}, {"reason": PRUNED}, {"reason": NOT_FINITE}, {"reason": "timed_out", "result": None})
+        for changes in (
+            {},
+            {"reason": PRUNED},
+            {"reason": NOT_FINITE},
+            {"reason": "timed_out", "result": None},
+        )
     ]
     assert in_pool == [True, True, False, False]
 
@@ -235,13 +269,17 @@ DRAWING = judged_call("", "0", result="0")
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=12), st.integers(0, 6), st.integers(0, 11)
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=12),
+    st.integers(0, 6),
+    st.integers(0, 11),
 )  # of each pooled result its document and its text
 def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_that_the_call_decides(
     pooled: list[tuple[int, int]], count: int, left: int
 ) -> None:
     pool = [
-        PooledResult(source, content_uuid("pooled", str(source)), content_uuid("document", str(document)), str(result))
+        PooledResult(
+            source, content_uuid("pooled", str(source)), content_uuid("document", str(document)), str(result)
+        )
         for source, (document, result) in enumerate(pooled)
     ]
 
@@ -255,7 +293,8 @@ def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_tha
     assert set(texts) <= possible
     assert len(set(texts)) == len(texts) == min(count, len(possible))
     assert drawn(DRAWING, pool, count + 1)[:count] == found
-    # Neither the order of the pool nor a call that was not drawn changes the draw; nor does where in the text an equal call is.
+    # Neither the order of the pool nor a call that was not drawn changes the draw; nor does where in the text
+    # an equal call is.
     assert drawn(DRAWING, pool[::-1]) == found
     fewer = [one for one in pool if one.source != left]
     assert (drawn(DRAWING, fewer) == found) == (left not in [one.source for one in found])

@@ -75,7 +75,9 @@ def test_a_call_that_helps_has_its_losses_and_is_kept_up_to_its_reduction() -> N
     assert found.loss_reduction == found.reduction_bound == 1.0  # min(2.0, 2.5) - 1.0
     assert found.is_kept(1.0)
     assert not found.is_kept(1.001)
-    assert found.token_log_probabilities == TokenLogProbabilities((-2.0,) * 5, (-2.5,) * 5, (-1.0,) * 5, tokens=TOKENS)
+    assert found.token_log_probabilities == TokenLogProbabilities(
+        (-2.0,) * 5, (-2.5,) * 5, (-1.0,) * 5, tokens=TOKENS
+    )
 
 
 def test_calls_keep_their_order_with_and_without_a_result() -> None:

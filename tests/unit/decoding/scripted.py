@@ -1,7 +1,8 @@
 """A language model that follows a script, and tools that answer as they are told: decoding can be followed token by token.
 
-For each prompt there are texts that the model likes to write, the best first. After the tokens that are there, the most likely
-token is the next one of the first text that begins with them, the second most likely that of the second such text, and so on.
+For each prompt there are texts that the model likes to write, the best first. After the tokens that are
+there, the most likely token is the next one of the first text that begins with them, the second most likely
+that of the second such text, and so on.
 """
 
 import functools
@@ -85,7 +86,11 @@ class ScriptedNetwork:
         for prompt, texts in self.scripts.items():
             before = (*self.tokenization.start_ids, *self.tokenization.ids(prompt))
             for text in texts:
-                ids = (*before, *self.tokenization.continuation(text.removesuffix(END)), *self.tokenization.end_ids)
+                ids = (
+                    *before,
+                    *self.tokenization.continuation(text.removesuffix(END)),
+                    *self.tokenization.end_ids,
+                )
                 if len(held) >= len(before) and ids[: len(held)] == held and ids[len(held) : len(held) + 1]:
                     ranked += [] if ids[len(held)] in ranked else [ids[len(held)]]
         logits = torch.zeros(vocabulary_size(self.tokenization))
@@ -147,4 +152,6 @@ def write(
     words = tokenization()
     asked = prompts or [Prompt(text) for text in scripts]
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in asked]
-    return Together(ScriptedNetwork(words, scripts, window), words, tools).write(asked, encoded, decoding, told)
+    return Together(ScriptedNetwork(words, scripts, window), words, tools).write(
+        asked, encoded, decoding, told
+    )

@@ -7,7 +7,15 @@ from unittest import mock
 import pytest
 import torch
 
-from tests.unit.decoding.scripted import END, WINDOW, ScriptedNetwork, TellingTool, tokenization, vocabulary_size, write
+from tests.unit.decoding.scripted import (
+    END,
+    WINDOW,
+    ScriptedNetwork,
+    TellingTool,
+    tokenization,
+    vocabulary_size,
+    write,
+)
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
@@ -33,7 +41,8 @@ class Decoder:
 
     def __init__(self) -> None:
         self.calculator = TellingTool(
-            "Calculator", lambda asked: ToolOutput.of(SUMS[asked]) if asked in SUMS else ToolOutput.none("not_a_sum")
+            "Calculator",
+            lambda asked: ToolOutput.of(SUMS[asked]) if asked in SUMS else ToolOutput.none("not_a_sum"),
         )
         self.qa = TellingTool("QA", lambda asked: ToolOutput.of(ANSWERS.get(asked, f"answer to {asked}")))
 
@@ -41,7 +50,12 @@ class Decoder:
         return tool_runs("Calculator", "QA", **options)
 
     def write(
-        self, *texts: str, tools: ToolRuns | None = None, prompt: str = PROMPT, window: int = WINDOW, **settings: Any
+        self,
+        *texts: str,
+        tools: ToolRuns | None = None,
+        prompt: str = PROMPT,
+        window: int = WINDOW,
+        **settings: Any,
     ) -> WrittenText:
         """The continuation of one prompt; k is 2 unless it is given."""
         decoding = DecodingSettings(**({"call_start_rank": 2} | settings))

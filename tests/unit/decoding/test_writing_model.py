@@ -56,7 +56,9 @@ def test_without_tools_it_generates_what_transformers_generates(shape: str, tmp_
 def test_generate_pads_a_batch_and_returns_calls_where_asked(model: WritingModel) -> None:
     inputs, decoding = model.encode(PROMPTS[:3]), DecodingSettings(max_new_tokens=10, call_start_rank=3)
     lengths = GenerationConfig(max_new_tokens=10)
-    found = model.generate(**inputs, generation_config=lengths, decoding=decoding, return_dict_in_generate=True)
+    found = model.generate(
+        **inputs, generation_config=lengths, decoding=decoding, return_dict_in_generate=True
+    )
     assert isinstance(found, GeneratedSequences)
     width = inputs["input_ids"].shape[1]
     assert torch.equal(found.sequences[:, :width], inputs["input_ids"])
@@ -83,7 +85,12 @@ def test_generate_streams_settled_tokens(model: WritingModel) -> None:
 
 
 def test_generate_refuses_what_is_not_greedy_decoding(model: WritingModel) -> None:
-    for name, value in (("do_sample", True), ("num_beams", 4), ("repetition_penalty", 1.3), ("max_new_tokenz", 3)):
+    for name, value in (
+        ("do_sample", True),
+        ("num_beams", 4),
+        ("repetition_penalty", 1.3),
+        ("max_new_tokenz", 3),
+    ):
         with pytest.raises(UsageError, match=name):
             model.generate(**model.encode(["the shop"]), **{name: value})
     with pytest.raises(UsageError, match="input_ids of shape"):
@@ -103,7 +110,9 @@ def run(*arguments: str, stdin: str | None = None) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_times(writing_model_dir: Path) -> None:
+def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_times(
+    writing_model_dir: Path,
+) -> None:
     options = "--max-tokens 12 --date 2022-11-20 --tools Calculator,Calendar --k 3"
     common = ("--model", str(writing_model_dir), *options.split())
     prompts = ["the shop had sold", "we meet today"]
@@ -111,7 +120,9 @@ def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_
     assert [line["prompt"] for line in lines] == prompts
     calls = [call for line in lines for call in line["calls"]]
     assert calls
-    assert all(call["seconds"] >= 0 and (call["result"] is None) != (call["reason"] is None) for call in calls)
+    assert all(
+        call["seconds"] >= 0 and (call["result"] is None) != (call["reason"] is None) for call in calls
+    )
     shown = run(prompts[0], *common)
     assert shown[0].startswith(prompts[0])
     assert "[Calculator(" in shown[0] or "[Calendar() -> Today is" in shown[0]
@@ -122,7 +133,9 @@ def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_
 def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     call = MadeCall("QA", "Who?", "me", None, 3, 19, 0.0)
     written = "\x1b]  [QA(Who?) -> me] \x1b[2J\x9b0m\tend"
-    decoding.print_text(WrittenText(Prompt("A \x1b[31mred\x07 one"), written, "", (call,), (), (), 1, "length"))
+    decoding.print_text(
+        WrittenText(Prompt("A \x1b[31mred\x07 one"), written, "", (call,), (), (), 1, "length")
+    )
     shown = capsys.readouterr().out
     assert not set(shown) & {"\x1b", "\x07", "\x9b"}
     assert "[QA(Who?) -> me]" in shown

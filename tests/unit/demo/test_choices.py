@@ -35,8 +35,13 @@ def test_tools_and_thresholds_may_be_written_in_any_way(settings: Settings, corp
     for typed in (["calculator,QA"], ["Calculator QA"], ["Calculator", "Calculator,QA"]):
         assert corpus_choices(settings, corpus, typed).tools == ("Calculator", "QA")
     for words in (["calculator=0.75,mt=2"], ["Calculator=0.75", "MT=2"]):
-        assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {"Calculator": 0.75, "MT": 2.0}
-    lower = corpus_choices(settings, corpus, limit=5, parameters='{"prune_below": 0.25}', thresholds=["MT=0.25"])
+        assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {
+            "Calculator": 0.75,
+            "MT": 2.0,
+        }
+    lower = corpus_choices(
+        settings, corpus, limit=5, parameters='{"prune_below": 0.25}', thresholds=["MT=0.25"]
+    )
     assert (lower.document_limit, lower.kept_from()["MT"]) == (5, 0.25)
 
 
@@ -68,4 +73,6 @@ def test_the_model_is_the_one_given_else_the_default_else_the_demos(settings: Se
     assert corpus_choices(settings, corpus).model == str(demo_model_path(settings.state_dir))
     assert corpus_choices(with_default, corpus).model == "org/model@abc"
     assert corpus_choices(with_default, corpus, model="org/other@def").model == "org/other@def"
-    assert corpus_choices(with_default, corpus, model=str(Path(corpus).parent)).model == str(Path(corpus).parent)
+    assert corpus_choices(with_default, corpus, model=str(Path(corpus).parent)).model == str(
+        Path(corpus).parent
+    )

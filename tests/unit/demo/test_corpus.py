@@ -26,10 +26,17 @@ def in_a_wheel(monkeypatch: pytest.MonkeyPatch, package: Path, name: str, conten
 
 @pytest.fixture
 def kilt_records(tmp_path: Path) -> Path:
-    articles = {f"Thing {number}": [f"Thing {number} is {'a thing among things ' * 6}."] for number in range(60)}
+    articles = {
+        f"Thing {number}": [f"Thing {number} is {'a thing among things ' * 6}."] for number in range(60)
+    }
     articles |= {"Short": ["It is short."], "Two paragraphs": ["One. " * 30, "Two. " * 30]}
-    articles |= {"Accented": ["Caf\u00e9 is a drink. " * 8], "Cut off": ["A text that was cut before its " * 6]}
-    lines = [json.dumps({"wikipedia_title": title, "text": [title, *text]}) for title, text in articles.items()]
+    articles |= {
+        "Accented": ["Caf\u00e9 is a drink. " * 8],
+        "Cut off": ["A text that was cut before its " * 6],
+    }
+    lines = [
+        json.dumps({"wikipedia_title": title, "text": [title, *text]}) for title, text in articles.items()
+    ]
     path = tmp_path / "wikipedia.jsonl"
     path.write_text("\n".join(lines))
     return path
@@ -40,7 +47,11 @@ def test_every_text_passes_the_filter_of_its_tool_and_the_calculator_says_each_s
         for text in corpus.own_documents(kind):
             decisions = get_tool(tool).filter(Document.of(text.text, text.url))
             assert any(decision.kept for decision in decisions), text.text
-    sums = importlib.resources.files(corpus.__package__).joinpath("texts", "sums_in_prose.jsonl").read_text("utf-8")
+    sums = (
+        importlib.resources.files(corpus.__package__)
+        .joinpath("texts", "sums_in_prose.jsonl")
+        .read_text("utf-8")
+    )
     for record in map(json.loads, sums.splitlines()):
         assert get_tool("Calculator").run([record["sum"]])[0].results == (record["result"],)
         assert record["result"] in record["text"]
@@ -66,7 +77,9 @@ def test_summaries_are_short_prose_of_one_paragraph_in_another_order(kilt_record
 
 def test_the_corpus_file_is_named_by_its_content() -> None:
     one = corpus.json_lines([corpus.DemoDocument("sums_in_prose", "Caf\u00e9 1")])
-    other = corpus.json_lines([corpus.DemoDocument("sums_in_prose", "Caf\u00e9 2", url="https://example.org/")])
+    other = corpus.json_lines(
+        [corpus.DemoDocument("sums_in_prose", "Caf\u00e9 2", url="https://example.org/")]
+    )
     assert json.loads(one) == {"text": "Caf\u00e9 1", "kind": "sums_in_prose"}
     assert corpus.corpus_key(one) == corpus.corpus_key(one) != corpus.corpus_key(other)
 
@@ -122,7 +135,9 @@ def test_of_two_at_once_one_converts(tmp_path: Path) -> None:
     assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
 
 
-def test_a_conversion_that_fails_leaves_no_model_and_what_a_killed_one_left_is_removed(tmp_path: Path) -> None:
+def test_a_conversion_that_fails_leaves_no_model_and_what_a_killed_one_left_is_removed(
+    tmp_path: Path,
+) -> None:
     folder = model.demo_model_path(tmp_path)
     unfinished = folder.with_name(f"{folder.name}.part-123")
     unfinished.mkdir(parents=True)

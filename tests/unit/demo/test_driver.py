@@ -25,8 +25,13 @@ def scripted_airflow(states: Sequence[str | Exception], failed: Sequence[TaskSta
     airflow.run_state.side_effect = states
     running = [TaskState("QA.annotate", 0, "running", 1, "")]
     airflow.tasks.side_effect = lambda _dag, _run, state: failed if state == "failed" else running
-    airflow.log_tail.side_effect = lambda *_: ["said something", "CorpusError: expected a file, found nothing"]
-    airflow.task_url.side_effect = lambda dag_id, run_id, task: f"http://airflow/{dag_id}/{run_id}/{task.task_id}"
+    airflow.log_tail.side_effect = lambda *_: [
+        "said something",
+        "CorpusError: expected a file, found nothing",
+    ]
+    airflow.task_url.side_effect = lambda dag_id, run_id, task: (
+        f"http://airflow/{dag_id}/{run_id}/{task.task_id}"
+    )
     airflow.run_url.return_value = ""
     return airflow
 
@@ -57,7 +62,9 @@ def test_a_training_shows_its_newest_step() -> None:
 
 
 QA, MT = TaskState("QA.annotate", 1, "failed", 3, "1"), TaskState("MT.annotate", -1, "failed", 3, "2")
-GATHER, RELEASE, FINISH = (TaskState(name, -1, "failed", 3, "3") for name in ("gather_tools", "release", "finish_run"))
+GATHER, RELEASE, FINISH = (
+    TaskState(name, -1, "failed", 3, "3") for name in ("gather_tools", "release", "finish_run")
+)
 
 
 def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log_is(console: Console) -> None:
@@ -71,7 +78,11 @@ def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log
         with pytest.raises(ToolformerError, match="annotate_corpus run-1 ended as failed"):
             run_dag(console, scripted_airflow(["failed"], tasks))
         assert said in written(console)
-    for words in ("said something", "CorpusError: expected", "http://airflow/annotate_corpus/run-1/QA.annotate"):
+    for words in (
+        "said something",
+        "CorpusError: expected",
+        "http://airflow/annotate_corpus/run-1/QA.annotate",
+    ):
         assert words in written(console)
 
 
@@ -107,7 +118,9 @@ def test_a_run_whose_release_alone_failed_has_ended_where_no_call_was_kept(
         run_dag(console, scripted_airflow(["failed"], [RELEASE, QA]))
 
 
-def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_not_answer(console: Console) -> None:
+def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_not_answer(
+    console: Console,
+) -> None:
     attach = "toolformer-ops run --attach run-1"
     with pytest.raises(AirflowNotReadyError):
         run_dag(console, scripted_airflow([AirflowNotReadyError("no answer")]))

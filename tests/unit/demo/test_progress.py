@@ -36,7 +36,11 @@ def test_a_long_text_that_is_left_is_most_of_the_work() -> None:
     for row in rows[1:]:
         row.tokens_done, row.tokens = 8_000, 20_000
     [tool] = by_tool(rows)
-    assert (tool.count, tool.steps_done, tool.steps) == ("29/30 (40 % of the tokens)", 30 + 24_000, 30 + 60_000)
+    assert (tool.count, tool.steps_done, tool.steps) == (
+        "29/30 (40 % of the tokens)",
+        30 + 24_000,
+        30 + 60_000,
+    )
 
 
 def test_lines_come_only_when_something_changed_and_not_too_often() -> None:

@@ -27,7 +27,9 @@ class FakeEngine:
 class FakeWritingModel:
     """Writes what its script says."""
 
-    def __init__(self, script: Script, identity: str = "fake@1", down: Sequence[str] = (), window: int = 1000) -> None:
+    def __init__(
+        self, script: Script, identity: str = "fake@1", down: Sequence[str] = (), window: int = 1000
+    ) -> None:
         self.identity = identity
         self.language_model = FakeEngine()
         self.window = window
@@ -48,5 +50,7 @@ class FakeWritingModel:
 
     def _written(self, prompt: Prompt, decoding: DecodingSettings) -> WrittenText:
         text, calls = self._script(prompt, decoding)
-        shown = "".join(f" [{call.tool}({call.input}) -> {call.result}]" for call in calls if call.result) + text
+        shown = (
+            "".join(f" [{call.tool}({call.input}) -> {call.result}]" for call in calls if call.result) + text
+        )
         return WrittenText(prompt, shown, text, calls, (), (), 3, "length")

@@ -25,7 +25,11 @@ def mlqa(question: str) -> str:
 
 
 YES, NO = {"rater": "1", "judgment": "yes"}, {"rater": "2", "judgment": "no"}
-OSLO = {"sub_label": "Norway", "obj_label": "Oslo", "evidences": [{"masked_sentence": "[MASK] is in Norway."}]}
+OSLO = {
+    "sub_label": "Norway",
+    "obj_label": "Oslo",
+    "evidences": [{"masked_sentence": "[MASK] is in Norway."}],
+}
 YAMAHA = {"wikidata_id": "Q1085474", "name": "Yamaha Motor Racing"}
 FILES = {
     # LAMA, as the archive lays it out, with its folder `data`.

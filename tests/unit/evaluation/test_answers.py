@@ -3,7 +3,12 @@
 
 from fractions import Fraction
 
-from toolformer_ops.evaluation.answers import first_number, first_number_is_right, first_words, stands_among_first_words
+from toolformer_ops.evaluation.answers import (
+    first_number,
+    first_number_is_right,
+    first_words,
+    stands_among_first_words,
+)
 
 
 def test_the_number_that_a_text_predicts() -> None:

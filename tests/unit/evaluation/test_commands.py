@@ -72,7 +72,9 @@ def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, 
     assert "MLQA_V1.zip" in outcome["failures"]["mlqa"]
     assert outcome["left_out"]["lama"]["trex"] == {"mask_not_last": 1, "repeated_fact": 1}
     assert len([difference for difference in outcome["differences"] if difference["suite"] == "lama"]) == 1
-    scores = {(one["suite"], one["variant"], one["call_start_rank"], one["inputs"]) for one in outcome["scores"]}
+    scores = {
+        (one["suite"], one["variant"], one["call_start_rank"], one["inputs"]) for one in outcome["scores"]
+    }
     assert scores >= {("lama", "disabled", 0, 2), ("lama", "with_tools", 3, 2)}
     lines = [json.loads(line) for line in out.open(encoding="utf-8")]
     line, _ = [one for one in lines if one["call_start_rank"] == 3]

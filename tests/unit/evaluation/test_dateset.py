@@ -41,7 +41,9 @@ def test_each_template_has_as_many_questions_as_in_the_paper(dateset: list[DateQ
     }
     assert len(dateset) == 9400 == sum(SIZES.values())
     assert len({question.current_date for question in dateset}) == 500
-    asked = Counter((one.template, one.current_date, one.question) for one in dateset if one.template != "was_ago")
+    asked = Counter(
+        (one.template, one.current_date, one.question) for one in dateset if one.template != "was_ago"
+    )
     assert max(asked.values()) == 1  # no date asks the same twice in one template
 
 
@@ -54,7 +56,9 @@ def test_the_command_writes_the_same_questions_each_time(dateset: list[DateQuest
     ]
 
 
-def test_past_and_future_days_are_asked_equally_often_and_in_their_own_words(dateset: list[DateQuestion]) -> None:
+def test_past_and_future_days_are_asked_equally_often_and_in_their_own_words(
+    dateset: list[DateQuestion],
+) -> None:
     counts: Counter[tuple[str, bool]] = Counter()
     for asked in dateset:
         if asked.template not in {"days_between", "day_of_date"}:
@@ -80,7 +84,12 @@ def test_whole_units_are_counted_and_subtracted_as_calendars_do() -> None:
         ("2021-03-27", "2021-02-28", "months", 0),
         ("2021-01-31", "2021-02-28", "months", 1),  # in a month it is February 28
         ("2021-01-31", "2021-02-27", "months", 0),
-        ("2021-02-28", "2020-02-29", "years", 0),  # a year before is February 28, 2020, which lies further back
+        (
+            "2021-02-28",
+            "2020-02-29",
+            "years",
+            0,
+        ),  # a year before is February 28, 2020, which lies further back
         ("2020-11-21", "2016-11-22", "months", 47),
     ):
         assert whole_units(day(today), day(other), unit) == count
@@ -94,7 +103,13 @@ def test_the_federal_holidays_of_2022_are_on_their_own_days() -> None:
     days = {name: f"{date:%m-%d}" for date, name in federal_holidays(2022)}
     assert len(days) == 11
     assert days["New Year's Day"] == "01-01"  # a Saturday, observed on the Friday before
-    moving = ("Martin Luther King Jr. Day", "Washington's Birthday", "Memorial Day", "Labor Day", "Columbus Day")
+    moving = (
+        "Martin Luther King Jr. Day",
+        "Washington's Birthday",
+        "Memorial Day",
+        "Labor Day",
+        "Columbus Day",
+    )
     assert [days[name] for name in moving] == ["01-17", "02-21", "05-30", "09-05", "10-10"]
     assert days["Thanksgiving Day"] == "11-24"
     assert len(federal_holidays(2020)) == 10  # Juneteenth since 2021
@@ -115,6 +130,15 @@ def test_holiday_questions_agree_with_their_holiday(dateset: list[DateQuestion])
 def test_a_unit_is_singular_or_plural_and_a_day_of_the_month_a_number_or_an_ordinal(
     dateset: list[DateQuestion],
 ) -> None:
-    assert not [one for one in dateset if re.search(r"\b1 (days|weeks|months|years)\b|\b0 \w+ ago", one.question)]
+    assert not [
+        one for one in dateset if re.search(r"\b1 (days|weeks|months|years)\b|\b0 \w+ ago", one.question)
+    ]
     answers = {one.answers for one in dateset if "day of the month" in one.question}
-    assert {("2", "2nd"), ("3", "3rd"), ("11", "11th"), ("12", "12th"), ("13", "13th"), ("21", "21st")} <= answers
+    assert {
+        ("2", "2nd"),
+        ("3", "3rd"),
+        ("11", "11th"),
+        ("12", "12th"),
+        ("13", "13th"),
+        ("21", "21st"),
+    } <= answers

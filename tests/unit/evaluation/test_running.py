@@ -59,15 +59,20 @@ def outcome_of(data: Path, suite: str, model: FakeWritingModel, *variants: tuple
 
 
 def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
-    # Right answers 1, 2, 3, 4. Questions 1 and 2 are asked with a call: one right, one wrong. 3 is right, 4 wrong without.
-    # Question 4 tried the calculator in vain, which is no call that stands in the text.
+    # Right answers 1, 2, 3, 4. Questions 1 and 2 are asked with a call: one right, one wrong. 3 is right, 4
+    # wrong without. Question 4 tried the calculator in vain, which is no call that stands in the text.
     scripts: dict[int, tuple[str, tuple[MadeCall, ...]]] = {
         1: (" 1.", (made_call("Calculator", "1"),)),
-        2: (" 9.", (made_call("Calculator", "2"), made_call("Calendar", "Today"))),  # a number in a call is no answer
+        2: (
+            " 9.",
+            (made_call("Calculator", "2"), made_call("Calendar", "Today")),
+        ),  # a number in a call is no answer
         3: (" 3.", ()),
         4: (" no idea", (made_call("Calculator", None, "not_a_calculation"),)),
     }
-    found = evaluated(FakeWritingModel(lambda prompt, _: scripts[number_of(prompt)]), questions("1", "2", "3", "4"))
+    found = evaluated(
+        FakeWritingModel(lambda prompt, _: scripts[number_of(prompt)]), questions("1", "2", "3", "4")
+    )
     score, interval = found.score, wilson_interval(2, 4)
     assert (score.score, score.low, score.high, score.inputs) == (0.5, interval.low, interval.high, 4)
     assert score.call_shares == {"Calculator": 0.5, "Calendar": 0.25}
@@ -112,7 +117,9 @@ def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pyte
     )
     model = FakeWritingModel(lambda prompt, _: (texts[prompt.text], ()))
     found = evaluated(model, LoadedDataSet(MATH.data_sets[3], asked, "0" * 64))
-    assert [(one.shared_head, one.text, one.date) for one in model.asked] == [(*one, today) for one in sorted(heads)]
+    assert [(one.shared_head, one.text, one.date) for one in model.asked] == [
+        (*one, today) for one in sorted(heads)
+    ]
     assert [one.number for one in found.inputs] == [1, 2, 3, 4]  # and given back in the order of the data
     assert found.score.score == 1.0
 
@@ -133,7 +140,11 @@ def test_a_suite_whose_tool_is_down_has_no_score() -> None:
     ):
         calls = [made_call("Calculator", None, reason)] * 3 + [made_call("Calculator", "1")]
         model = FakeWritingModel(lambda prompt, _, calls=calls: (" 1", (calls[number_of(prompt) - 1],)))
-        with pytest.raises(ToolError, match="math is not scored, since Calculator") if is_down else nullcontext():
+        with (
+            pytest.raises(ToolError, match="math is not scored, since Calculator")
+            if is_down
+            else nullcontext()
+        ):
             assert evaluated(model, questions(*["1"] * inputs)).score.inputs == inputs
 
 

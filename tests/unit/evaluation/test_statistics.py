@@ -46,7 +46,9 @@ def test_the_difference_turns_round_with_its_order() -> None:
     first, second = outcomes(10, 7, 3, 20)
     forth, back = paired_difference(first, second), paired_difference(second, first)
     assert back.difference == -forth.difference
-    assert (back.interval.low, back.interval.high) == pytest.approx((-forth.interval.high, -forth.interval.low))
+    assert (back.interval.low, back.interval.high) == pytest.approx(
+        (-forth.interval.high, -forth.interval.low)
+    )
     assert back.p_value == forth.p_value
     with pytest.raises(ValueError, match="found none"):
         paired_difference([], [])
@@ -61,27 +63,33 @@ def test_mcnemar_counts_coins() -> None:
 
 
 def test_the_power_of_six_inputs_is_counted_by_hand() -> None:
-    # All six are right for only one of the two: the test rejects where they are all on one side (2 / 64 < 0.05 < 14 / 64).
+    # All six are right for only one of the two: the test rejects where they are all on one side (2 / 64 <
+    # 0.05 < 14 / 64).
     assert mcnemar_power(6, 0.8, 1.0) == pytest.approx(0.9**6 + 0.1**6)
     assert mcnemar_power(6, 0.4, 0.5) == pytest.approx(0.5**6 * (0.9**6 + 0.1**6))
     assert mcnemar_power(5, 1.0, 1.0) == 0.0  # 2 / 32 is more than 0.05
-    assert mcnemar_power(6, 0.0, 1.0) == pytest.approx(2 / 64)  # without a difference, the chance of a false one
+    assert mcnemar_power(6, 0.0, 1.0) == pytest.approx(
+        2 / 64
+    )  # without a difference, the chance of a false one
 
 
 def test_so_many_inputs_show_so_large_a_difference() -> None:
     assert detectable_difference(5, 0.5) is None
     # p**6 + (1 - p)**6 = 0.8 with p = 0.96350, of 6 inputs that all differ: 2 p - 1
     assert detectable_difference(6, 1.0) == pytest.approx(0.9270, abs=2e-4)
-    # Connor (Biometrics 43, 1987): sqrt(n) d = z sqrt(discordant) + 0.8416 sqrt(discordant - d * d), z = 1.9600; a little less than
-    # the exact test needs.
+    # Connor (Biometrics 43, 1987): sqrt(n) d = z sqrt(discordant) + 0.8416 sqrt(discordant - d * d), z =
+    # 1.9600; a little less than the exact test needs.
     found = detectable_difference(1000, 0.2)
     assert found is not None
     assert 0.0396 < found < 1.06 * 0.0396
-    assert (detectable_difference(200, 0.0) or 0) > 6 / 200  # at least as many must differ as the difference says
+    assert (
+        detectable_difference(200, 0.0) or 0
+    ) > 6 / 200  # at least as many must differ as the difference says
 
 
 def test_the_bootstrap_reaches_from_text_to_text_and_is_the_same_each_time() -> None:
-    # Both drawn twice happen in a quarter of the draws each, so the percentiles are the texts' own perplexities.
+    # Both drawn twice happen in a quarter of the draws each, so the percentiles are the texts' own
+    # perplexities.
     found = bootstrap_perplexity([math.log(2), math.log(8)], [1, 1])
     assert (found.low, found.high) == pytest.approx((2.0, 8.0))
     # 1 token at log 4 and 3 tokens at 0 in all: together exp(log 4 / 4) = 4 ** 0.25; alone 4 and 1.
@@ -95,7 +103,9 @@ def said(reviewer: str, *verdicts: str, placebo: bool = False) -> list[Judgement
 
 
 def test_precision_leaves_skipped_calls_out_and_placebos_apart() -> None:
-    judged = said("ann", "useful", "useful", "useless", "wrong", "skip") + said("ann", "useful", "wrong", placebo=True)
+    judged = said("ann", "useful", "useful", "useless", "wrong", "skip") + said(
+        "ann", "useful", "wrong", placebo=True
+    )
     _, ann = results(judged)
     assert (ann.calls, ann.placebos) == (Rate(2, 1, 1, 1), Rate(1, 0, 1, 0))
     assert (ann.calls.judged, ann.calls.share, ann.placebos.share) == (4, 0.5, 0.5)

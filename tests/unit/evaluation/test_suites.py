@@ -1,5 +1,4 @@
 """Every suite reads the published format of its data sets, asks what can be asked, and says what is wrong with other files."""
-# ruff: noqa: E501 - records as they are published, a line each
 
 import datetime
 import gzip
@@ -47,12 +46,14 @@ MLQA = (
 ASKED = {
     # Only statements that end in their mask.
     "lama:squad": ([(COMPLETE + "The colour of the sky is", ("blue",))], {"mask_not_last": 1}),
-    # LAMA's templates, not the sentences of the evidence; Bo Lind's fact was judged wrong by two of three, Ada Holm's is there twice.
+    # LAMA's templates, not the sentences of the evidence; Bo Lind's fact was judged wrong by two of three,
+    # Ada Holm's is there twice.
     "lama:google_re": (
         [(COMPLETE + "Ada Holm was born in", ("Oslo",)), (COMPLETE + "Cy Moe (born", ("1941",))],
         {"judged_wrong": 1, "repeated_fact": 1},
     ),
-    # Relations in the order of relations.jsonl, each fact once; P30's object stands first and P99 has no file.
+    # Relations in the order of relations.jsonl, each fact once; P30's object stands first and P99 has no
+    # file.
     "lama:trex": (
         [
             (COMPLETE + "Dante was born in", ("Florence",)),
@@ -76,7 +77,10 @@ ASKED = {
     "qa:nq_open": ([(ASK + "when was the last time anyone was on the moon?", ("December 1972",))], {}),
     "qa:triviaqa": ([(ASK + "Which Sinclair won in 1930?", ("Sinclair Lewis", "Harry Sinclair Lewis"))], {}),
     "mlqa:es": ([(MLQA + "¿Cuál es la capital?", ("Oslo",))], {}),
-    "temporal:templama": ([(COMPLETE + "Valentino Rossi plays for", ("Yamaha Motor Racing",))], {"mask_not_last": 1}),
+    "temporal:templama": (
+        [(COMPLETE + "Valentino Rossi plays for", ("Yamaha Motor Racing",))],
+        {"mask_not_last": 1},
+    ),
 }
 """By data set: what is asked of the published file, with the right answers; what is left out, by reason."""
 
@@ -97,14 +101,19 @@ def test_each_published_format_is_asked_as_in_the_paper_and_what_cannot_be_asked
     assert found.left_out == left_out
 
 
-def test_a_relation_without_a_template_is_left_out_and_a_problem_of_two_files_is_asked_once(data: Path) -> None:
+def test_a_relation_without_a_template_is_left_out_and_a_problem_of_two_files_is_asked_once(
+    data: Path,
+) -> None:
     fact = published.lines({"sub_label": "a", "obj_label": "b"})
     published.write_file(data / "lama" / "data" / "TREx" / "P5.jsonl", fact)
     assert load(data, "lama", "trex").left_out["relation_without_template"] == 1
     published.write_file(data / "lama" / "data" / "Google_RE" / "height_test.jsonl", "")
     with pytest.raises(EvaluationDataError, match="the unknown relation height"):
         load(data, "lama", "google_re")
-    toolkit = [{"original_text": "Tyler had 15 dogs .", "ans": 75.0}, {"original_text": "How many ?", "ans": "43"}]
+    toolkit = [
+        {"original_text": "Tyler had 15 dogs .", "ans": 75.0},
+        {"original_text": "How many ?", "ans": "43"},
+    ]
     published.write_file(data / "mawps" / "testset.json", json.dumps(toolkit))
     published.write_file(data / "mawps" / "MAWPS.json", json.dumps(toolkit[::-1]))
     found = load(data, "math", "mawps")
@@ -114,14 +123,25 @@ def test_a_relation_without_a_template_is_left_out_and_a_problem_of_two_files_is
 
 def test_the_text_before_a_last_mask_and_an_answer_that_is_one_number() -> None:
     statements = ("It is [MASK].", 'He said "[MASK]".', "It is [MASK] now.", "[MASK] and [MASK].", "[MASK].")
-    assert [text_before_mask(statement) for statement in statements] == ["It is", 'He said "', None, None, None]
+    assert [text_before_mask(statement) for statement in statements] == [
+        "It is",
+        'He said "',
+        None,
+        None,
+        None,
+    ]
     answers = ("1,050 (km)", "3/4 (pizza)", "25% (of it)", "3:5", "5 (red); 3 (blue)")
     assert [one_number(answer) for answer in answers] == ["1,050", "3/4", "25", None, None]
 
 
 def test_a_file_goes_before_questions_that_are_made_and_before_those_of_another_split(data: Path) -> None:
     made = load(data, "temporal", "dateset", 1).sha256
-    line = {"question": "What year is it today", "answer": ["2020"], "date": "2020-11-20", "template": "around_today"}
+    line = {
+        "question": "What year is it today",
+        "answer": ["2020"],
+        "date": "2020-11-20",
+        "template": "around_today",
+    }
     published.write_file(data / "dateset" / "dateset.jsonl", published.lines(line))
     read = load(data, "temporal", "dateset")
     day = datetime.date(2020, 11, 20)
@@ -144,7 +164,9 @@ def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
     ]
     assert documents == [" Some document.", "Another one."]  # as they are: white space is part of a text
     # A line of a formula is no heading.
-    text = " = Sum = \n \n It is <formula> \n = 2 = \n and \n \n = x = \n so . \n \n = Du Fu = \n \n A poet . \n"
+    text = (
+        " = Sum = \n \n It is <formula> \n = 2 = \n and \n \n = x = \n so . \n \n = Du Fu = \n \n A poet . \n"
+    )
     heads = [article.strip().splitlines()[0] for article in articles(text.splitlines(keepends=True))]
     assert heads == ["= Sum = ", "= Du Fu = "]
 
@@ -173,16 +195,23 @@ def test_a_sample_has_of_each_part_its_share_and_is_drawn_from_all_of_it(data: P
     assert places == sample_places(parts, 100, "some set") != sample_places(parts, 100, "another set")
     whole, sample = load(data, "lama", "trex"), load(data, "lama", "trex", 2)
     assert sample.left_out == whole.left_out
-    assert {question.prompt.split()[-3] for question in sample.questions} == {"was", "of"}  # of both relations
+    assert {question.prompt.split()[-3] for question in sample.questions} == {
+        "was",
+        "of",
+    }  # of both relations
     assert all(whole.questions[question.number - 1] == question for question in sample.questions)
     assert load(data, "lama", "trex", 10) == whole
 
 
 def test_a_data_set_that_is_not_there_says_what_is_expected_and_where_to_get_it(data: Path) -> None:
     (data / "svamp" / "SVAMP.json").rename(data / "svamp" / "other.json")
-    with pytest.raises(EvaluationDataError, match=r"found only other.json.*https://github.com/arkilpatel/SVAMP"):
+    with pytest.raises(
+        EvaluationDataError, match=r"found only other.json.*https://github.com/arkilpatel/SVAMP"
+    ):
         load(data, "math", "svamp")
-    with pytest.raises(EvaluationDataError, match=r"expected a folder with a folder for each data set, found nothing"):
+    with pytest.raises(
+        EvaluationDataError, match=r"expected a folder with a folder for each data set, found nothing"
+    ):
         load(data / "nowhere", "qa", "nq_open")
 
 
@@ -200,12 +229,27 @@ def test_a_file_of_another_format_says_what_was_found(data: Path) -> None:
         ("qa:nq_open", nq, "[" * 100_000, "found no JSON in line 1"),
         ("qa:triviaqa", trivia, "[]", "no JSON object with a list Data"),
         ("math:svamp", "svamp/SVAMP.json", '[{"Body": "a", "Question": "b"}]', "no number as field 'Answer'"),
-        ("math:gsm8k", "gsm8k/test.jsonl", '{"question": "a", "answer": "5"}', "an answer without '#### number'"),
+        (
+            "math:gsm8k",
+            "gsm8k/test.jsonl",
+            '{"question": "a", "answer": "5"}',
+            "an answer without '#### number'",
+        ),
         ("math:mawps", "mawps/AddSub.json", '{"a": 1}', "in place of a list of records"),
-        ("lama:squad", "lama/data/Squad/test.jsonl", '{"masked_sentences": "a"}', "as field 'masked_sentences'"),
+        (
+            "lama:squad",
+            "lama/data/Squad/test.jsonl",
+            '{"masked_sentences": "a"}',
+            "as field 'masked_sentences'",
+        ),
         ("mlqa:es", "mlqa/MLQA_V1/test/test-context-en-question-es.json", "{}", "nothing as field 'data'"),
         ("math:asdiv", "asdiv/dataset/ASDiv.xml", bomb, "no XML that may be read"),
-        ("temporal:templama", "templama/test.json", '{"query": "a _X_", "answer": [], "date": "MMX"}', "date: 'MMX'"),
+        (
+            "temporal:templama",
+            "templama/test.json",
+            '{"query": "a _X_", "answer": [], "date": "MMX"}',
+            "date: 'MMX'",
+        ),
     ):
         (data / file).write_text(content, encoding="utf-8")
         with pytest.raises(EvaluationDataError) as raised:
@@ -219,7 +263,9 @@ def test_questions_that_begin_alike_share_their_head(data: Path) -> None:
     assert {question.shared_head for question in load(data, "lama", "trex").questions} == {instruction}
     assert {question.shared_head for question in load(data, "math", "gsm8k").questions} == {""}  # one alone
     path = data / "mlqa" / "MLQA_V1" / "test" / "test-context-en-question-es.json"
-    path.write_text(path.read_text().replace('"qas": [', '"qas": [{"question": "¿Qué?", "answers": [{"text": "a"}]}, '))
+    path.write_text(
+        path.read_text().replace('"qas": [', '"qas": [{"question": "¿Qué?", "answers": [{"text": "a"}]}, ')
+    )
     (head,) = {question.shared_head for question in load(data, "mlqa", "es").questions}
     assert head.endswith("Oslo is the capital of Norway. Now answer the following question in English:")
 

@@ -64,12 +64,16 @@ def find_all(engine: LanguageModel, *texts: str, at_most: int = 10_000) -> list[
     return engine.find_positions(PROMPT, texts, at_most=at_most, threshold=0.0)
 
 
-def score_calls(engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any) -> list[CallLosses]:
+def score_calls(
+    engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any
+) -> list[CallLosses]:
     [found] = engine.score_texts([(text, calls)], **settings)
     return found
 
 
-def losses_with_result(engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any) -> list[float]:
+def losses_with_result(
+    engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any
+) -> list[float]:
     [found] = engine.losses_with_result([(text, calls)], **settings)
     return found
 
@@ -96,7 +100,9 @@ class Subject:
 def passes_over(network: Any) -> Iterator[list[tuple[int, ...]]]:
     """Collects the shape of the token ids that each pass reads, (sequences, tokens): every pass begins with their embeddings."""
     shapes: list[tuple[int, ...]] = []
-    hook = network.get_input_embeddings().register_forward_pre_hook(lambda _, ids: shapes.append(tuple(ids[0].shape)))
+    hook = network.get_input_embeddings().register_forward_pre_hook(
+        lambda _, ids: shapes.append(tuple(ids[0].shape))
+    )
     try:
         yield shapes
     finally:

@@ -27,13 +27,19 @@ FIRST_WORD_OF_OTHER_TOKENS = "participants passed the test, so 29 % did."
 """`participants` is three tokens at the start of a text and one behind a space."""
 
 
-def agree_in_probabilities(reference: PlainReference, text: str, found: list[CallPosition], rel: float) -> None:
+def agree_in_probabilities(
+    reference: PlainReference, text: str, found: list[CallPosition], rel: float
+) -> None:
     tokens = [position.token for position in found]
     expected = reference.find_positions(PROMPT.template, text, tokens, at_most=len(tokens), threshold=0.0)
-    assert [position.probability for position in found] == pytest.approx([one.probability for one in expected], rel=rel)
+    assert [position.probability for position in found] == pytest.approx(
+        [one.probability for one in expected], rel=rel
+    )
 
 
-@pytest.mark.parametrize("text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"])
+@pytest.mark.parametrize(
+    "text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"]
+)
 def test_probabilities_of_a_call_are_those_of_a_plain_pass(any_subject: Subject, text: str) -> None:
     [found] = find_all(any_subject.engine, text)
     assert len(found) == len(text.split()) - 1  # every word start but the first
@@ -46,11 +52,17 @@ def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Su
         settings = {"samples": 3, "call_start": call_start, "max_new_tokens": 12, "temperature": 0.8}
         [sampled] = sample_calls(any_subject.engine, [TextToSample(TEXT, positions, "7")], **settings)
         plainly = any_subject.reference.sample_position
-        assert sampled == [plainly(PROMPT.template, TEXT, position, seed_key="7", **settings) for position in positions]
+        assert sampled == [
+            plainly(PROMPT.template, TEXT, position, seed_key="7", **settings) for position in positions
+        ]
 
 
 SUMS = (
-    ("The school shop had 520 shirts and sold 193 on the first day, so it has 327 left.", " 327", "520 - 193"),
+    (
+        "The school shop had 520 shirts and sold 193 on the first day, so it has 327 left.",
+        " 327",
+        "520 - 193",
+    ),
     ("A packet has 250 sheets and we used 13 packets, so we used 3250 sheets.", " 3250", "250 * 13"),
 )
 
@@ -73,7 +85,9 @@ def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject,
         assert unpruned == pytest.approx(plain, abs=1e-4)
         exact = score_calls(smollm2.engine, text, calls, prune_below=0.5)
         half = [] if screened else score_calls(low_precision, text, calls, prune_below=0.5)
-        assert plain[3] >= 0.5 > plain[4]  # right behind " it has": the right result helps, and a wrong one does not
+        assert (
+            plain[3] >= 0.5 > plain[4]
+        )  # right behind " it has": the right result helps, and a wrong one does not
         for threshold in (0.5, 1.0, 2.0):
             expected = [reduction >= threshold for reduction in plain]
             for scored in filter(None, (exact, half)):
@@ -97,7 +111,9 @@ def greedy(subject: Subject, prompt: str, tokens: int) -> str:
     return str(subject.reference.tokenizer.decode(new))
 
 
-def test_prompts_together_are_continued_as_each_alone(any_subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_together_are_continued_as_each_alone(
+    any_subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = [greedy(any_subject, prompt, 8) for prompt in PROMPTS]
     for together in (8, 2):  # more are done in groups
         monkeypatch.setattr("toolformer_ops.language_model.decode_loop.MAX_PROMPTS_TOGETHER", together)
@@ -186,7 +202,8 @@ def test_a_model_that_finds_every_token_equally_likely_has_losses_that_are_worke
     assert loss == TextLoss(pytest.approx(nats, rel=1e-6), tokens, len(WITH_MARKERS.encode()))
     assert empty == TextLoss(0.0, 0, 0)
     assert euro.utf8_bytes == 5  # 2 and 3
-    # A marker of several tokens is disabled only behind its first ones: here behind " The", unless it is written there.
+    # A marker of several tokens is disabled only behind its first ones: here behind " The", unless it is
+    # written there.
     the, film, name = (tokenizer(word)["input_ids"][0] for word in (" The", " film", " name"))
     monkeypatch.setattr(model._tokenization, "marker_ids", (the, film))
     [loss] = model.text_losses([" film The name The film"])

@@ -46,7 +46,9 @@ def either_way(
     if request.param == "ranges":
         monkeypatch.setattr(device_twin, "KERNEL_FORMATS", (torch.float32,))
         for module in (attention, packing):
-            monkeypatch.setattr(module, "takes_variable_lengths", lambda device, dtype, width, softcap: not softcap)
+            monkeypatch.setattr(
+                module, "takes_variable_lengths", lambda device, dtype, width, softcap: not softcap
+            )
         with device_twin.device_twin() as counts:
             network = copy.deepcopy(any_subject.model.network).to("cuda")
             yield dataclasses.replace(any_subject, model=CausalModel(network, 1024))
@@ -67,7 +69,9 @@ def test_texts_that_step_are_cut_and_take_in_a_result_equal_the_plain_pass(eithe
     head = read_prompt(model, held[0][:2])
     cache.join([CachedText(head), CachedText(CachedPrompt()), CachedText(CachedPrompt())], [4, 7, 9])
     states = cache.extend([4, 7, 9], [held[0][2:], *held[1:]])
-    assert [agree(model, one[-1], plain(either_way, ids)) for one, ids in zip(states, held, strict=True)] == [True] * 3
+    assert [agree(model, one[-1], plain(either_way, ids)) for one, ids in zip(states, held, strict=True)] == [
+        True
+    ] * 3
 
     def step(tokens: dict[int, int]) -> list[bool]:
         labels = cache.labels
@@ -120,7 +124,10 @@ def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way:
         hidden = cache.step(np.array(tokens))
         for label, token in zip(labels, tokens, strict=True):
             held[label] = [*held[label], token]
-        return all(agree(model, one, plain(either_way, held[label])) for one, label in zip(hidden, labels, strict=True))
+        return all(
+            agree(model, one, plain(either_way, held[label]))
+            for one, label in zip(hidden, labels, strict=True)
+        )
 
     def keep(*wanted: int) -> None:
         labels = cache.labels.tolist()
@@ -139,7 +146,10 @@ def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way:
     assert step()
     keep(100, 102, 102, 103, 105, 50, 50, 50)
     assert step()
-    keep(*[label for label in cache.labels.tolist() if held[label][:9] == texts[0][:9]], *cache.labels.tolist()[-2:])
+    keep(
+        *[label for label in cache.labels.tolist() if held[label][:9] == texts[0][:9]],
+        *cache.labels.tolist()[-2:],
+    )
     for _ in range(16):  # beyond the first capacity, and the windows of layers that have one
         assert step()
     keep(int(cache.labels[-1]))

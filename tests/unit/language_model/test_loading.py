@@ -19,7 +19,14 @@ from huggingface_hub.errors import HfHubHTTPError
 from transformers import AutoModelForCausalLM
 
 from tests.tiny_models import save_tiny
-from tests.unit.language_model.conftest import TEXT, TextToSample, calculator, find_all, sample_calls, score_calls
+from tests.unit.language_model.conftest import (
+    TEXT,
+    TextToSample,
+    calculator,
+    find_all,
+    sample_calls,
+    score_calls,
+)
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, InfrastructureError, ModelError, ToolError
 from toolformer_ops.language_model import LanguageModel
@@ -48,7 +55,9 @@ def _flip_a_byte(file: Path) -> None:
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_a_model_is_named_by_its_weights_configuration_and_tokenizer_alone(folder: Path, tmp_path: Path) -> None:
+def test_a_model_is_named_by_its_weights_configuration_and_tokenizer_alone(
+    folder: Path, tmp_path: Path
+) -> None:
     identity = model_identity(str(folder))
     copy = shutil.copytree(folder, tmp_path / "elsewhere" / "model", ignore=shutil.ignore_patterns(".*"))
     assert model_identity(str(copy)) == LanguageModel.load(str(folder)).identity == identity
@@ -100,7 +109,9 @@ def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders_and_any_other_d
     snapshot: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.utils._detect_agent._registry", None)  # which the client asks for once
+    monkeypatch.setattr(
+        "huggingface_hub.utils._detect_agent._registry", None
+    )  # which the client asks for once
     look_up = mock.Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "no such host in this test"))
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     with pytest.raises(ModelError, match="or a copy of it in the local hub cache"):
@@ -110,7 +121,9 @@ def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders_and_any_other_d
     with pytest.raises(ToolError, match="sequence-to-sequence checkpoint"):
         load_checkpoint("TOOLFORMER_TRANSLATOR_MODEL", "owner/model", COMMIT, load_settings(), "float32")
     shutil.copytree(folder, snapshot)
-    assert LanguageModel.load("owner/model", COMMIT).identity == f"owner/model@{COMMIT}"  # network and tokenizer
+    assert (
+        LanguageModel.load("owner/model", COMMIT).identity == f"owner/model@{COMMIT}"
+    )  # network and tokenizer
     assert not look_up.called
     monkeypatch.delenv("TOOLFORMER_HUB_OFFLINE")
     load_settings.cache_clear()
@@ -121,11 +134,15 @@ def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders_and_any_other_d
     assert {call.args[0] for call in look_up.call_args_list} == {"huggingface.co"}
 
 
-def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(snapshot: Path, folder: Path) -> None:
+def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(
+    snapshot: Path, folder: Path
+) -> None:
     blobs = snapshot.parents[1] / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
-    for file in folder.glob("[!.]*"):  # as the hub's client keeps them: large files by SHA-256, others by git's hash
+    for file in folder.glob(
+        "[!.]*"
+    ):  # as the hub's client keeps them: large files by SHA-256, others by git's hash
         content = file.read_bytes()
         git = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
         blob = blobs / (hashlib.sha256(content).hexdigest() if file.suffix == ".safetensors" else git)
@@ -139,7 +156,9 @@ def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(snap
         _flip_a_byte((snapshot / name).resolve())
 
 
-def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     request = httpx2.Request("GET", "https://huggingface.co/owner/model")
     for cause, kind in (
         (HfHubHTTPError("no", response=httpx2.Response(401, request=request)), ModelError),
@@ -155,7 +174,9 @@ def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(monkeypa
 
 
 def _change(name: str, **changes: Any) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))
+    return lambda folder: (folder / name).write_text(
+        json.dumps(json.loads((folder / name).read_text()) | changes)
+    )
 
 
 def _without_a_weight(folder: Path) -> None:
@@ -173,10 +194,22 @@ OWN_CODE = {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Co
     ("damage", "options", "message"),
     [
         (shutil.rmtree, {}, r"found nothing at '.*/model'"),
-        (lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"), {}, r"\*\.safetensors"),
+        (
+            lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+            {},
+            r"\*\.safetensors",
+        ),
         (lambda folder: (folder / "tokenizer.json").unlink(), {}, r"tokenizer\.json"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"not tensors"), {}, "causal language model"),
-        (lambda folder: save_tiny("bloom", folder), {}, "BloomForCausalLM: expected layers that can share a KV cache"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b"not tensors"),
+            {},
+            "causal language model",
+        ),
+        (
+            lambda folder: save_tiny("bloom", folder),
+            {},
+            "BloomForCausalLM: expected layers that can share a KV cache",
+        ),
         (_without_a_weight, {}, r"model\.layers\.1\.mlp\.up_proj\.weight"),  # which is not made up
         (_change("config.json", model_type="unheard-of", auto_map=OWN_CODE), {}, "without remote code"),
         (lambda _: None, {"dtype": "int8"}, "int8"),
@@ -208,7 +241,10 @@ def test_a_tokenizer_that_brings_its_own_code_is_refused_and_a_network_that_does
 def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(folder: Path) -> None:
     model_identity(str(folder), annotates=True)
     written = (folder / "config.json").read_text()
-    for named in ({"attention_types": [[["global", "local"], 6]]}, {"text_config": {"layer_types": ["mamba"]}}):
+    for named in (
+        {"attention_types": [[["global", "local"], 6]]},
+        {"text_config": {"layer_types": ["mamba"]}},
+    ):
         (folder / "config.json").write_text(json.dumps(json.loads(written) | named))
         with pytest.raises(ModelError, match="expected layers that can share a KV cache"):
             model_identity(str(folder), annotates=True)

@@ -25,15 +25,25 @@ def llama(**numbers: int) -> LlamaConfig:
 
 def seven_billion(vocabulary: int, *devices: str) -> Any:
     """The shape of Llama-2-7B in bfloat16, its weights spread over devices, without the weights."""
-    shape = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
-    weights = [SimpleNamespace(device=torch.device(device), nbytes=13 * GIGABYTE // len(devices)) for device in devices]
+    shape = {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+    }
+    weights = [
+        SimpleNamespace(device=torch.device(device), nbytes=13 * GIGABYTE // len(devices))
+        for device in devices
+    ]
     config = llama(vocab_size=vocabulary, **shape)
     return SimpleNamespace(config=config, dtype=torch.bfloat16, parameters=lambda: weights)
 
 
 def test_budgets_follow_from_free_memory_and_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=60 * GIGABYTE)
-    assert roomy.token_bytes.cached == 2 * 32 * 32 * 128 * 2  # keys and values, layers, heads, width, two bytes
+    assert (
+        roomy.token_bytes.cached == 2 * 32 * 32 * 128 * 2
+    )  # keys and values, layers, heads, width, two bytes
     assert roomy.token_bytes.logits == 32_000 * (2 + 32)
     # 60 GiB, of which 85 % are used, and 60 % of these for the cache: 30.6 GiB of half a mebibyte.
     assert roomy.cached_tokens == int(60 * 0.85 * 0.6 * 2048)
@@ -62,7 +72,9 @@ def test_a_containers_limit_counts(tmp_path: Path) -> None:
 def test_a_vocabulary_of_256k_is_projected_in_pieces_that_fit() -> None:
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     torch.manual_seed(0)
-    model = CausalModel(LlamaForCausalLM(llama(vocab_size=256_000, max_position_embeddings=4096, **shape)), 4096)
+    model = CausalModel(
+        LlamaForCausalLM(llama(vocab_size=256_000, max_position_embeddings=4096, **shape)), 4096
+    )
     projected: list[int] = []
     model.network.lm_head.register_forward_hook(lambda _, __, logits: projected.append(len(logits)))
     hidden, targets = torch.randn(100, 8), list(range(0, 25_600, 256))
@@ -87,7 +99,10 @@ def at_most(count: int, error: RuntimeError) -> Callable[[Sequence[int]], list[i
 
 @pytest.mark.parametrize(
     "error",
-    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: not enough memory: you tried")],
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried"),
+    ],
 )
 def test_a_batch_is_halved_until_it_fits_and_one_item_that_does_not_is_refused(error: RuntimeError) -> None:
     memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
@@ -101,10 +116,13 @@ def test_a_batch_is_halved_until_it_fits_and_one_item_that_does_not_is_refused(e
         memory.halving(at_most(0, RuntimeError("shapes do not match")), [1, 2], "texts")
 
 
-def test_scores_and_samples_are_the_same_with_little_memory(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_and_samples_are_the_same_with_little_memory(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = [PlacedCall(token, Call("Calculator", f"1 + {token}"), str(token)) for token in range(1, 9)]
     texts = [
-        TextToSample(TEXT, [CallPosition(at, 0, 1.0) for at in (token, token + 2)], str(token)) for token in (2, 5, 9)
+        TextToSample(TEXT, [CallPosition(at, 0, 1.0) for at in (token, token + 2)], str(token))
+        for token in (2, 5, 9)
     ]
     more: dict[str, int] = {"samples": 6, "max_new_tokens": 6}
     expected = score_calls(subject.engine, TEXT, calls), sample_calls(subject.engine, texts, **more)

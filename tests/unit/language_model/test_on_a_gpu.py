@@ -1,7 +1,7 @@
 """The engine on a device twin (`benchmarks/device_twin.py`): its path on a GPU gives what its path on a CPU gives.
 
-Each shape goes through everything that the stages ask of the engine, in float32 and in 16 bits. What rounding may do is known
-where the numbers are float32; in 16 bits the losses are compared with those of float32.
+Each shape goes through everything that the stages ask of the engine, in float32 and in 16 bits. What rounding
+may do is known where the numbers are float32; in 16 bits the losses are compared with those of float32.
 """
 
 import itertools
@@ -29,7 +29,11 @@ SHAPES = ("llama", "gpt2", "gptj", "gemma")
 TEXTS = (TEXT, "Of 1400 participants 400 (or 29%) passed the test.", "Today is the first Friday of the year.")
 FORMATS = [(shape, "float32") for shape in SHAPES]
 FORMATS += [("llama", "bfloat16"), ("gpt2", "float16"), ("gptj", "bfloat16"), ("gemma", "bfloat16")]
-OTHER_ATTENTION = ((attention.GroupPass, "_by_products"), (attention.GroupPass, "_fused"), (packing, "_one_sequence"))
+OTHER_ATTENTION = (
+    (attention.GroupPass, "_by_products"),
+    (attention.GroupPass, "_fused"),
+    (packing, "_one_sequence"),
+)
 """What attends in place of the kernel for sequences of any lengths."""
 LOSS_ERROR = {"float32": 3e-7, "bfloat16": 0.02, "float16": 2e-3}
 """Largest difference of two losses, of some six nats, as a share of them; seen are 1.2e-7, 0.006 and 0.0007."""
@@ -53,7 +57,9 @@ class Engine:
 
         model = CausalModel(network.to(device), tokenizer.model_max_length)
         engine = LanguageModel(model, Tokenization(tokenizer), identity, load)
-        return cls(model, engine, WritingModel(model, tokenizer, identity, Settings(_env_file=None), ("Calculator",)))
+        return cls(
+            model, engine, WritingModel(model, tokenizer, identity, Settings(_env_file=None), ("Calculator",))
+        )
 
 
 def calls(number: int) -> list[PlacedCall]:
@@ -109,7 +115,9 @@ def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(
     there = dtype != "float32" and folder.name != "gemma"
     with device_twin() as counts:
         one = Engine.of(folder, dtype, "cuda")
-        assert (counts.launches["varlen_attn"] > 0) == there, "the comparison at load takes the path of the work"
+        assert (counts.launches["varlen_attn"] > 0) == there, (
+            "the comparison at load takes the path of the work"
+        )
         counts.clear()
         others = [mock.Mock(side_effect=getattr(owner, name)) for owner, name in OTHER_ATTENTION]
         for (owner, name), other in zip(OTHER_ATTENTION, others, strict=True):

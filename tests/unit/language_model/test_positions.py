@@ -26,7 +26,9 @@ from toolformer_ops.records import CallPosition
 def test_the_best_above_the_threshold_are_taken_and_given_in_the_order_of_the_text(
     probabilities: Sequence[float], at_most: int, threshold: float, taken: list[int]
 ) -> None:
-    found = [CallPosition(token, 10 * token, probability) for token, probability in enumerate(probabilities, 1)]
+    found = [
+        CallPosition(token, 10 * token, probability) for token, probability in enumerate(probabilities, 1)
+    ]
     assert [item.token for item in best_positions(found, at_most, threshold)] == taken
 
 
@@ -35,9 +37,13 @@ def test_calls_stand_at_word_starts_and_never_before_the_whole_text(subject: Sub
     assert [TEXT[item.char :].split()[0] for item in found] == TEXT.split()[1:]
     assert all(TEXT[item.char] == " " for item in found)
     assert all(item.token >= 1 and 0 < item.probability < 1 for item in found)
-    assert [item for text in ("", " word", "\n") for item in find_all(subject.engine, text)[0] if item.token == 0] == []
+    assert [
+        item for text in ("", " word", "\n") for item in find_all(subject.engine, text)[0] if item.token == 0
+    ] == []
     assert find_all(subject.engine, "word") == [[]]
-    assert "It sold them.\n\nSo".index("So") in [item.char for item in lines]  # after a line break at its first letter
+    assert "It sold them.\n\nSo".index("So") in [
+        item.char for item in lines
+    ]  # after a line break at its first letter
 
 
 @pytest.mark.parametrize(("shape", "dtype"), FORMATS)
@@ -45,7 +51,14 @@ def test_the_same_text_gives_the_same_bits_whatever_is_read_together_with_it(
     subject_of: Callable[..., Subject], shape: str, dtype: str
 ) -> None:
     engine = subject_of(shape, dtype).engine
-    texts = [TEXT, "On Friday we meet.", "Of 1400 participants 400, or 29 %, passed the test.", TEXT * 12, "word", TEXT]
+    texts = [
+        TEXT,
+        "On Friday we meet.",
+        "Of 1400 participants 400, or 29 %, passed the test.",
+        TEXT * 12,
+        "word",
+        TEXT,
+    ]
     engine.forget_texts()
     together = find_all(engine, *texts)
     for text, found in zip(texts, together, strict=True):
@@ -72,7 +85,9 @@ def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
         assert abs(item.probability - expected) <= 1e-3 * expected
 
 
-def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window(long_subject: Subject) -> None:
+def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window(
+    long_subject: Subject,
+) -> None:
     engine, reference = long_subject.engine, long_subject.reference
     [found] = find_all(engine, LONG_TEXT)
     assert len(found) == len(LONG_TEXT.split()) - 1
@@ -84,7 +99,9 @@ def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window
     inside = next(item for item in found if item.token >= window.owned_start + 3)
     seen = tokens.char_span(window.start, window.end)
     token = inside.token - window.start
-    [expected] = reference.find_positions(PROMPT.template, seen.removeprefix(" "), [token], at_most=1, threshold=0.0)
+    [expected] = reference.find_positions(
+        PROMPT.template, seen.removeprefix(" "), [token], at_most=1, threshold=0.0
+    )
     assert inside.probability == pytest.approx(expected.probability, rel=1e-3)
 
 

@@ -32,7 +32,11 @@ from toolformer_ops.records import CallPosition, SampledContinuation
 
 
 def sample(
-    engine: LanguageModel, positions: list[CallPosition], text: str = TEXT, seed_key: str = "0", **changed: Any
+    engine: LanguageModel,
+    positions: list[CallPosition],
+    text: str = TEXT,
+    seed_key: str = "0",
+    **changed: Any,
 ) -> list[list[SampledContinuation]]:
     [found] = sample_calls(engine, [TextToSample(text, positions, seed_key)], **changed)
     return found
@@ -51,7 +55,9 @@ def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Sampl
     """The samples of a model that nearly always writes one given token."""
     folder = save_tiny("gptj", tmp_path_factory.mktemp("saying") / "gptj")
     network, tokenizer, identity = load_network(str(folder), None, "float32", "cpu", 1)
-    engine = LanguageModel(CausalModel(network, tokenizer.model_max_length), Tokenization(tokenizer), identity)
+    engine = LanguageModel(
+        CausalModel(network, tokenizer.model_max_length), Tokenization(tokenizer), identity
+    )
 
     def samples(token: str, **changed: Any) -> list[SampledContinuation]:
         with torch.inference_mode():
@@ -76,7 +82,11 @@ def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Sampl
         ("\u0120->", {"until_arrow": True}, [SampledContinuation(" ", True)]),  # at the arrow, and without it
         (")]", {"until_arrow": True}, [SampledContinuation(")", True)]),
         # The end of a given start may be written as a longer token.
-        ("()", {"max_new_tokens": 2, "call_start": " [Calendar("}, [SampledContinuation("Calendar()()", False)]),
+        (
+            "()",
+            {"max_new_tokens": 2, "call_start": " [Calendar("},
+            [SampledContinuation("Calendar()()", False)],
+        ),
     ],
 )
 def test_a_sample_ends_at_a_bracket_or_an_arrow_at_the_end_of_the_document_or_with_its_budget(
@@ -134,7 +144,11 @@ def to_sample(engine: LanguageModel, positions: int = 5) -> list[TextToSample]:
 @pytest.mark.parametrize(
     ("shape", "tokens", "call_start"),
     [
-        ("llama", 1, " ["),  # room for one position at a time, which takes longest: two positions a text are enough
+        (
+            "llama",
+            1,
+            " [",
+        ),  # room for one position at a time, which takes longest: two positions a text are enough
         ("gpt2", 6000, " [Calculator("),
         ("gptj", 400, " ["),
         ("gemma", 400, " [Calculator("),
@@ -142,7 +156,11 @@ def to_sample(engine: LanguageModel, positions: int = 5) -> list[TextToSample]:
     ],
 )
 def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
-    subject_of: Callable[..., Subject], shape: str, tokens: int, call_start: str, monkeypatch: pytest.MonkeyPatch
+    subject_of: Callable[..., Subject],
+    shape: str,
+    tokens: int,
+    call_start: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = subject_of(shape).engine
     monkeypatch.setattr(DeviceMemory, "cached_tokens", tokens)
@@ -163,7 +181,9 @@ def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject) -> None
     engine.forget_texts()
     with passes_over(network) as forgotten:
         assert sample_calls(engine, texts) == together
-    of_finding, with_contexts, without = (sum(map(math.prod, passes)) for passes in (finding, kept, forgotten))
+    of_finding, with_contexts, without = (
+        sum(map(math.prod, passes)) for passes in (finding, kept, forgotten)
+    )
     assert without - with_contexts == of_finding > 0
 
 
@@ -191,15 +211,21 @@ def test_a_token_of_probability_0_is_never_drawn_and_nothing_is_written_to_what_
 def test_a_draw_is_that_of_a_plain_inversion(weights: list[int], power: int, top: int, number: int) -> None:
     shares = [weight**power / sum(one**power for one in weights) for weight in weights]
     likeliest = sorted(range(len(shares)), key=lambda token: -shares[token])
-    before = dict(zip(likeliest, itertools.accumulate((shares[token] for token in likeliest), initial=0), strict=False))
+    before = dict(
+        zip(likeliest, itertools.accumulate((shares[token] for token in likeliest), initial=0), strict=False)
+    )
     kept = [share if before[token] < top / 40 else 0.0 for token, share in enumerate(shares)]
     target = (number + 0.5) / 1000 * sum(kept)
     sums = list(itertools.accumulate(kept))
-    assume(top == 40 or all(abs(one - top / 40) > 1e-5 for one in before.values()))  # where rounding decides nothing
+    assume(
+        top == 40 or all(abs(one - top / 40) > 1e-5 for one in before.values())
+    )  # where rounding decides nothing
     assume(all(abs(one - target) > 1e-5 for one in sums))
     expected = next(token for token, reached in enumerate(sums) if reached > target)
     log_probs = logs(*(weight / sum(weights) for weight in weights))
-    assert drawn(cumulative_probabilities(log_probs, 1 / power, top / 40), (number + 0.5) / 1000) == [expected]
+    assert drawn(cumulative_probabilities(log_probs, 1 / power, top / 40), (number + 0.5) / 1000) == [
+        expected
+    ]
 
 
 def test_a_distribution_given_that_the_token_is_one_of_some() -> None:
@@ -218,5 +244,7 @@ def test_random_numbers_depend_on_key_position_sample_and_step_alone() -> None:
     assert numbers[:2].tolist() == uniforms("seed", 3, 0, 2).tolist()
     digest = hashlib.sha256(b"seed\x003\x000\x004").digest()
     assert numbers[4] == (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53
-    others = {uniforms(*key, 1)[0] for key in (("seed", 3, 0), ("other", 3, 0), ("seed", 4, 0), ("seed", 3, 1))}
+    others = {
+        uniforms(*key, 1)[0] for key in (("seed", 3, 0), ("other", 3, 0), ("seed", 4, 0), ("seed", 3, 1))
+    }
     assert len(others | set(numbers)) == 8

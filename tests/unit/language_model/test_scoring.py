@@ -67,11 +67,15 @@ def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
             loss, log_ps = getattr(losses, name), getattr(tokens, name)
             assert (loss is None) == (log_ps is None)
             if log_ps is not None:
-                assert loss == -math.fsum(weight * value for weight, value in zip(weights, log_ps, strict=True))
+                assert loss == -math.fsum(
+                    weight * value for weight, value in zip(weights, log_ps, strict=True)
+                )
         # In a context window the fourth loss is that of the whole text.
         start = 0 if context_tokens is None else max(0, call.token - context_tokens)
         assert (losses.without_call_full_context is None) == (start == 0)
-        assert (losses.without_call_full_context or losses.without_call) == pytest.approx(without_call, abs=1e-6)
+        assert (losses.without_call_full_context or losses.without_call) == pytest.approx(
+            without_call, abs=1e-6
+        )
         whole = tokens.without_call_full_context or tokens.without_call
         assert whole == pytest.approx([float(plain[at, text.ids[at]]) for at in scored], abs=1e-5)
         if not losses.pruned:
@@ -84,8 +88,14 @@ def test_a_text_has_the_same_bits_in_any_company(
     subject_of: Callable[..., Subject], shape: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = subject_of(shape, dtype).engine
-    texts = [(TEXT, [calculator(3), calculator(11, "7")]), (LONG_TEXT[:900], [calculator(40)]), ("Sold 187.", [])]
-    texts += [(f"{TEXT} {LONG_TEXT[: 20 * count]}", [calculator(count + 2, "3" * count)]) for count in range(1, 12)]
+    texts = [
+        (TEXT, [calculator(3), calculator(11, "7")]),
+        (LONG_TEXT[:900], [calculator(40)]),
+        ("Sold 187.", []),
+    ]
+    texts += [
+        (f"{TEXT} {LONG_TEXT[: 20 * count]}", [calculator(count + 2, "3" * count)]) for count in range(1, 12)
+    ]
     together = engine.score_texts(texts, prune_below=0.05)
     assert any(losses.pruned for of_text in together for losses in of_text)
     assert [score_calls(engine, text, calls, prune_below=0.05) for text, calls in texts] == together
@@ -132,7 +142,9 @@ def test_a_call_has_the_whole_text_before_it_up_to_the_last_token_that_fits(long
 @pytest.mark.parametrize(("room", "fits"), [(MIN_WINDOW, True), (MIN_WINDOW - 1, False)])
 def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(room: int, fits: bool) -> None:
     model: Any = SimpleNamespace(window_tokens=2 * scoring.RESERVE_STEP + room + 1)
-    tokenization: Any = SimpleNamespace(start_ids=(0,), newline_ids=(), ids=lambda z: range(scoring.RESERVE_STEP + 1))
+    tokenization: Any = SimpleNamespace(
+        start_ids=(0,), newline_ids=(), ids=lambda z: range(scoring.RESERVE_STEP + 1)
+    )
     text: Any = range(1000)
     planned = scoring._TextPasses(model, tokenization, text).planned(calculator(500), None)
     assert (planned is not None) is fits
@@ -206,7 +218,10 @@ def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
 
 @pytest.mark.parametrize("verify", ["on", "all"])
 def test_float32_decides_near_the_thresholds_and_with_all_whatever_may_be_kept(
-    tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel, verify: str, monkeypatch: pytest.MonkeyPatch
+    tiny_engine: LanguageModel,
+    tiny_engine_bfloat16: LanguageModel,
+    verify: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     texts = [(TEXT, many_calls()), (LONG_TEXT[:200], many_calls()[:20]), (TEXT[:60], [])]
     differences = tiny_engine_bfloat16.rounding_differences(texts)
@@ -236,7 +251,9 @@ def test_float32_decides_near_the_thresholds_and_with_all_whatever_may_be_kept(
                 assert close(losses, right)
             else:
                 assert losses == rounded
-                assert all((losses.reduction_bound >= at) == (right.reduction_bound >= at) for at in (0.0, 0.1))
+                assert all(
+                    (losses.reduction_bound >= at) == (right.reduction_bound >= at) for at in (0.0, 0.1)
+                )
 
 
 class Loads:
@@ -284,7 +301,9 @@ def test_without_room_float32_weights_take_the_place_of_the_others_once_for_all_
     found = engine.score_texts([(TEXT, calls), (LONG_TEXT[:200], calls[:4])], verify="on")
     assert loads.formats == ["float32"]
     assert sum(parameter.numel() for parameter in own.parameters()) == 0, "the others are let go"
-    assert [replace(losses, within_rounding=False) for losses in found[0]] == score_calls(tiny_engine, TEXT, calls)
+    assert [replace(losses, within_rounding=False) for losses in found[0]] == score_calls(
+        tiny_engine, TEXT, calls
+    )
     assert losses_with_result(engine, TEXT, calls) == losses_with_result(tiny_engine, TEXT, calls)
     assert engine.surely_below(0.5 - 101.0, 0.5)
     assert engine.verifies("on")

@@ -29,9 +29,15 @@ TOKENIZATION = Tokenization(train_tokenizer())
     ("pieces", "starts"),
     [
         (["It", " cost", "s", " 29", "%", " (", "net", ")."], ["It", " cost", " 29", " ("]),
-        (["sold", " ", "1", "8", "7", " of"], ["sold", " ", " of"]),  # a number of several tokens, at its space alone
+        (
+            ["sold", " ", "1", "8", "7", " of"],
+            ["sold", " ", " of"],
+        ),  # a number of several tokens, at its space alone
         (["so", ".", "\n\n", "Then", " go"], ["so", "Then", " go"]),  # after a line break with itself
-        (["a", "  ", " b", "   ", "1", " "], ["a", " b", "1"]),  # of several spaces the last belongs to the word
+        (
+            ["a", "  ", " b", "   ", "1", " "],
+            ["a", " b", "1"],
+        ),  # of several spaces the last belongs to the word
     ],
 )
 def test_a_word_starts_with_the_token_that_brings_its_space_or_its_first_letter(
@@ -44,7 +50,9 @@ def test_a_word_starts_with_the_token_that_brings_its_space_or_its_first_letter(
 @settings(derandomize=True, deadline=None, max_examples=50)
 @example(text="Zwölf  Boxkämpfer\n\njagen 😀 1,400 ")
 @example(text="before <|endoftext|> after")  # a special token is read as characters
-@given(text=st.text(st.one_of(st.sampled_from(" \n\t a1.[]é😀日"), st.characters(codec="utf-8")), max_size=40))
+@given(
+    text=st.text(st.one_of(st.sampled_from(" \n\t a1.[]é😀日"), st.characters(codec="utf-8")), max_size=40)
+)
 def test_any_text_is_covered_and_each_word_starts_at_most_once(text: str) -> None:
     tokenized = TOKENIZATION.tokenize(text)
     assert not set(TOKENIZATION.start_ids) & set(tokenized.ids)
@@ -67,7 +75,9 @@ def test_a_tokenizer_that_trims_spaces_from_its_offsets_gives_the_same_word_star
     assert Tokenization(trimming).tokenize(text).word_starts == TOKENIZATION.tokenize(text).word_starts
 
 
-def spelled_after(separator: str, text: str, tokenization: Tokenization = TOKENIZATION) -> tuple[Any, int, int]:
+def spelled_after(
+    separator: str, text: str, tokenization: Tokenization = TOKENIZATION
+) -> tuple[Any, int, int]:
     """The ids behind the separator, their shift, and from which token of the text on they are aligned."""
     tokenized = tokenization.tokenize(text)
     aligned = tokenized.second_word()
@@ -105,7 +115,11 @@ def with_names(**names: str) -> Any:
     ("tokenizer", "start", "ends"),
     [
         (train_tokenizer(start_token="<s>"), "<s>", ["<|endoftext|>"]),  # which the tokenizer adds itself
-        (train_tokenizer(), "<|endoftext|>", ["<|endoftext|>"]),  # without one the document separator of pretraining
+        (
+            train_tokenizer(),
+            "<|endoftext|>",
+            ["<|endoftext|>"],
+        ),  # without one the document separator of pretraining
         # The start of a chat turn is no start of a document.
         (
             with_names(bos_token="<|im_start|>", eos_token="<|im_end|>"),
@@ -133,14 +147,20 @@ def test_a_tokenizer_without_offsets_or_that_cannot_write_the_marker_is_refused(
 
 def test_a_prompt_has_one_slot_with_words_behind_it() -> None:
     prompt = AnnotationPrompt("QA", "Add calls.\nInput: {text}\nOutput:\n")
-    assert (prompt.before_text, prompt.separator, prompt.after_text) == ("Add calls.\nInput:", " ", "\nOutput:")
+    assert (prompt.before_text, prompt.separator, prompt.after_text) == (
+        "Add calls.\nInput:",
+        " ",
+        "\nOutput:",
+    )
     for template in ("Input: x\nOutput:", "Input: {text}\nOutput: {text}", "Input: {text}\n"):
         with pytest.raises(UsageError, match="expected"):
             AnnotationPrompt("QA", template)
 
 
 @given(tokens=st.integers(1, 3000), size=st.integers(MIN_WINDOW, 600))
-def test_each_position_has_one_owner_with_context_before_and_scored_tokens_after(tokens: int, size: int) -> None:
+def test_each_position_has_one_owner_with_context_before_and_scored_tokens_after(
+    tokens: int, size: int
+) -> None:
     windows = plan_windows(tokens, size)
     assert [window.owned_start for window in windows] == [0] + [window.owned_end for window in windows[:-1]]
     assert windows[-1].owned_end == tokens

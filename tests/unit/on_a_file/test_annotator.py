@@ -39,8 +39,16 @@ def test_a_pruned_call_is_shown_with_its_bound_and_the_losses_that_are_known(tmp
     assert {at: line["kept"] for at, line in found.items() if line["kept"]} == {SUM.index(" 5"): True}
     assert SUM.index(" and") not in found  # no call there could be kept, so none was sampled
     pruned = found[SUM.index(" dogs")]
-    assert (pruned["reason"], pruned["reduction_bound"], pruned["loss_reduction"]) == ("pruned_below", -0.25, None)
-    assert (pruned["loss_without_call"], pruned["loss_without_result"], pruned["loss_with_result"]) == (2.0, None, 2.25)
+    assert (pruned["reason"], pruned["reduction_bound"], pruned["loss_reduction"]) == (
+        "pruned_below",
+        -0.25,
+        None,
+    )
+    assert (pruned["loss_without_call"], pruned["loss_without_result"], pruned["loss_with_result"]) == (
+        2.0,
+        None,
+        2.25,
+    )
     assert not pruned["kept"]
 
 
@@ -85,7 +93,10 @@ def annotated_boxes(
 
 
 def test_the_calls_of_a_file_are_the_pool_of_its_placebos(
-    tmp_path: Path, model: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    model: FakeLanguageModel,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO"):
         found = list(annotated_boxes(tmp_path, model))
@@ -133,9 +144,16 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.Ca
     explanation_table(found)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in shown
-    # A stored call has the text around it and no words for its tokens; one that was pruned has a bound and no losses.
+    # A stored call has the text around it and no words for its tokens; one that was pruned has a bound and no
+    # losses.
     token = {"text": None, "weight": 1 / 3, "log_p_without_call": -6.0, "log_p_without_result": None}
-    stored = {"run_id": "r", "document_id": "d", "call_id": "c", "text_before": "2 and 3", "text_after": " make 5."}
+    stored = {
+        "run_id": "r",
+        "document_id": "d",
+        "call_id": "c",
+        "text_before": "2 and 3",
+        "text_after": " make 5.",
+    }
     pruned = {"reason": "pruned_below", "loss_without_result": None, "reduction_bound": 0.25}
     explanation_table({**found, **stored, **pruned, "tokens": [{**token, "log_p_with_result": -3.0}]})
     shown = capsys.readouterr().out
@@ -154,14 +172,20 @@ def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
     with printed.open("w") as file:
         for n in (2, 4, 5):
             ids = {"call_id": str(content_uuid(f"call {n}")), "document_id": str(content_uuid(f"text {n}"))}
-            file.write(json.dumps({**common, **ids, "call": f"Calculator({n} + 3)", "result": f"{n + 3}"}) + "\n")
-    found = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
+            file.write(
+                json.dumps({**common, **ids, "call": f"Calculator({n} + 3)", "result": f"{n + 3}"}) + "\n"
+            )
+    found = explain_call(
+        Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed
+    )
     assert sorted(one["result"] for one in found["placebos"]) == ["7", "8"]  # 5 is the call's own
     for one in found["placebos"]:
         assert one["information"] == pytest.approx(one["loss_with_result"] - found["loss_with_result"])
     assert found["information"] == pytest.approx(sum(one["information"] for one in found["placebos"]) / 2)
     explanation_table(found)
-    assert f"information of the result: {found['information']:.3f} nats" in " ".join(capsys.readouterr().out.split())
+    assert f"information of the result: {found['information']:.3f} nats" in " ".join(
+        capsys.readouterr().out.split()
+    )
     printed.write_text('{"call": "Calculator(1 + 1)"}\n')
     with pytest.raises(UsageError, match="annotate FILE --all"):
         explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
@@ -186,7 +210,9 @@ def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
 def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(
     tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolformer_ops.on_a_file.explanation.load_scoring_model", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr(
+        "toolformer_ops.on_a_file.explanation.load_scoring_model", lambda *_: pytest.fail("loaded")
+    )
     for at in (999, -1, 0):
         with pytest.raises(UsageError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
             explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))

@@ -11,7 +11,14 @@ from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.on_a_file import estimation
-from toolformer_ops.on_a_file.estimation import KeptTexts, ProbedText, count_kept, extrapolate, probe_tool, total
+from toolformer_ops.on_a_file.estimation import (
+    KeptTexts,
+    ProbedText,
+    count_kept,
+    extrapolate,
+    probe_tool,
+    total,
+)
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.tools.registry import get_tool
@@ -22,7 +29,13 @@ SCRIPT = ("Calculator(2 + 3)", "Calculator(2 + 3)", "Calculator(7 / 0)")
 
 
 def parameters(**values: object) -> RunChoices:
-    given = {"corpus": "c", "model": "m", "tools": ["Calculator"], "max_positions": 3, "samples_per_position": 3}
+    given = {
+        "corpus": "c",
+        "model": "m",
+        "tools": ["Calculator"],
+        "max_positions": 3,
+        "samples_per_position": 3,
+    }
     return RunChoices.model_validate(given | values)
 
 
@@ -41,10 +54,12 @@ def test_a_probed_text_has_the_rows_that_the_stages_would_write() -> None:
     settings, calculator, document = load_settings(), get_tool("Calculator"), Document.of(SUMS[0])
     whole = Paragraph(document, 0, 0, len(document.text))
     [probed] = probe_tool(settings, lambda: model, calculator, parameters(prune_below=0.0), [whole])
-    # at each of 3 positions: 3 samples, of which two are equal; 2 inputs in all; a loss row for each of 6 calls
+    # at each of 3 positions: 3 samples, of which two are equal; 2 inputs in all; a loss row for each of 6
+    # calls
     assert (probed.positions, probed.calls, probed.rows) == (3, 6, 6 + 2 + 6)
     assert set(probed.seconds) == {"sample", "execute", "score", "placebo"}
-    # one of the two inputs has a result: a placebo for each of its calls, and K where the call saves 0 nats or more
+    # one of the two inputs has a result: a placebo for each of its calls, and K where the call saves 0 nats
+    # or more
     assert (probed.pool_calls, probed.own_placebos, probed.sampled_placebos) == (3, 3, 2)
     none = parameters(placebos=0, placebo_sample=0)
     [without] = probe_tool(settings, lambda: model, calculator, none, [whole])
@@ -71,13 +86,24 @@ def test_the_probe_is_multiplied_by_the_kept_texts_and_its_extremes_are_the_spre
 
 def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_run_samples() -> None:
     probed = [
-        ProbedText(1, 5, 10, {"score": 1.0, "placebo": 8.0}, pool_calls=5, own_placebos=6, sampled_placebos=2),
-        ProbedText(1, 5, 10, {"score": 1.0, "placebo": 4.0}, pool_calls=5, own_placebos=0, sampled_placebos=4),
+        ProbedText(
+            1, 5, 10, {"score": 1.0, "placebo": 8.0}, pool_calls=5, own_placebos=6, sampled_placebos=2
+        ),
+        ProbedText(
+            1, 5, 10, {"score": 1.0, "placebo": 4.0}, pool_calls=5, own_placebos=0, sampled_placebos=4
+        ),
     ]
-    few = extrapolate(get_tool("Calculator"), KeptTexts(texts=100), probed, PlaceboChoices(placebo_sample=500))
+    few = extrapolate(
+        get_tool("Calculator"), KeptTexts(texts=100), probed, PlaceboChoices(placebo_sample=500)
+    )
     assert (few.rows, few.seconds["placebo"]) == (1000 + 600, 600.0)  # 500 calls: all are sampled
-    many = extrapolate(get_tool("Calculator"), KeptTexts(texts=400), probed, PlaceboChoices(placebo_sample=500))
-    assert (many.rows, many.seconds["placebo"]) == (4000 + 400 * 3.75, 400 * (6.5 + 1.0) / 2)  # 2,000: a quarter
+    many = extrapolate(
+        get_tool("Calculator"), KeptTexts(texts=400), probed, PlaceboChoices(placebo_sample=500)
+    )
+    assert (many.rows, many.seconds["placebo"]) == (
+        4000 + 400 * 3.75,
+        400 * (6.5 + 1.0) / 2,
+    )  # 2,000: a quarter
     assert many.device_hours == pytest.approx(400 * (1.0 + 3.75) / 3600)
 
 
@@ -85,7 +111,13 @@ def test_a_tool_that_is_a_model_takes_the_device_too_and_the_total_is_the_sum_of
     translated = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
     assert translated.device_hours == pytest.approx(36 * 109 / 3600)
     none = extrapolate(get_tool("Calculator"), KeptTexts(decisions=5, seconds=0.5), [], PlaceboChoices())
-    assert (none.texts, none.calls, none.rows, none.device_hours, none.device_hours_high) == (0, 0, 5, 0.0, 0.0)
+    assert (none.texts, none.calls, none.rows, none.device_hours, none.device_hours_high) == (
+        0,
+        0,
+        5,
+        0.0,
+        0.0,
+    )
     calculated = extrapolate(get_tool("Calculator"), KeptTexts(texts=400), PROBED, PlaceboChoices())
     whole = total([calculated, translated, none])
     assert (whole.texts, whole.calls) == (436, 436 * 4)

@@ -33,10 +33,14 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
     forget_tools()
 
 
-def made(settings: Settings, tool: str, examples: str, *, name: str = "Weather", allow_writes: bool = False) -> NewTool:
+def made(
+    settings: Settings, tool: str, examples: str, *, name: str = "Weather", allow_writes: bool = False
+) -> NewTool:
     path = settings.tools_folder.parent / "examples.txt"
     path.write_text(examples)
-    return write_new_tool(settings, ServerPart(command=tuple(FAULTY)), tool, name, path, allow_writes=allow_writes)
+    return write_new_tool(
+        settings, ServerPart(command=tuple(FAULTY)), tool, name, path, allow_writes=allow_writes
+    )
 
 
 def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) -> None:
@@ -47,7 +51,9 @@ def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) ->
         'Rome, [Weather(date: "2023-05-02", city: "Rome", unit: "C")] 2 May.\n',
     )
     prompt = new.prompt_path.read_text()
-    assert 'writing "[Weather(city: ..., date: ..., unit: ..., key: ...)]" where "city" is the city, ' in prompt
+    assert (
+        'writing "[Weather(city: ..., date: ..., unit: ..., key: ...)]" where "city" is the city, ' in prompt
+    )
     assert prompt.endswith(
         "Input: On 1 January it was mild in [old] Paris.\n"
         'Output: On 1 January it was [Weather(city: "Paris", date: "2023-01-01")] mild in [old] Paris.\n\n'
@@ -115,7 +121,10 @@ def test_the_command_line_writes_a_file_shows_answers_and_tries_the_tool_on_ten_
     monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
     examples, texts = (settings.tools_folder.parent / name for name in ("examples.txt", "texts.jsonl"))
     examples.write_text("It is [Echo(a: b)] a.\n")
-    sums = [{"text": f"There were 2 cats and 3 dogs, a total of 5 animals in {year}."} for year in range(2000, 2011)]
+    sums = [
+        {"text": f"There were 2 cats and 3 dogs, a total of 5 animals in {year}."}
+        for year in range(2000, 2011)
+    ]
     texts.write_text("".join(json.dumps(text) + "\n" for text in sums))
     words = ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--examples", str(examples)]
     done = CliRunner().invoke(app, [*words, "--texts", str(texts), "--model", "fake"])

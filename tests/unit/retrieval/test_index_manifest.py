@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.errors import UsageError
-from toolformer_ops.tools.retrieval.index_manifest import IndexManifest, fingerprint_of, read_manifest, write_manifest
+from toolformer_ops.tools.retrieval.index_manifest import (
+    IndexManifest,
+    fingerprint_of,
+    read_manifest,
+    write_manifest,
+)
 
-MANIFEST = IndexManifest("f" * 64, "wiki.jsonl", "0" * 64, {"passage_words": 100}, 3, 5, {"no_text": 1}, 0, "lucene-1")
+MANIFEST = IndexManifest(
+    "f" * 64, "wiki.jsonl", "0" * 64, {"passage_words": 100}, 3, 5, {"no_text": 1}, 0, "lucene-1"
+)
 
 
 def test_a_manifest_is_read_as_it_was_written_and_one_of_another_format_is_refused(tmp_path: Path) -> None:
@@ -32,4 +39,7 @@ def test_a_missing_or_damaged_manifest_is_no_index(tmp_path: Path) -> None:
 def test_another_content_or_parameter_is_another_fingerprint() -> None:
     first = fingerprint_of("a", {"passage_words": 100})
     assert first == fingerprint_of("a", {"passage_words": 100})
-    assert first not in (fingerprint_of("b", {"passage_words": 100}), fingerprint_of("a", {"passage_words": 101}))
+    assert first not in (
+        fingerprint_of("b", {"passage_words": 100}),
+        fingerprint_of("a", {"passage_words": 101}),
+    )

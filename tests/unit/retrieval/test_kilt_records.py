@@ -10,7 +10,12 @@ from toolformer_ops.tools.retrieval.kilt_records import KiltRecord, parse_record
 
 
 def line(**fields: Any) -> bytes:
-    record = {"_id": "7", "wikipedia_id": "7", "wikipedia_title": "Reel", "text": ["Reel\n", "A reel is a cylinder.\n"]}
+    record = {
+        "_id": "7",
+        "wikipedia_id": "7",
+        "wikipedia_title": "Reel",
+        "text": ["Reel\n", "A reel is a cylinder.\n"],
+    }
     return json.dumps({**record, **fields}).encode()
 
 
@@ -40,19 +45,29 @@ def test_a_line_without_an_article_is_rejected_with_a_reason(bad_line: bytes, re
 
 
 def test_a_record_gives_its_paragraphs_on_one_line_each_without_what_an_index_cannot_hold() -> None:
-    record = parse_record(b'{"_id": "7", "wikipedia_title": "A\\u0000B", "text": ["x\\n", "lone\\n \\ud800  half"]}', 5)
+    record = parse_record(
+        b'{"_id": "7", "wikipedia_title": "A\\u0000B", "text": ["x\\n", "lone\\n \\ud800  half"]}', 5
+    )
     assert record == KiltRecord(5, "7", "A B", ("x", "lone \ufffd half"))
 
 
 def test_headings_are_not_text_but_the_path_of_what_follows() -> None:
-    history, origins, notes = "Section::::History.\n", "Section::::History.:Origins in the U.S.\n", "Section::::Notes."
+    history, origins, notes = (
+        "Section::::History.\n",
+        "Section::::History.:Origins in the U.S.\n",
+        "Section::::Notes.",
+    )
     passages = list(passages_of(record_of("Intro.", history, "Old.", origins, "Older.", notes)))
     assert [(passage.section, passage.text) for passage in passages] == [
         ((), "Intro."),
         (("History",), "Old."),
         (("History", "Origins in the U.S"), "Older."),
     ]
-    assert [passage.passage_id for passage in passages] == ["3-1", "3-2", "3-3"]  # of the record and of the passage
+    assert [passage.passage_id for passage in passages] == [
+        "3-1",
+        "3-2",
+        "3-3",
+    ]  # of the record and of the passage
     assert passages[2].heading == "Reel > History > Origins in the U.S"
     assert list(passages_of(record_of(history, notes))) == []
 
@@ -60,7 +75,9 @@ def test_headings_are_not_text_but_the_path_of_what_follows() -> None:
 def test_the_title_paragraph_is_no_text_and_list_items_lose_their_marker() -> None:
     [passage] = passages_of(record_of("Kinds are:", "BULLET::::- open faced", "BULLET::::2. receded"))
     assert (passage.text, passage.heading) == ("Kinds are: open faced receded", "Reel")
-    [passage] = passages_of(KiltRecord(1, "7", "Reel", ("A reel is a cylinder.",)))  # another first paragraph is
+    [passage] = passages_of(
+        KiltRecord(1, "7", "Reel", ("A reel is a cylinder.",))
+    )  # another first paragraph is
     assert passage.text == "A reel is a cylinder."
 
 

@@ -77,7 +77,11 @@ SHORT = f"{DOCUMENT} A ball is a round object. Yes, it was."
     ("result", "document", "is_repeated"),
     [
         # A heading in front, other case and other punctuation make no difference.
-        (f"Flodden Window > {OWN.lower().replace('window', 'window,').replace('war m', 'WAR-M')}", DOCUMENT, True),
+        (
+            f"Flodden Window > {OWN.lower().replace('window', 'window,').replace('war m', 'WAR-M')}",
+            DOCUMENT,
+            True,
+        ),
         (
             "Battle of Flodden > Commemoration > The stained-glass Flodden Window in Middleton Parish Church was constructed by "
             "Sir Richard Assheton in memory of the Battle of Flodden and the archers from Middleton who fought in it.",
@@ -93,7 +97,9 @@ SHORT = f"{DOCUMENT} A ball is a round object. Yes, it was."
         (EIGHT_WORDS, "", False),
     ],
 )
-def test_a_result_that_repeats_the_document_is_found_out(result: str, document: str, is_repeated: bool) -> None:
+def test_a_result_that_repeats_the_document_is_found_out(
+    result: str, document: str, is_repeated: bool
+) -> None:
     assert OwnText(document).repeated_by(result) is is_repeated
 
 

@@ -42,7 +42,9 @@ def test_tools_are_taken_in_any_capitals_and_a_keep_threshold_in_a_separate_fiel
     given = {"tools": ["calculator", "mt"], "keep_threshold_calculator": 0.75, "keep_thresholds": {"mt": 2}}
     chosen = RunChoices.parse({**LEAST, **given, "keep_threshold_QA": None})
     assert (chosen.tools, chosen.keep_thresholds) == (("Calculator", "MT"), {"Calculator": 0.75, "MT": 2.0})
-    assert RunChoices.parse({**LEAST, "tools": ["Abacus"]}).tools == ("Abacus",)  # looked up when the run starts
+    assert RunChoices.parse({**LEAST, "tools": ["Abacus"]}).tools == (
+        "Abacus",
+    )  # looked up when the run starts
 
 
 def test_the_thresholds_of_a_run_are_of_its_tools_and_not_below_what_is_pruned() -> None:
@@ -65,7 +67,9 @@ def test_a_preset_fills_what_is_empty_and_nothing_else(preset: str) -> None:
     assert (chosen.temperature, chosen.seed) == (1.0, 0)
     for choices in (filled, chosen):  # as a stage reads them again
         assert RunChoices.parse_json(choices.model_dump_json()) == choices
-    assert not RunChoices.parse({**LEAST, "preset": "only_look", "finetune": True}).finetune  # a switch is never empty
+    assert not RunChoices.parse(
+        {**LEAST, "preset": "only_look", "finetune": True}
+    ).finetune  # a switch is never empty
 
 
 def test_a_tools_number_fills_what_was_not_chosen() -> None:
@@ -81,7 +85,10 @@ NAN = "\u5357\u4eac\u5e02"  # nine bytes
 def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes() -> None:
     for prompt, budget in (
         ("Output: [T(a)] b", 32),  # the least
-        ('[T(city: "Paris", time: "09:00", zone: "Asia/Tokyo")] and [T(a)]', 52),  # the longest, in bytes with its "]"
+        (
+            '[T(city: "Paris", time: "09:00", zone: "Asia/Tokyo")] and [T(a)]',
+            52,
+        ),  # the longest, in bytes with its "]"
         (f"[MT({NAN * 9})] [T({NAN * 4})]", 40),  # of this tool alone
         (f"[T({'a' * 400})]", 256),  # the most
     ):

@@ -6,7 +6,8 @@ from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of, s
 
 
 def test_the_interval_of_independent_counts_is_that_of_poisson_counts() -> None:
-    # 97.5 % quantiles of Poisson means (Garwood): 3.69 for a count of 0; 1.62 to 8.77... for 4: 1.09 and 10.24.
+    # 97.5 % quantiles of Poisson means (Garwood): 3.69 for a count of 0; 1.62 to 8.77... for 4: 1.09 and
+    # 10.24.
     calls = CountedDocuments(0, 1, 10_000)
     none = rate_of([calls], 1.0, 1)
     assert (none.false_discovery_rate, none.rate_low) == (0.0, 0.0)
@@ -26,7 +27,10 @@ def test_a_document_with_many_placebos_counts_as_one() -> None:
 
 def test_a_sample_stands_for_all_calls_and_nothing_has_no_rate() -> None:
     counted = [CountedDocuments(1, 4, 5), CountedDocuments(0, 2, 10)]
-    one, four = rate_of(counted, 40.0, 40), rate_of(counted, 80.0, 20)  # a placebo represents one call, or four
+    one, four = (
+        rate_of(counted, 40.0, 40),
+        rate_of(counted, 80.0, 20),
+    )  # a placebo represents one call, or four
     assert one.false_discovery_rate == pytest.approx(5 / 40)
     assert four.false_discovery_rate == pytest.approx(20 / 40)
     low, high = one.rate_low or 0.0, one.rate_high or 0.0

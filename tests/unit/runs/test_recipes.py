@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.runs.choices import DECIDE_NOTHING, FinetuningChoices, PlaceboChoices, ReleaseChoices, RunChoices
+from toolformer_ops.runs.choices import (
+    DECIDE_NOTHING,
+    FinetuningChoices,
+    PlaceboChoices,
+    ReleaseChoices,
+    RunChoices,
+)
 from toolformer_ops.runs.recipes import Recipe, placebo_recipe, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.tools.base import ToolSpec
@@ -31,7 +37,10 @@ def test_a_change_reaches_its_own_stage_and_those_after_it() -> None:
         ({"choices": choices(max_positions=20, samples_per_position=5, sampling_threshold=0.05)}, []),
         ({"choices": choices(sample_until="bracket")}, []),
         ({"tool_version": "2"}, ["execute", "score"]),
-        *(({name: "other"}, ["sample", "execute", "score"]) for name in ("prompt_text", "model_identity", "dtype")),
+        *(
+            ({name: "other"}, ["sample", "execute", "score"])
+            for name in ("prompt_text", "model_identity", "dtype")
+        ),
         ({"proposer_identity": "p"}, ["sample", "execute", "score"]),
         ({"spec": replace(SPEC, filter_version="2")}, ["filter", "sample", "execute", "score"]),
     ):
@@ -42,7 +51,13 @@ def test_a_change_reaches_its_own_stage_and_those_after_it() -> None:
 FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}
 REACHED = {
     ("max_text_tokens", "long_texts"): {"filter", *FROM_SAMPLING_ON},
-    ("call_prefix", "max_positions", "samples_per_position", "sampling_threshold", "max_call_tokens"): FROM_SAMPLING_ON,
+    (
+        "call_prefix",
+        "max_positions",
+        "samples_per_position",
+        "sampling_threshold",
+        "max_call_tokens",
+    ): FROM_SAMPLING_ON,
     ("temperature", "top_p", "sample_until", "prune_below", "chains"): FROM_SAMPLING_ON,
     ("seed",): {*FROM_SAMPLING_ON, "finetune"},
     ("scoring_context_tokens", "verify_in_float32", "score_unreleasable"): {"score", "placebo"},
@@ -95,7 +110,9 @@ def test_each_choice_changes_the_recipes_that_it_decides_and_no_other(name: str)
     extra = {"evaluation_data": "data"} if name == "evaluation_suites" else {}
     before, after = choices(**extra), choices(**extra, **{name: another_value(name)})
     assert getattr(before, name) != getattr(after, name)
-    dtype = "bfloat16" if name == "verify_in_float32" else "float32"  # a network in float32 has one format of losses
+    dtype = (
+        "bfloat16" if name == "verify_in_float32" else "float32"
+    )  # a network in float32 has one format of losses
     was, then = ids(before, dtype), ids(after, dtype)
     assert {stage for stage in was if was[stage] != then[stage]} == REACHED_BY.get(name, set())
 
@@ -110,7 +127,9 @@ def test_thresholds_decide_rows_only_where_they_decide_what_float32_computes_aga
     for choice in ("auto", "on"):
         near = {"verify_in_float32": choice}
         assert score("bfloat16", **near) != score("bfloat16", **near, **other)
-        assert score("float32", **near) == score("float32", **near, **other) == score("float32", **all_of_them)
+        assert (
+            score("float32", **near) == score("float32", **near, **other) == score("float32", **all_of_them)
+        )
     for choice in ("all", "off"):
         everywhere = {"verify_in_float32": choice}
         assert score("bfloat16", **everywhere) == score("bfloat16", **everywhere, **other)

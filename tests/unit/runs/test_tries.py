@@ -17,11 +17,15 @@ Planned = tuple[list[int], int, str]
 """Documents, deaths, and whether it is long or given up."""
 
 
-def planned(pending: Sequence[int], tries: Sequence[Sequence[int]], size: int, tokens: Sequence[int]) -> list[Planned]:
+def planned(
+    pending: Sequence[int], tries: Sequence[Sequence[int]], size: int, tokens: Sequence[int]
+) -> list[Planned]:
     """The micro-batches of the documents with these numbers, after tries with such documents were left behind."""
     left = [Try(try_id, [DOCUMENTS[number] for number in of]) for try_id, of in enumerate(tries)]
     counted = dict(zip(DOCUMENTS, tokens, strict=False))
-    batches = plan_batches([DOCUMENTS[number] for number in pending], left, size, counted, MOST if tokens else 0)
+    batches = plan_batches(
+        [DOCUMENTS[number] for number in pending], left, size, counted, MOST if tokens else 0
+    )
     return [
         (
             [document.int for document in batch.document_ids],
@@ -85,7 +89,10 @@ def test_every_document_is_planned_once_and_micro_batches_are_as_large_as_they_m
         assert len(documents) <= size
         assert held <= MOST
         assert not following or len(documents) == size or held + tokens[following[0]] > MOST
-    order = ["plain" if not deaths and not said else "long" if not deaths else "died" for _, deaths, said in batches]
+    order = [
+        "plain" if not deaths and not said else "long" if not deaths else "died"
+        for _, deaths, said in batches
+    ]
     assert order == sorted(order, key=["plain", "long", "died"].index)
     for documents, deaths, said in batches:
         assert all((deaths > 0) == (died[number] > 0) and died[number] <= deaths for number in documents)

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolformer_ops.records import Document
-from toolformer_ops.tools.calculator import MAX_EXPRESSION_CHARS, MAX_NESTING, TOOL, evaluate, judge, write_number
+from toolformer_ops.tools.calculator import (
+    MAX_EXPRESSION_CHARS,
+    MAX_NESTING,
+    TOOL,
+    evaluate,
+    judge,
+    write_number,
+)
 
 NINES, TEN_30 = "9" * 60, f"1{'0' * 30}"
 INVALID, ZERO, TOO_LARGE = "invalid_expression", "division_by_zero", "result_too_large"
@@ -82,7 +89,9 @@ def test_any_text_gets_a_result_or_a_reason(expression: str) -> None:
 OPERATORS = st.sampled_from("+-*/")
 EXPRESSIONS = st.recursive(
     st.decimals(min_value=0, max_value=9999, places=2).map(str),
-    lambda part: st.tuples(part, OPERATORS, part).map(" ".join) | part.map("({})".format) | part.map("-{}".format),
+    lambda part: (
+        st.tuples(part, OPERATORS, part).map(" ".join) | part.map("({})".format) | part.map("-{}".format)
+    ),
     max_leaves=20,
 )
 
@@ -91,7 +100,8 @@ EXPRESSIONS = st.recursive(
 @settings(derandomize=True, deadline=None, max_examples=200)
 def test_an_expression_is_what_python_makes_of_it_over_fractions(expression: str) -> None:
     try:
-        # Python's grammar ranks and groups these operators alike. The text is made above, of numbers and signs alone.
+        # Python's grammar ranks and groups these operators alike. The text is made above, of numbers and
+        # signs alone.
         expected = eval(re.sub(r"[\d.]+", r"Fraction('\g<0>')", expression), {"Fraction": Fraction})  # noqa: S307
     except ZeroDivisionError:
         expected = None
@@ -193,14 +203,17 @@ def test_rule_i_agrees_with_trying_every_three_numbers(written: list[str]) -> No
 
 
 def test_one_in_a_hundred_of_the_rest_is_kept() -> None:
-    decisions = [judge(f"Document {number} has the numbers 7, 23 and 96.") for number in range(10_000, 11_000)]
+    decisions = [
+        judge(f"Document {number} has the numbers 7, 23 and 96.") for number in range(10_000, 11_000)
+    ]
     kept = decisions.count((True, "rule_iii_sampled"))
     assert kept + decisions.count(CHANCE) == 1000
     assert 2 <= kept <= 20  # 10 expected, standard deviation 3
 
 
 def test_long_documents_take_linear_time() -> None:
-    # Numbers of eleven digits of which none is the sum or difference of two others, then worst cases for the patterns.
+    # Numbers of eleven digits of which none is the sum or difference of two others, then worst cases for the
+    # patterns.
     numbers = [1_000_000_001 + 97 * number * number % 8_999_999_993 for number in range(200)]
     assert not judge(" ".join(f"{number}7" for number in numbers))[0]
     assert judge("1" * 50_000) == TOO_FEW

@@ -29,7 +29,8 @@ ADDRESSES = {
     "https://example.org/03-03-2023": "2023-03-03",
     "https://example.org/02-01-2023-a-title": "date_ambiguous_in_url",
     "https://example.org/2023/01/a-title/": "date_incomplete_in_url",
-    "https://example.org/2023/01/30-things-to-do/": "date_incomplete_in_url",  # a title of January, not its 30th
+    # a title of January, not its 30th
+    "https://example.org/2023/01/30-things-to-do/": "date_incomplete_in_url",
     "https://example.org/a-title-2023-01": "date_incomplete_in_url",
     "https://example.org/2023/02/30/a-title": "date_invalid_in_url",
     "https://example.org/1989/sept/30/a-title": "date_invalid_in_url",
@@ -71,9 +72,17 @@ def test_a_document_with_a_day_is_kept_and_its_calls_ask_for_that_day_and_no_oth
 
 
 def test_weekdays_follow_one_another_through_a_leap_year_and_a_wrong_input_does_not_stop_the_others() -> None:
-    days = [datetime.date(2024, 1, 1) + datetime.timedelta(days=number) for number in range(366)]  # from a Monday
+    days = [
+        datetime.date(2024, 1, 1) + datetime.timedelta(days=number) for number in range(366)
+    ]  # from a Monday
     names = ["Monday,", "Tuesday,", "Wednesday,", "Thursday,", "Friday,", "Saturday,", "Sunday,"]
     assert [write_day(day).split()[2] for day in days] == (names * 53)[:366]
     assert TOOL.run(["2017-03-09"])[0].results == ("Today is Thursday, March 9, 2017.",)  # of the paper
     outputs = TOOL.run(["2023-02-30", "2023-01-30", "soon", "", "20230130"])
-    assert [output.reason for output in outputs] == ["not_a_date", None, "not_a_date", "not_a_date", "not_a_date"]
+    assert [output.reason for output in outputs] == [
+        "not_a_date",
+        None,
+        "not_a_date",
+        "not_a_date",
+        "not_a_date",
+    ]

@@ -88,11 +88,15 @@ def test_each_phrase_has_the_models_line_or_a_reason() -> None:
         "tortuga": "turtle",  # English to fastText, with a confidence of 0.08
     }
     outputs = runner.run(list(outcomes))
-    assert [output.results[0] if output.results else output.reason for output in outputs] == list(outcomes.values())
+    assert [output.results[0] if output.results else output.reason for output in outputs] == list(
+        outcomes.values()
+    )
     [prompts], options = model.generate_texts.call_args
     assert options == {"max_new_tokens": 128, "stop": "\n"}
     asked = ["sûreté nucléaire", "das schöne Haus", "tortuga"]
-    assert [prompt.rpartition("\n\n")[2] for prompt in prompts] == [f"Text: {text}\nEnglish:" for text in asked]
+    assert [prompt.rpartition("\n\n")[2] for prompt in prompts] == [
+        f"Text: {text}\nEnglish:" for text in asked
+    ]
 
 
 # Translating with NLLB
@@ -109,7 +113,9 @@ def nllb_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
 
-    letters = sorted({letter for _, *texts in PAIRS for letter in "".join(texts).replace(" ", "")} | {"\u2581"})
+    letters = sorted(
+        {letter for _, *texts in PAIRS for letter in "".join(texts).replace(" ", "")} | {"\u2581"}
+    )
     vocabulary = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *letters])}
     tokenizer = NllbTokenizer(vocab=vocabulary, merges=[])
     torch.manual_seed(0)
@@ -163,7 +169,10 @@ def test_source_and_target_language_are_given_and_a_translation_without_an_end_i
     generate = Mock(wraps=model.generate)
     monkeypatch.setattr(model, "generate", generate)
     nllb.run(["sûreté nucléaire"])
-    ids, target = generate.call_args.kwargs["input_ids"][0].tolist(), generate.call_args.kwargs["forced_bos_token_id"]
+    ids, target = (
+        generate.call_args.kwargs["input_ids"][0].tolist(),
+        generate.call_args.kwargs["forced_bos_token_id"],
+    )
     assert tokenizer.convert_ids_to_tokens([ids[0], ids[-1], target]) == ["fra_Latn", "</s>", "eng_Latn"]
     monkeypatch.setattr("toolformer_ops.tools.translators.MAX_NEW_TOKENS", 5)
     assert nllb.run(["sûreté nucléaire"])[0].reason == "translation_unfinished"
@@ -216,4 +225,8 @@ def test_every_label_of_fasttext_that_nllb_knows_has_nllbs_own_code() -> None:
     nllb_languages = {code.partition("_")[0] for code in FAIRSEQ_LANGUAGE_CODES}
     assert nllb_languages & lacking == {"als"}  # Alemannic; NLLB's als is Albanian
     assert all(len(label) == 2 or code.partition("_")[0] == label for label, code in NLLB_CODE.items())
-    assert (NLLB_CODE["sq"], NLLB_CODE["ku"], NLLB_CODE["lo"]) == ("als_Latn", "kmr_Latn", "lao_Laoo")  # look-alikes
+    assert (NLLB_CODE["sq"], NLLB_CODE["ku"], NLLB_CODE["lo"]) == (
+        "als_Latn",
+        "kmr_Latn",
+        "lao_Laoo",
+    )  # look-alikes

@@ -68,7 +68,9 @@ def generator(window: int = 10_000) -> Any:
     return model
 
 
-def test_passages_and_question_fill_the_slot_best_first_and_the_first_line_that_says_something_answers() -> None:
+def test_passages_and_question_fill_the_slot_best_first_and_the_first_line_that_says_something_answers() -> (
+    None
+):
     passages = [FoundPassage("Slot", "{text}", 3.0), *PASSAGES[0]]
     assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", passages) == (
         "Read.\nSlot: {text}\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
@@ -134,7 +136,9 @@ def test_what_is_no_encoder_decoder_in_safetensors_is_refused_and_its_code_not_r
 def scorer(likely: dict[str, float]) -> Any:
     """Finds each continuation as likely as it is told to, in nats."""
     model = Mock()
-    model.continuation_log_probabilities.side_effect = lambda _, texts: [likely.get(text, -9.0) for text in texts]
+    model.continuation_log_probabilities.side_effect = lambda _, texts: [
+        likely.get(text, -9.0) for text in texts
+    ]
     return model
 
 
@@ -144,7 +148,9 @@ def best_sentences(_: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
 
 HAMLET = [
     FoundPassage("Hamlet", "Hamlet is a tragedy that William Shakespeare wrote between 1599 and 1601.", 3.0),
-    FoundPassage("Faust", "Faust by Johann Wolfgang von Goethe came out on April 12, 1808, after 36 years.", 2.0),
+    FoundPassage(
+        "Faust", "Faust by Johann Wolfgang von Goethe came out on April 12, 1808, after 36 years.", 2.0
+    ),
 ]
 
 

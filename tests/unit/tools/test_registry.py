@@ -48,7 +48,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         (folder / "prompt.txt").write_text(f"Output: It is [{name}(a)] A.\n\nInput: {{text}}\nOutput:")
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {made[-1]}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[toolformer_ops.tools]\n{entry or name} = {made[-1]}:{value}\n")
+        (info / "entry_points.txt").write_text(
+            f"[toolformer_ops.tools]\n{entry or name} = {made[-1]}:{value}\n"
+        )
         monkeypatch.syspath_prepend(str(site))
         return folder
 
@@ -76,7 +78,10 @@ def test_a_tool_of_an_installed_package_with_a_spec_and_run_has_all_the_rest(ins
         ({"module": "1 / 0"}, "importing it failed with ZeroDivisionError.*uninstall tool_package_0"),
         ({"value": "Shout"}, "expected an instance of a class derived from .* as in `TOOL = MyTool"),
         ({"value": "IDLE"}, "expected a method `run` or `open`, found neither"),
-        ({"entry": "Yell"}, "expected an entry point named as the tool's spec, .* found the spec's name 'Shout'"),
+        (
+            {"entry": "Yell"},
+            "expected an entry point named as the tool's spec, .* found the spec's name 'Shout'",
+        ),
     ],
 )
 def test_a_broken_entry_point_says_what_to_do_and_the_others_work(
@@ -103,12 +108,16 @@ def test_a_prompt_that_cannot_work_is_refused(install: Install) -> None:
             get_tool("Shout")
 
 
-def test_a_name_of_the_paper_cannot_be_taken_and_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
+def test_a_name_of_the_paper_cannot_be_taken_and_two_packages_with_one_name_are_both_left_out(
+    install: Install,
+) -> None:
     for name in ("calculator", "Shout", "SHOUT", "Whisper"):
         install(name)
     assert tool_names() == (*PAPER_TOOLS, "Whisper")
     assert get_tool("calculator").run(["1 + 1"])[0].results == ("2",)
-    with pytest.raises(ToolError, match=r"expected one entry point of that name, found .*tool_package_.*tool_package_"):
+    with pytest.raises(
+        ToolError, match=r"expected one entry point of that name, found .*tool_package_.*tool_package_"
+    ):
         get_tool("Shout")
 
 

@@ -41,12 +41,17 @@ def test_the_registry_finds_it_without_its_server_and_imports_no_client(tools_fo
         "import sys; from toolformer_ops.tools.registry import tool_names; assert tool_names()[-1] == 'Weather'; "
         "print([name for name in ('fastmcp', 'mcp', 'jsonschema', 'httpx2', 'torch') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "[]\n"
 
 
-def test_a_fork_reads_tool_files_and_settings_anew(tools_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # As the worker that Airflow forks in place of a dead one, from a scheduler that has read them long before.
+def test_a_fork_reads_tool_files_and_settings_anew(
+    tools_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As the worker that Airflow forks in place of a dead one, from a scheduler that has read them long
+    # before.
     monkeypatch.setenv("TOOLFORMER_RUNNER", "local")
     load_settings.cache_clear()
     assert (load_settings().runner, "Echo" in tool_names()) == ("local", False)
@@ -94,7 +99,9 @@ def test_a_file_that_cannot_be_used_is_left_out_and_named(
             get_tool("echo")
 
 
-def test_arguments_are_those_that_are_not_fixed_and_one_required_text_is_the_whole_input(tools_folder: Path) -> None:
+def test_arguments_are_those_that_are_not_fixed_and_one_required_text_is_the_whole_input(
+    tools_folder: Path,
+) -> None:
     echo = FileTool(write_tool(tools_folder, "Echo", "echo"))
     assert echo.arguments("a:  b, c") == {"text": "a:  b, c"}
     assert echo.effective_input("a:  b, c", Document.of("")) == "a:  b, c"
@@ -108,13 +115,18 @@ def test_arguments_are_those_that_are_not_fixed_and_one_required_text_is_the_who
         tool.sent_arguments('city: "P", date: "d", key: "x"')
 
 
-def test_a_tool_without_open_arguments_takes_no_input_and_its_filter_is_the_files_pattern(tools_folder: Path) -> None:
+def test_a_tool_without_open_arguments_takes_no_input_and_its_filter_is_the_files_pattern(
+    tools_folder: Path,
+) -> None:
     schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
     tool = FileTool(weather(tools_folder, schema=schema))
     assert not tool.spec.takes_input
     assert tool.sent_arguments("") == {"key": "k"}
     tool = FileTool(write_tool(tools_folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"'))
-    assert [tool.filter(Document.of(text))[0].kept for text in ("She says so.", "Essays are long.")] == [True, False]
+    assert [tool.filter(Document.of(text))[0].kept for text in ("She says so.", "Essays are long.")] == [
+        True,
+        False,
+    ]
     assert tool.spec.filter_version != FileTool(write_tool(tools_folder, "Echo", "echo")).spec.filter_version
 
 
@@ -126,7 +138,9 @@ def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_
     weather(tools_folder)
     with pytest.raises(UsageError, match=r"expected prices in one unit among the chosen tools, found none\."):
         RunChoices.parse(asked).kept_from()
-    dear = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE, tables='[cost]\nprice = 3\nunit = "cent"')
+    dear = write_tool(
+        tools_folder, "Echo", "echo", server=NOT_THERE, tables='[cost]\nprice = 3\nunit = "cent"'
+    )
     assert FileTool(dear).version(Settings(), "model") == free
     forget_tools()
     choices = RunChoices.parse(asked)
@@ -138,7 +152,11 @@ def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_
 def test_another_answer_is_another_version_and_another_prompt_is_not(tools_folder: Path) -> None:
     for changes in (
         {"tables": '[fixed]\nkey = "l"'},
-        {"recorded": RecordedPart(server="faulty", version="1.1", input_schema='{"properties": {"key": {}}}')},
+        {
+            "recorded": RecordedPart(
+                server="faulty", version="1.1", input_schema='{"properties": {"key": {}}}'
+            )
+        },
         {"server": {"command": ["/another/server"]}},
         {"keys": ['result = "{sky}"']},
         {"keys": ['revision = "2"']},

@@ -51,7 +51,9 @@ def sent(folder: Path) -> list[dict[str, Any]]:
 
 def ask(runner: ServerRunner, *inputs: str) -> list[str | None]:
     """The result, or the reason, of each input."""
-    return [output.results[0] if output.results else output.reason for output in run_tool(runner, inputs, 1.0)]
+    return [
+        output.results[0] if output.results else output.reason for output in run_tool(runner, inputs, 1.0)
+    ]
 
 
 def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
@@ -79,7 +81,12 @@ SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["city"]}
 def test_arguments_are_read_as_json_values_and_two_spellings_are_one_question() -> None:
     for text, found in {
         ' date:"2023-01-01" ,city :  "Par, \\"is\\": é" ': {"date": "2023-01-01", "city": 'Par, "is": é'},
-        "days: 3, share: -0.5e1, wet: true, wind: null": {"days": 3, "share": -5.0, "wet": True, "wind": None},
+        "days: 3, share: -0.5e1, wet: true, wind: null": {
+            "days": 3,
+            "share": -5.0,
+            "wet": True,
+            "wind": None,
+        },
         'at: {"x": 1, "y": {"z": "w"}}': {"at": {"x": 1, "y": {"z": "w"}}},
         "": {},
     }.items():
@@ -134,7 +141,9 @@ def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
         ({"keys": ['result = "{sky[9:]}"']}, {"structured": LACKING}),
         ({"keys": ['result = "{sky[-:3]}"']}, {"structured": LACKING}),
         (
-            {"tables": "[limits]\nseconds = 0.5\ntries = 2\nconcurrency = 1"},  # a server that ends is started anew
+            {
+                "tables": "[limits]\nseconds = 0.5\ntries = 2\nconcurrency = 1"
+            },  # a server that ends is started anew
             {"first": "first", "die once": "die once", "hang": "server_timed_out", "last": "last"},
         ),
     ],
@@ -168,7 +177,9 @@ def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_ans
 ) -> None:
     monkeypatch.setenv("FAULTY_KEY", "a-secret")
     server = {"secrets": ["FAULTY_KEY"]}
-    runner = opened(write_tool(tmp_path, "Echo", "echo", server=server, tables="[limits]\nconcurrency = 1\ntries = 2"))
+    runner = opened(
+        write_tool(tmp_path, "Echo", "echo", server=server, tables="[limits]\nconcurrency = 1\ntries = 2")
+    )
     assert ask(runner, "first", "die:1", "last") == ["first", "server_failed", "last"]
     [line] = [line for line in caplog.messages if line.startswith("Echo:")]
     assert "no answer to 'die:1' after 2 tries" in line
@@ -177,16 +188,23 @@ def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_ans
     assert [call["text"] for call in sent(tmp_path)] == ["first", "die:1", "die:1", "last"]
 
 
-def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batch(tmp_path: Path, opened: Open) -> None:
-    runner = opened(write_tool(tmp_path, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 2\nconcurrency = 1"))
+def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batch(
+    tmp_path: Path, opened: Open
+) -> None:
+    runner = opened(
+        write_tool(tmp_path, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 2\nconcurrency = 1")
+    )
     with pytest.raises(
-        InfrastructureError, match=r"tool Echo: expected answers, found none to 2 inputs in a row: .*dying with"
+        InfrastructureError,
+        match=r"tool Echo: expected answers, found none to 2 inputs in a row: .*dying with",
     ):
         ask(runner, "die:1", "die:2", "last")
     # It has one input to show that it is there again.
     assert ask(runner, "last") == ["last"]
     runner = opened(write_tool(tmp_path / "gone", "Echo", "echo", server={"environment": {"FAULTY": "gone"}}))
-    with pytest.raises(InfrastructureError, match=r"expected a server that answers, found: .*no key for the service"):
+    with pytest.raises(
+        InfrastructureError, match=r"expected a server that answers, found: .*no key for the service"
+    ):
         ask(runner, "first", "die:1")
     with pytest.raises(InfrastructureError, match=r"expected its list of tools, found: Method not found"):
         opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "unlisted"}}))
@@ -196,7 +214,11 @@ def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batc
     ("tool", "server", "said"),
     [
         ("echo", {"environment": {"FAULTY": "start"}}, "its last lines on stderr: no key for the service"),
-        ("echo", {"environment": {"FAULTY": "schema"}}, r"another version: schema \w{12} is now .*refresh-tool"),
+        (
+            "echo",
+            {"environment": {"FAULTY": "schema"}},
+            r"another version: schema \w{12} is now .*refresh-tool",
+        ),
         ("echo", {"environment": {"FAULTY": "version"}}, r"another version: version 1\.0 is now 2\.0"),
         ("echo", {"environment": {"FAULTY": "silent"}, "start_seconds": 0.2}, "without an answer"),
         ("echo", {"command": ["/no/such/server"]}, "start it by hand: /no/such/server"),
@@ -212,7 +234,9 @@ def test_a_server_that_is_not_as_recorded_or_does_not_start_is_refused(
         opened(write_tool(tmp_path, "Echo", tool, server=server))
 
 
-def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_http_the_same_with_secret_headers(
+    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fastmcp import FastMCP
     from fastmcp.server.dependencies import get_http_headers
 
@@ -224,7 +248,12 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         return {"value": round(amount * 1.609344, 1), "key": get_http_headers(include_all=True).get("x-key")}
 
     with served(server.http_app()) as address:
-        table = {"command": [], "url": f"{address}/mcp", "secrets": ["A_KEY"], "headers": {"X-Key": "{A_KEY}"}}
+        table = {
+            "command": [],
+            "url": f"{address}/mcp",
+            "secrets": ["A_KEY"],
+            "headers": {"X-Key": "{A_KEY}"},
+        }
         keys = ['result = "{value} {key}"']
         runner = opened(write_tool(tmp_path, "Convert", "convert", server=table, keys=keys, ask=True))
         assert ask(runner, "amount: 26.2", 'amount: "x"') == ["42.2 a-secret", "argument_not_of_the_schema"]
@@ -232,7 +261,9 @@ def test_over_http_the_same_with_secret_headers(tmp_path: Path, opened: Open, mo
         ask(runner, "amount: 1")
 
 
-def test_a_redirect_to_another_host_which_would_get_the_headers_is_not_followed(tmp_path: Path, opened: Open) -> None:
+def test_a_redirect_to_another_host_which_would_get_the_headers_is_not_followed(
+    tmp_path: Path, opened: Open
+) -> None:
     asked: set[str | None] = set()
 
     def answer(request: Request) -> RedirectResponse:
@@ -266,7 +297,9 @@ paths:
 """)
     with served(Starlette(routes=[Route("/v1/capitals/{country}", capital)])) as address:
         table = {"command": [], "url": f"{address}/v1", "openapi": "capitals.yaml"}
-        path = write_tool(tmp_path, "Capital", "capital_of", server=table, keys=['result = "{capital}"'], ask=True)
+        path = write_tool(
+            tmp_path, "Capital", "capital_of", server=table, keys=['result = "{capital}"'], ask=True
+        )
         recorded = FileTool(path).file.recorded
         assert recorded is not None
         assert (recorded.server, recorded.version, recorded.read_only) == ("Capitals", "2023-01-30", True)
@@ -284,5 +317,7 @@ def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(tmp_pat
     for document, found in (("\n".join(GROWING), "written out"), ("a: &a [*a]", "RecursionError")):
         head = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\npaths: {}\n"
         (tmp_path / "service.yaml").write_text(head + document)
-        with pytest.raises(ToolError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"):
+        with pytest.raises(
+            ToolError, match=f"expected an OpenAPI 3 document as JSON or YAML, found .*{found}"
+        ):
             write_tool(tmp_path, "Capital", "capital", server=table, ask=True)

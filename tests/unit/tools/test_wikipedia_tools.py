@@ -17,8 +17,12 @@ from toolformer_ops.tools.retrieval.sentences import count_tokens
 from toolformer_ops.tools.wiki_search import RESULT_TOKENS, WikiSearchRunner
 from toolformer_ops.tools.wiki_search import TOOL as WIKI_SEARCH
 
-SENTENCE = "Spin fishing uses a reel with a fixed spool, and a rod of glass or of wood."  # 17 words and 2 marks
-STOP_WORDS = frozenset(["a", "an", "the", "is", "was", "in", "of", "to", "it", "by", "who", "when", "where", "how"])
+SENTENCE = (
+    "Spin fishing uses a reel with a fixed spool, and a rod of glass or of wood."  # 17 words and 2 marks
+)
+STOP_WORDS = frozenset(
+    ["a", "an", "the", "is", "was", "in", "of", "to", "it", "by", "who", "when", "where", "how"]
+)
 
 
 class FakeIndex:
@@ -58,7 +62,12 @@ def test_each_search_has_its_different_results_cut_at_a_sentence_end_or_a_reason
     [output] = WikiSearchRunner(FakeIndex(("Fishing", " ".join([SENTENCE] * 5)))).run(["reel"])
     assert (count_tokens(SENTENCE), RESULT_TOKENS) == (19, 64)
     assert output.results == ("Fishing > " + " ".join([SENTENCE] * 3),)  # 57 tokens; a fourth would make 76
-    passages = [("Fishing > Reel", "Spin uses a reel."), ("Reel", "A reel."), ("Reel", "A reel."), ("Golf", "A ball.")]
+    passages = [
+        ("Fishing > Reel", "Spin uses a reel."),
+        ("Reel", "A reel."),
+        ("Reel", "A reel."),
+        ("Golf", "A ball."),
+    ]
     assert WikiSearchRunner(FakeIndex(*passages)).run(["the of", "reel", "tennis", "golf"]) == [
         ToolOutput.none("empty_query"),
         ToolOutput(("Fishing > Reel > Spin uses a reel.", "Reel > A reel.")),
@@ -69,7 +78,9 @@ def test_each_search_has_its_different_results_cut_at_a_sentence_end_or_a_reason
 
 def test_a_document_from_the_index_gets_the_first_result_that_is_not_from_it() -> None:
     own, other = SENTENCE, "A reel holds the line that is used in angling for fish of all kinds."
-    results = WikiSearchRunner(FakeIndex(("Fishing", own), ("Reel", other))).run(["reel rod fishing"])[0].results
+    results = (
+        WikiSearchRunner(FakeIndex(("Fishing", own), ("Reel", other))).run(["reel rod fishing"])[0].results
+    )
     assert WIKI_SEARCH.spec.pass_over_own_text
     assert QA.spec.pass_over_own_text
     document = OwnText(f"Some words before. {own} Some words after.")
@@ -109,9 +120,14 @@ def read(question: str, *passages: tuple[str, str]) -> tuple[str, ...]:
 
 def test_the_best_sentences_are_the_answers_and_one_that_only_repeats_the_question_is_none() -> None:
     text = "Who manufactures Coke? Coke is a cold drink. The Owens company manufactures Coke bottles."
-    assert read("Who manufactures Coke?", ("Drinks", text))[0] == "The Owens company manufactures Coke bottles."
+    assert (
+        read("Who manufactures Coke?", ("Drinks", text))[0] == "The Owens company manufactures Coke bottles."
+    )
     # A heading lends its words to sentences that say "it".
-    towers = [("Blackpool Tower", "It is a tower beside the sea."), ("Eiffel Tower", "It is an iron thing of Paris.")]
+    towers = [
+        ("Blackpool Tower", "It is a tower beside the sea."),
+        ("Eiffel Tower", "It is an iron thing of Paris."),
+    ]
     assert read("Where is the Eiffel Tower?", *towers) == tuple(text for _, text in towers[::-1])
     # Equal sentences are given once, in the passages' order.
     drinks = [("A", "Coke tastes sweet."), ("B", "Coke costs little."), ("C", "Coke tastes sweet.")]
@@ -132,7 +148,9 @@ def test_of_two_equal_matches_the_kind_that_is_asked_for_wins() -> None:
 
 
 def test_each_question_has_its_answers_or_a_reason_and_no_other_changes_them() -> None:
-    index = FakeIndex(("Coke", "Coke tastes sweet all day. Coke costs little."), ("Tea", "Tea tastes bitter in China."))
+    index = FakeIndex(
+        ("Coke", "Coke tastes sweet all day. Coke costs little."), ("Tea", "Tea tastes bitter in China.")
+    )
     runner = QuestionAnsweringRunner(index, BestSentenceReader(index))
     answers = {
         "What tastes sweet?": "Coke tastes sweet all day.",

@@ -1,16 +1,20 @@
 """Run a stage as a pod: the same arguments in the deployment's image, hardened, with secrets by reference.
 
-Imported only where `TOOLFORMER_RUNNER=kubernetes`, since the provider takes seconds to import. What may differ between clusters is
-in the pod templates (`templates.py`). Does not carry results back, but for ids and counts: they are in Postgres and S3.
+Imported only where `TOOLFORMER_RUNNER=kubernetes`, since the provider takes seconds to import. What may
+differ between clusters is in the pod templates (`templates.py`). Does not carry results back, but for ids and
+counts: they are in Postgres and S3.
 
-A task makes its pod and is deferred: Airflow's triggerer then looks after all pods that run, in one process, and the task comes
-back for the log and the ending. With `kubernetes_deferrable` off, the task's own process runs the same trigger.
+A task makes its pod and is deferred: Airflow's triggerer then looks after all pods that run, in one process,
+and the task comes back for the log and the ending. With `kubernetes_deferrable` off, the task's own process
+runs the same trigger.
 
-A task instance has one pod: its name follows from the id that Airflow gives each try, and a pod that succeeded stays until its run
-ends. So a task that is started twice, since the scheduler did not hear how it ended (Airflow 3.3.2 with deferred tasks:
-apache/airflow#67287, #72716), finds its pod and takes its exit status.
+A task instance has one pod: its name follows from the id that Airflow gives each try, and a pod that
+succeeded stays until its run ends. So a task that is started twice, since the scheduler did not hear how it
+ended (Airflow 3.3.2 with deferred tasks: apache/airflow#67287, #72716), finds its pod and takes its exit
+status.
 
-A pod does not outlive its task: a task that ends before its pod deletes it, a retry takes over the pod of an earlier try,
+A pod does not outlive its task: a task that ends before its pod deletes it, a retry takes over the pod of an
+earlier try,
 `finish_run` ends those of its run (`end_pods_of_run`), and each has a deadline.
 """
 
@@ -72,7 +76,8 @@ LOG_SECONDS = 30
 WAITING_POLL_SECONDS, WAITING_LOG_SECONDS = 1, 5
 """Between two looks at the pod, and at its log, of a task that waits itself."""
 DEADLINE_MARGIN = timedelta(minutes=15)
-"""A pod's deadline is its stage's time limit and this; the task ends it at the time limit, if the task is there."""
+"""A pod's deadline is its stage's time limit and this; the task ends it at the time limit, if the task is
+there."""
 TASK_CHARACTERS = 50
 """Most of the task's id in the name of its pod."""
 LAST_LINES = 50
@@ -88,12 +93,13 @@ logger = logging.getLogger(__name__)
 class StagePod(StageTask, KubernetesPodOperator):
     """A stage in a pod; takes the arguments of `StageTask`, and those of KubernetesPodOperator.
 
-    What the stage printed last is read from the pod's log, and not by the provider's own way, `do_xcom_push`: a container beside
-    the stage, and the right to run commands in pods.
+    What the stage printed last is read from the pod's log, and not by the provider's own way, `do_xcom_push`:
+    a container beside the stage, and the right to run commands in pods.
 
     Args:
         manifest: the pod as far as it is the same for all tasks (`templates.pod_manifest`).
-        patience_seconds: how long a pod may show a reason not to start (a Secret, an image, a node label that is not there).
+        patience_seconds: how long a pod may show a reason not to start (a Secret, an image, a node label that
+        is not there).
     """
 
     template_fields: Sequence[str] = (*KubernetesPodOperator.template_fields, "shard", "asset_extra")
@@ -166,8 +172,12 @@ class StagePod(StageTask, KubernetesPodOperator):
         times = event.get("_redefer_count", 0)
         if status == "error" and not has_ended(pod) and stage_exit_code(pod) is None:
             if times >= self.MAX_REDEFER_ATTEMPTS:  # the pod stays: the next try takes it over
-                raise self._failure(PodEnding("away", f"the pod {name} cannot be watched: {event['message']}"))
-            self.log.warning("the pod %s runs, and was not watched: %s. Watching it again.", name, event["message"])
+                raise self._failure(
+                    PodEnding("away", f"the pod {name} cannot be watched: {event['message']}")
+                )
+            self.log.warning(
+                "the pod %s runs, and was not watched: %s. Watching it again.", name, event["message"]
+            )
             self.trigger_kwargs = {**(self.trigger_kwargs or {}), "_redefer_count": times + 1}
             self.invoke_defer_method(last_log_time=event.get("last_log_time"), context=context)
         if not is_lost(pod):
@@ -183,10 +193,13 @@ class StagePod(StageTask, KubernetesPodOperator):
     def defer(self, *, trigger: BaseTrigger, **kwargs: Any) -> NoReturn:
         """Defer to a trigger of ours, which knows pods that cannot start and nodes that are gone."""
         _, arguments = trigger.serialize()
-        # The triggerer reads kubeconfig and connection itself: what is in them is no business of Airflow's database.
+        # The triggerer reads kubeconfig and connection itself: what is in them is no business of Airflow's
+        # database.
         arguments |= {"config_dict": None, "connection_extras": None}
         super().defer(
-            trigger=StagePodTrigger(config_file=self.config_file, patience_seconds=self.patience_seconds, **arguments),
+            trigger=StagePodTrigger(
+                config_file=self.config_file, patience_seconds=self.patience_seconds, **arguments
+            ),
             **kwargs,
         )
 
@@ -201,7 +214,9 @@ class StagePod(StageTask, KubernetesPodOperator):
         pod = super().build_pod_request_obj(context, dry_run=dry_run)
         pod.spec.containers[0].args = self.stage_arguments
         if context:
-            pod.metadata.name = f"{pod.metadata.name[:TASK_CHARACTERS].rstrip('-.')}-{context['ti'].id.hex[-12:]}"
+            pod.metadata.name = (
+                f"{pod.metadata.name[:TASK_CHARACTERS].rstrip('-.')}-{context['ti'].id.hex[-12:]}"
+            )
         return pod
 
     def get_or_create_pod(self, pod_request_obj: k8s.V1Pod, context: Context) -> k8s.V1Pod:
@@ -211,8 +226,11 @@ class StagePod(StageTask, KubernetesPodOperator):
         found = self.client.list_namespaced_pod(metadata.namespace, label_selector=selector).items
         # Clearing a task raises this number: what the tries before did is then done anew.
         cleared = context["ti"].max_tries - (self.retries or 0)
-        pods = [pod for pod in found if not has_ended(pod) or int(pod.metadata.labels["try_number"]) > cleared]
-        # The last counts: one that succeeded, else one that works, one that is being deleted, one that failed.
+        pods = [
+            pod for pod in found if not has_ended(pod) or int(pod.metadata.labels["try_number"]) > cleared
+        ]
+        # The last counts: one that succeeded, else one that works, one that is being deleted, one that
+        # failed.
         pods.sort(
             key=lambda pod: (
                 pod.status.phase == PodPhase.SUCCEEDED,
@@ -334,7 +352,9 @@ class StagePod(StageTask, KubernetesPodOperator):
     def _events(self, pod: str) -> list[Any]:
         """A pod's events, oldest first, which outlive it; none if they cannot be read."""
         try:
-            found = self.client.list_namespaced_event(self.namespace, field_selector=f"involvedObject.name={pod}")
+            found = self.client.list_namespaced_event(
+                self.namespace, field_selector=f"involvedObject.name={pod}"
+            )
         except Exception as error:  # the ending is described without them
             self.log.warning("the events of the pod %s cannot be read: %s", pod, said_by_kubernetes(error))
             return []
@@ -375,8 +395,9 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
 def cluster_access(settings: Settings) -> dict[str, Any]:
     """How Airflow reaches the cluster: arguments of KubernetesPodOperator.
 
-    Without a kubeconfig and a connection it is the pod that Airflow runs in that has the rights, which has to be said:
-    the provider's synchronous client finds that out, its asynchronous one looks for ~/.kube/config (10.25.0).
+    Without a kubeconfig and a connection it is the pod that Airflow runs in that has the rights, which has to
+    be said: the provider's synchronous client finds that out, its asynchronous one looks for ~/.kube/config
+    (10.25.0).
     """
     if settings.kubernetes_connection:
         return {"kubernetes_conn_id": settings.kubernetes_connection}
@@ -411,7 +432,9 @@ def end_pods_of_run(settings: Settings, *, dag_id: str, run_id: str) -> None:
                     ),
                     default=pod.metadata.creation_timestamp,
                 )
-                if (ours and pod.status.phase == PodPhase.SUCCEEDED) or ended_at < datetime.now(UTC) - KEEP_ENDED:
+                if (ours and pod.status.phase == PodPhase.SUCCEEDED) or ended_at < datetime.now(
+                    UTC
+                ) - KEEP_ENDED:
                     delete_pod(client, pod)
             elif ours:
                 logger.warning("the pod %s outlived its task: ending it", pod.metadata.name)

@@ -1,15 +1,18 @@
 """Pod templates: what a deployment says about its pods, as plain Kubernetes manifests, merged with what a stage needs.
 
-The folder of the setting `kubernetes_templates` holds one template for each kind of stage: `gpu.yaml` for stages with a model,
-`cpu.yaml` for the others, `finetune.yaml` for finetuning. What a template says holds: resources and GPUs, volumes, service
-account, pull secrets, node selector, tolerations, priority, labels (a queue of Kueue), runtime class, further containers, further
-variables. What a stage needs to be safe is added if a template leaves it out. Refused here is what a template must not say for
-reasons of ours, and what the Kubernetes client would lose; what Kubernetes itself refuses, such as a pod that is not "restricted",
+The folder of the setting `kubernetes_templates` holds one template for each kind of stage: `gpu.yaml` for
+stages with a model,
+`cpu.yaml` for the others, `finetune.yaml` for finetuning. What a template says holds: resources and GPUs,
+volumes, service account, pull secrets, node selector, tolerations, priority, labels (a queue of Kueue),
+runtime class, further containers, further variables. What a stage needs to be safe is added if a template
+leaves it out. Refused here is what a template must not say for reasons of ours, and what the Kubernetes
+client would lose; what Kubernetes itself refuses, such as a pod that is not "restricted",
 `toolformer-ops doctor --kubernetes` asks its API server.
 
-Does not use the merging of KubernetesPodOperator (`PodGenerator.reconcile_pods`, cncf-kubernetes 10.25.0): it pairs containers by
-position and not by name, appends volumes and variables that are there already, replaces a security context as a whole, lets a
-template's `true` win over `False`, and drops unknown fields without a word.
+Does not use the merging of KubernetesPodOperator (`PodGenerator.reconcile_pods`, cncf-kubernetes 10.25.0): it
+pairs containers by position and not by name, appends volumes and variables that are there already, replaces a
+security context as a whole, lets a template's `true` win over `False`, and drops unknown fields without a
+word.
 """
 
 import copy
@@ -64,7 +67,8 @@ FOR_TEMPLATES = (
     f"{ENV_PREFIX}SEARCH_THREADS",
     f"{ENV_PREFIX}THREADS",
 )
-"""Variables of settings that a template may give a value: those that decide neither rows nor where they are written."""
+"""Variables of settings that a template may give a value: those that decide neither rows nor where they are
+written."""
 SECRETS = frozenset(
     f"{ENV_PREFIX}{name.upper()}"
     for name, field in Settings.model_fields.items()
@@ -103,10 +107,12 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
         template: one of `TEMPLATES`.
 
     Returns:
-        A manifest whose first container is `stage`. Secret settings are references to the deployment's Secret.
+        A manifest whose first container is `stage`. Secret settings are references to the deployment's
+        Secret.
 
     Raises:
-        ConfigurationError: no image is set, or one that may change; the template is missing or wrong, with file and line.
+        ConfigurationError: no image is set, or one that may change; the template is missing or wrong, with
+        file and line.
     """
     # 1. An image that stays the same, and the template.
     image = settings.kubernetes_image
@@ -117,7 +123,9 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
             "registry/toolformer@sha256:..."
         )
     if image.endswith(":latest"):
-        raise ConfigurationError(f"expected an image that stays the same {found}. Name a version or a digest.")
+        raise ConfigurationError(
+            f"expected an image that stays the same {found}. Name a version or a digest."
+        )
     path = settings.kubernetes_templates / f"{template}.yaml"
     if not path.is_file():
         raise ConfigurationError(
@@ -171,7 +179,9 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
 
 def gpus_of(container: Mapping[str, Any]) -> int:
     """How many GPUs the container asks for."""
-    return gpu_count({**part_of(container, "resources", "requests"), **part_of(container, "resources", "limits")})
+    return gpu_count(
+        {**part_of(container, "resources", "requests"), **part_of(container, "resources", "limits")}
+    )
 
 
 def gpu_count(amounts: Mapping[str, Any]) -> int:
@@ -200,7 +210,8 @@ def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, 
         f"{ENV_PREFIX}CACHE_DIR": CACHE_PATH,
         f"{ENV_PREFIX}DEVICE": "cuda" if gpus else "cpu",
         f"{ENV_PREFIX}IMAGE": settings.kubernetes_image,
-        # Said always: its default follows the device, and the recipes hold the one that the run was started with.
+        # Said always: its default follows the device, and the recipes hold the one that the run was started
+        # with.
         f"{ENV_PREFIX}DTYPE": settings.dtype,
         **({MODEL_PARALLEL: "layers"} if is_split else {}),
     }
@@ -210,19 +221,26 @@ def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, 
         if name.startswith(NOT_FOR_PODS):
             continue
         if variable in SECRETS:
-            optional = not isinstance(field.default, SecretStr)  # without S3 keys boto3 looks for the pod's identity
+            optional = not isinstance(
+                field.default, SecretStr
+            )  # without S3 keys boto3 looks for the pod's identity
             references[variable] = {"name": settings.kubernetes_secret, "key": variable, "optional": optional}
         elif value is not None and value != field.get_default(call_default_factory=True):
             variables[variable] = str(value)
     return {name: {"name": name, "value": value} for name, value in variables.items()} | {
-        name: {"name": name, "valueFrom": {"secretKeyRef": reference}} for name, reference in references.items()
+        name: {"name": name, "valueFrom": {"secretKeyRef": reference}}
+        for name, reference in references.items()
     }
 
 
 def _filled(said: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """What the template says, and the defaults if it says nothing; `null` leaves a user or group to the cluster, and no more."""
     chosen = {name: value for name, value in said.items() if value is not None or name in LEFT_TO_THE_CLUSTER}
-    return {name: value for name, value in {**copy.deepcopy(dict(defaults)), **chosen}.items() if value is not None}
+    return {
+        name: value
+        for name, value in {**copy.deepcopy(dict(defaults)), **chosen}.items()
+        if value is not None
+    }
 
 
 # Reading and checking a template
@@ -256,7 +274,9 @@ def _read_template(path: Path, text: str, namespace: str) -> dict[str, Any]:
             f"{path}{line}: expected one YAML document, found: {found}. Mend the template there."
         ) from error
     if not isinstance(pod, dict):
-        raise ConfigurationError(f"{path}: expected the manifest of a Pod, found none. Begin with `kind: Pod`.")
+        raise ConfigurationError(
+            f"{path}: expected the manifest of a Pod, found none. Begin with `kind: Pod`."
+        )
     try:
         taken = ApiClient().sanitize_for_serialization(PodGenerator.deserialize_model_dict(pod))
     except ValueError as error:
@@ -270,12 +290,18 @@ def _read_template(path: Path, text: str, namespace: str) -> dict[str, Any]:
             members: dict[str | int, yaml.Node] = {}
             if isinstance(node, yaml.CollectionNode):
                 is_list = isinstance(node, yaml.SequenceNode)
-                members = dict(enumerate(node.value)) if is_list else {name.value: value for name, value in node.value}
+                members = (
+                    dict(enumerate(node.value))
+                    if is_list
+                    else {name.value: value for name, value in node.value}
+                )
             if key not in members:
                 break
             node = members[key]
         field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
-        raise ConfigurationError(f"{path}, line {node.start_mark.line + 1}: {field or 'the manifest'}: {message}")
+        raise ConfigurationError(
+            f"{path}, line {node.start_mark.line + 1}: {field or 'the manifest'}: {message}"
+        )
     return pod
 
 
@@ -289,7 +315,10 @@ def _not_taken(said: Any, taken: Any, keys: Keys = ()) -> Iterator[tuple[Keys, s
             yield from _not_taken(member, kept, (*keys, index))
     elif said is not None and taken is None:
         parent = ".".join(("pod", *(key for key in keys[:-1] if isinstance(key, str))))
-        yield keys, f"is no field that Kubernetes knows here. `kubectl explain {parent}` lists those that there are."
+        yield (
+            keys,
+            f"is no field that Kubernetes knows here. `kubectl explain {parent}` lists those that there are.",
+        )
     elif said != taken and not (isinstance(said, (int, float)) and QUANTITIES.intersection(keys[-2:-1])):
         yield keys, f"expected {type(taken).__name__}, found {said!r:.60}."
 
@@ -326,7 +355,10 @@ def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]
         if holder.get(field) is not None:
             yield (*place, field), f"is not for a template to say: {instead}. Take it out."
     if spec.get("automountServiceAccountToken"):
-        yield ("spec", "automountServiceAccountToken"), "expected false: a stage needs nothing of the Kubernetes API."
+        yield (
+            ("spec", "automountServiceAccountToken"),
+            "expected false: a stage needs nothing of the Kubernetes API.",
+        )
     if part_of(stage, "securityContext").get("readOnlyRootFilesystem") is False:
         yield (
             (*at, "securityContext", "readOnlyRootFilesystem"),
@@ -349,7 +381,10 @@ def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Ke
             try:
                 is_several = parse_quantity(amount) > 1
             except ValueError:
-                yield (*at, "resources", group, name), f"expected a quantity such as 500m, 4 or 32Gi, found {amount!r}."
+                yield (
+                    (*at, "resources", group, name),
+                    f"expected a quantity such as 500m, 4 or 32Gi, found {amount!r}.",
+                )
                 continue
             if name.startswith("nvidia.com/mig-") and is_several:
                 yield (
@@ -360,7 +395,10 @@ def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Ke
     # 2. Variables that would hold a secret, or that decide what the deployment decides.
     for index, name in enumerate(variable["name"] for variable in part_of(stage, "env")):
         if name in SECRETS:
-            yield (*at, "env", index), f"{name} comes from the Secret of {ENV_PREFIX}KUBERNETES_SECRET. Take it out."
+            yield (
+                (*at, "env", index),
+                f"{name} comes from the Secret of {ENV_PREFIX}KUBERNETES_SECRET. Take it out.",
+            )
         elif name.startswith(ENV_PREFIX) and name not in FOR_TEMPLATES:
             yield (
                 (*at, "env", index),

@@ -1,7 +1,8 @@
 """How a pod is watched: by Airflow's triggerer while its task is deferred, or by the process of a task that waits.
 
-What the provider's own watching (cncf-kubernetes 10.25.0) lacks: it waits for the whole startup time if a Secret, an image or a
-node label is missing, follows a pod for ever whose node is gone, and gives up on an API server that is away for half a minute.
+What the provider's own watching (cncf-kubernetes 10.25.0) lacks: it waits for the whole startup time if a
+Secret, an image or a node label is missing, follows a pod for ever whose node is gone, and gives up on an API
+server that is away for half a minute.
 """
 
 import asyncio
@@ -19,7 +20,10 @@ from weakref import WeakKeyDictionary
 import tenacity
 import yaml
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import AsyncKubernetesHook
-from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import API_TIMEOUT, TRANSIENT_CONNECTION_ERRORS
+from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import (
+    API_TIMEOUT,
+    TRANSIENT_CONNECTION_ERRORS,
+)
 from airflow.providers.cncf.kubernetes.triggers.pod import ContainerState, KubernetesPodTrigger
 from airflow.providers.cncf.kubernetes.utils.pod_manager import (
     AsyncPodManager,
@@ -33,7 +37,8 @@ from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiExcepti
 from toolformer_ops.airflow_tasks.endings import CONTAINER, describe_pod_ending, is_lost, what_befell
 
 SCHEDULE_SECONDS = 6 * 3600
-"""Longest wait for a node. A GPU may be busy, a node may have to be added; a deferred task that waits costs next to nothing."""
+"""Longest wait for a node. A GPU may be busy, a node may have to be added; a deferred task that waits costs
+next to nothing."""
 STARTUP_SECONDS = 1800
 """Longest time from a node to a running container: a large image is pulled, volumes are mounted."""
 START_CHECK_SECONDS = 5
@@ -53,7 +58,10 @@ def has_ended(pod: Any) -> bool:
 
 
 def stage_exit_code(pod: Any) -> int | None:
-    """Exit status of the stage's container; None while it runs. Other containers of its pod may run on for a moment."""
+    """Exit status of the stage's container; None while it runs.
+
+    Other containers of its pod may run on for a moment.
+    """
     for status in pod.status.container_statuses or ():
         if status.name == CONTAINER and status.state and status.state.terminated:
             return int(status.state.terminated.exit_code)
@@ -63,7 +71,8 @@ def stage_exit_code(pod: Any) -> int | None:
 def oldest_first(events: Iterable[Any]) -> list[Any]:
     """Events in the order in which they happened last."""
     return sorted(
-        events, key=lambda event: event.last_timestamp or event.event_time or event.metadata.creation_timestamp
+        events,
+        key=lambda event: event.last_timestamp or event.event_time or event.metadata.creation_timestamp,
     )
 
 
@@ -107,7 +116,9 @@ class StagePodTrigger(KubernetesPodTrigger):
             hooks[access] = SharedHook(
                 conn_id=self.kubernetes_conn_id,
                 in_cluster=self.in_cluster,
-                config_dict=yaml.safe_load(Path(self.config_file).read_text("utf-8")) if self.config_file else None,
+                config_dict=yaml.safe_load(Path(self.config_file).read_text("utf-8"))
+                if self.config_file
+                else None,
                 cluster_context=self.cluster_context,
             )
         return hooks[access]
@@ -120,7 +131,8 @@ class StagePodTrigger(KubernetesPodTrigger):
     def define_pod_container_state(self, pod: k8s.V1Pod) -> ContainerState:
         """The state of the stage; failed, too, if its node is gone, since such a pod runs for ever in the API.
 
-        What happened to the whole pod goes into the trigger's event: once it is gone, only that tells an eviction from a deletion.
+        What happened to the whole pod goes into the trigger's event: once it is gone, only that tells an
+        eviction from a deletion.
         """
         if before := what_befell(pod):
             self.trigger_kwargs[BEFORE] = before
@@ -138,8 +150,8 @@ async def event_of(trigger: StagePodTrigger) -> dict[str, Any]:
 class SharedHook(AsyncKubernetesHook):
     """Keeps one client for all, and asks an API server that does not answer again, for `OUTAGE_SECONDS`.
 
-    The provider makes a client for each request, which reads all root certificates anew: that is most of what a trigger costs
-    (docs/measurements.md). A client is renewed now and then, since credentials change.
+    The provider makes a client for each request, which reads all root certificates anew: that is most of what
+    a trigger costs (docs/measurements.md). A client is renewed now and then, since credentials change.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -171,7 +183,8 @@ class SharedHook(AsyncKubernetesHook):
         """The pod.
 
         Raises:
-            PodLaunchTimeoutException: it is gone. The provider's trigger makes a `timeout` event of this, and writes no traceback.
+            PodLaunchTimeoutException: it is gone. The provider's trigger makes a `timeout` event of this, and
+            writes no traceback.
         """
         try:
             return await patiently(super().get_pod)(name, namespace)
@@ -217,7 +230,8 @@ class AsyncStagePodManager(AsyncPodManager):
         """Wait until the pod runs or has ended.
 
         Raises:
-            PodLaunchTimeoutException: it shows a reason that waiting does not mend, or takes longer than the limits.
+            PodLaunchTimeoutException: it shows a reason that waiting does not mend, or takes longer than the
+            limits.
         """
         while True:
             pod = await self.read_pod(pod)
@@ -225,7 +239,8 @@ class AsyncStagePodManager(AsyncPodManager):
                 return
             # 1. How long has it waited for its node, or with a node for its container?
             node = next(
-                (condition for condition in pod.status.conditions or () if condition.type == "PodScheduled"), None
+                (condition for condition in pod.status.conditions or () if condition.type == "PodScheduled"),
+                None,
             )
             scheduled = node if node is not None and node.status == "True" else None
             since = (scheduled and scheduled.last_transition_time) or pod.metadata.creation_timestamp

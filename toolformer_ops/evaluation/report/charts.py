@@ -1,7 +1,7 @@
 """Bars with 95 % intervals and loss curves, as SVG by matplotlib, in the colours of the page's style sheet, light and dark.
 
-Texts stay texts (in the page's font, escaped, `$` is no mathematics). Each bar and curve has a title for pointers and screen
-readers. Equal input makes equal bytes. Does not choose what is drawn.
+Texts stay texts (in the page's font, escaped, `$` is no mathematics). Each bar and curve has a title for
+pointers and screen readers. Equal input makes equal bytes. Does not choose what is drawn.
 """
 
 import io
@@ -86,7 +86,12 @@ def bar_chart(table: SuiteTable, metric: str) -> str:
                 interval.set_gid(f"interval-{len(titles) - 1}")
                 weight = "bold" if cell.best else "normal"
                 axes.annotate(
-                    cell.shown, (cell.found.high, line), (6, 0), textcoords="offset points", va="center", weight=weight
+                    cell.shown,
+                    (cell.found.high, line),
+                    (6, 0),
+                    textcoords="offset points",
+                    va="center",
+                    weight=weight,
                 )
                 line += 1
             line += 1
@@ -119,7 +124,9 @@ def loss_chart(models: Sequence[TrainedModel]) -> str:
                     gid = f"curve-{len(titles)}"
                     titles[gid] = title
                     steps, losses = zip(*drawn, strict=True)
-                    axes.plot(steps, losses, color=colour, linestyle=line, marker=marker, gid=gid, clip_on=False)
+                    axes.plot(
+                        steps, losses, color=colour, linestyle=line, marker=marker, gid=gid, clip_on=False
+                    )
         if not titles:
             return ""
         axes.grid(clip_on=False)
@@ -130,11 +137,15 @@ def loss_chart(models: Sequence[TrainedModel]) -> str:
 def _as_svg(figure: "Figure", label: str, titles: Mapping[str, str]) -> str:
     """The figure as an element of the page; `titles` are those of its artists, by their ids."""
     drawn = io.StringIO()
-    figure.savefig(drawn, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    figure.savefig(
+        drawn, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    )
     root = fromstring(drawn.getvalue())
     root.set("role", "img")
     root.set("aria-label", visible(label))
-    referred = {address.removeprefix("#") for element in root.iter() if (address := element.get(f"{{{XLINK}}}href"))}
+    referred = {
+        address.removeprefix("#") for element in root.iter() if (address := element.get(f"{{{XLINK}}}href"))
+    }
     for element in root.iter():
         if style := element.get("style"):
             for colour, variable in VARIABLES.items():

@@ -1,7 +1,8 @@
 """The page itself: `templates/report.html.j2` filled in by Jinja2, every text escaped.
 
-What a model wrote is hostile by assumption: characters that do not show, or that turn the direction of a line, are written out,
-and the page allows no script at all (its content security policy), so that nothing in it could run.
+What a model wrote is hostile by assumption: characters that do not show, or that turn the direction of a
+line, are written out, and the page allows no script at all (its content security policy), so that nothing in
+it could run.
 """
 
 from collections import defaultdict
@@ -91,7 +92,8 @@ def render(contents: ReportContents) -> str:
         prompt_characters=PROMPT_CHARACTERS,
         most_answers=ANSWERS,
         data=dict.fromkeys(
-            (score.suite, score.subset, score.metric, score.inputs, score.data_sha256) for score in contents.scores
+            (score.suite, score.subset, score.metric, score.inputs, score.data_sha256)
+            for score in contents.scores
         ),
         metric_names=METRIC_NAMES,
         variant_names=VARIANT_NAMES,

@@ -7,7 +7,8 @@ from toolformer_ops.evaluation.suites.base import DataSet, Suite
 from toolformer_ops.evaluation.suites.texts import TEXTS
 
 SUITES: Mapping[str, Suite] = {
-    suite.name: suite for suite in (lama.SUITE, word_problems.SUITE, open_questions.SUITE, mlqa.SUITE, temporal.SUITE)
+    suite.name: suite
+    for suite in (lama.SUITE, word_problems.SUITE, open_questions.SUITE, mlqa.SUITE, temporal.SUITE)
 }
 PERPLEXITY = "perplexity"
 DATA_SETS: Mapping[str, tuple[DataSet, ...]] = {

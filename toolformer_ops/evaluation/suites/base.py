@@ -1,12 +1,13 @@
 """What a suite is made of: data sets in their published formats, a zero-shot prompt, barred tools and a metric.
 
-A reader turns the records of a data set into items, or names the reason for which a record cannot be asked. This module turns items
-into questions, counts the reasons, and says of a file that is missing or of another format what was expected, what was found, and
-where to get it.
+A reader turns the records of a data set into items, or names the reason for which a record cannot be asked.
+This module turns items into questions, counts the reasons, and says of a file that is missing or of another
+format what was expected, what was found, and where to get it.
 
-The zero-shot prompts (appendix C) are one text file each in `prompts/`, with slots that are checked on load. What fills a slot is
-never searched for slots itself. White space around the whole is removed, so that a prompt without a context begins with its
-question, and no prompt ends in a space (which would keep a model from the words it knows, ` Paris`).
+The zero-shot prompts (appendix C) are one text file each in `prompts/`, with slots that are checked on load.
+What fills a slot is never searched for slots itself. White space around the whole is removed, so that a
+prompt without a context begins with its question, and no prompt ends in a space (which would keep a model
+from the words it knows, ` Paris`).
 """
 
 import datetime
@@ -27,7 +28,8 @@ from toolformer_ops.evaluation.records import CALENDAR_DATE, Question
 logger = logging.getLogger(__name__)
 
 MATH_WORDS = 40
-"""Words in which the first number is looked for, so that a model that writes more has no other chance than one that writes less."""
+"""Words in which the first number is looked for, so that a model that writes more has no other chance than
+one that writes less."""
 SAMPLE_SEED = 0
 PROMPTS = Path(__file__).parent.parent / "prompts"
 SLOTS: Mapping[str, tuple[str, ...]] = {
@@ -78,7 +80,9 @@ def load_prompt(name: str) -> ZeroShotPrompt:
     try:
         return ZeroShotPrompt(name, path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"expected the prompt {path}, found {error.strerror}. Install the project again.") from error
+        raise UsageError(
+            f"expected the prompt {path}, found {error.strerror}. Install the project again."
+        ) from error
 
 
 def with_question_mark(question: str) -> str:
@@ -170,16 +174,26 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
     """
     # 1. The items that its files hold, or a sample of them.
     items, left_out, sha256 = _read_items(folder, data_set)
-    places = range(len(items)) if limit is None else sample_places([item.part for item in items], limit, data_set.name)
+    places = (
+        range(len(items))
+        if limit is None
+        else sample_places([item.part for item in items], limit, data_set.name)
+    )
     if left_out:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-        logger.info("%s: %d inputs; %d are left out: %s", data_set.name, len(items), left_out.total(), reasons)
+        logger.info(
+            "%s: %d inputs; %d are left out: %s", data_set.name, len(items), left_out.total(), reasons
+        )
     if len(places) < len(items):
         parts = len({items[place].part for place in places})
-        logger.info("%s: a sample of %d of %d inputs, of %d parts", data_set.name, len(places), len(items), parts)
+        logger.info(
+            "%s: a sample of %d of %d inputs, of %d parts", data_set.name, len(places), len(items), parts
+        )
     # 2. Their questions; each is numbered by its place among all that can be asked, from 1.
     prompt = load_prompt(data_set.prompt) if data_set.prompt else None
-    filled = [prompt.fill(items[place].slots) if prompt else (items[place].slots["text"], "") for place in places]
+    filled = [
+        prompt.fill(items[place].slots) if prompt else (items[place].slots["text"], "") for place in places
+    ]
     often = Counter(head for _, head in filled)
     questions = tuple(
         Question(
@@ -228,9 +242,10 @@ def _read_items(folder: DataFolder, data_set: DataSet) -> tuple[list[Item], "Cou
 def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:
     """The places of a sample of `size` items, ascending, given the part of each item; all places if there are not more.
 
-    A systematic sample: the items are put in order by part, in each part by a hash of the name and the place, and of that order
-    each (items / size)-th is taken. So a part has its share of the sample, rounded up or down, and the sample depends on the data
-    set, its size and nothing else: it is the same for every model and on every machine.
+    A systematic sample: the items are put in order by part, in each part by a hash of the name and the place,
+    and of that order each (items / size)-th is taken. So a part has its share of the sample, rounded up or
+    down, and the sample depends on the data set, its size and nothing else: it is the same for every model
+    and on every machine.
     """
     order = sorted(
         range(len(parts)),
@@ -254,7 +269,9 @@ def _read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
         content, name = data_set.generate(), data_set.files[0]
         return [DataFile(name, uri=name, content=content, sha256=hashlib.sha256(content).hexdigest())]
     others = [name for name, _ in folder.find(data_set.folders, ("*",))][:5]
-    raise MissingDataSetError(_expectation(folder, data_set, f"only {', '.join(others)}" if others else "nothing"))
+    raise MissingDataSetError(
+        _expectation(folder, data_set, f"only {', '.join(others)}" if others else "nothing")
+    )
 
 
 def _expectation(folder: DataFolder, data_set: DataSet, found: str) -> str:

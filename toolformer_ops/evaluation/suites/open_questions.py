@@ -1,6 +1,7 @@
 """Question answering without context (section 4.2.3): WebQuestions, Natural Questions (open) and TriviaQA, aliases accepted.
 
-WebQuestions and Natural Questions are read in the JSON Lines form with `question` and a list `answer`, TriviaQA as published.
+WebQuestions and Natural Questions are read in the JSON Lines form with `question` and a list `answer`,
+TriviaQA as published.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +44,11 @@ SUITE = Suite(
         ),
         DataSet(
             name="nq_open",
-            files=("NQ-open.dev.jsonl", "NQ-open.efficientqa.dev.1.1.jsonl", "NQ-open.efficientqa.test.1.1.jsonl"),
+            files=(
+                "NQ-open.dev.jsonl",
+                "NQ-open.efficientqa.dev.1.1.jsonl",
+                "NQ-open.efficientqa.test.1.1.jsonl",
+            ),
             prompt="question",
             format="JSON Lines with question and a list answer",
             source="https://github.com/google-research-datasets/natural-questions, nq_open (CC BY-SA 3.0)",
@@ -52,7 +57,12 @@ SUITE = Suite(
         ),
         DataSet(
             name="triviaqa",
-            files=("unfiltered-web-dev.json", "wikipedia-dev.json", "web-dev.json", "verified-wikipedia-dev.json"),
+            files=(
+                "unfiltered-web-dev.json",
+                "wikipedia-dev.json",
+                "web-dev.json",
+                "verified-wikipedia-dev.json",
+            ),
             prompt="question",
             format="a JSON object with a list Data of Question and Answer (Value, Aliases)",
             source="https://nlp.cs.washington.edu/triviaqa (triviaqa-unfiltered.tar.gz or triviaqa-rc.tar.gz)",

@@ -1,7 +1,8 @@
 """Temporal knowledge (section 4.2.5): TempLAMA (Dhingra et al., 2022) and DATESET (appendix D).
 
-TempLAMA asks for facts of a year, whose middle (July 1) is the current date that the Calendar tells; only statements with the blank
-at their end are asked, as in LAMA. DATESET is read from its file (`toolformer-ops dateset`), or made with seed 0.
+TempLAMA asks for facts of a year, whose middle (July 1) is the current date that the Calendar tells; only
+statements with the blank at their end are asked, as in LAMA. DATESET is read from its file (`toolformer-ops
+dateset`), or made with seed 0.
 """
 
 import datetime

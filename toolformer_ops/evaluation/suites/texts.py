@@ -1,8 +1,8 @@
 """Texts whose perplexity is measured (section 4.3): WikiText by its articles, and documents as JSON Lines with a field `text`.
 
-WikiText is taken as it is published: its tokens with spaces between them, `@-@` and `<unk>` included. An article begins at a
-heading of the first level (` = Title = `) with an empty line before and after it: a line of a formula may have the same form. What
-precedes the first heading belongs to no article.
+WikiText is taken as it is published: its tokens with spaces between them, `@-@` and `<unk>` included. An
+article begins at a heading of the first level (` = Title = `) with an empty line before and after it: a line
+of a formula may have the same form. What precedes the first heading belongs to no article.
 """
 
 import re
@@ -43,7 +43,14 @@ TEXTS = (
     DataSet(
         name="wikitext",
         folders=("wikitext", "wikitext2", "wikitext-103", "wikitext-103-raw", "wikitext-2", "wikitext-2-raw"),
-        files=("wiki.test.tokens", "wiki.test.raw", "test.txt", "wiki.valid.tokens", "wiki.valid.raw", "valid.txt"),
+        files=(
+            "wiki.test.tokens",
+            "wiki.test.raw",
+            "test.txt",
+            "wiki.valid.tokens",
+            "wiki.valid.raw",
+            "valid.txt",
+        ),
         prompt="",
         format="WikiText's token file, with headings such as ' = Title = '",
         source="https://github.com/pytorch/examples, word_language_model/data/wikitext-2 (CC BY-SA 3.0; test and validation "

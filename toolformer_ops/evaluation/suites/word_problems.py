@@ -1,10 +1,14 @@
-"""Mathematical reasoning (section 4.2.2): worded problems whose answer is a number. ASDiv, SVAMP and MAWPS; also GSM8K.
+"""Mathematical reasoning (section 4.2.2): worded problems whose answer is a number.
 
-ASDiv is XML and is read by a parser that expands no entities. Problems whose answer is not exactly one number (with its unit in
-brackets, in ASDiv) are left out: yes or no, a ratio, two unknowns. GSM8K is not among the paper's; its problems take several steps.
+ASDiv, SVAMP and MAWPS; also GSM8K.
 
-MAWPS has two forms. The original files (AddSub, MultiArith, ...) have `sQuestion` and a list `lSolutions`; their server is gone.
-MWPToolkit's files have `original_text` and `ans`. A problem that several files hold is asked once.
+ASDiv is XML and is read by a parser that expands no entities. Problems whose answer is not exactly one number
+(with its unit in brackets, in ASDiv) are left out: yes or no, a ratio, two unknowns. GSM8K is not among the
+paper's; its problems take several steps.
+
+MAWPS has two forms. The original files (AddSub, MultiArith, ...) have `sQuestion` and a list `lSolutions`;
+their server is gone. MWPToolkit's files have `original_text` and `ans`. A problem that several files hold is
+asked once.
 """
 
 import re
@@ -130,7 +134,9 @@ SUITE = Suite(
             first_only=True,
         ),
     ),
-    metric=Metric("first number predicted, after = where an equation is written", words=MATH_WORDS, number=True),
+    metric=Metric(
+        "first number predicted, after = where an equation is written", words=MATH_WORDS, number=True
+    ),
     answer_tokens=64,
     call_tokens=64,
 )

@@ -1,7 +1,7 @@
 """Turn a GGUF file into a folder that `LanguageModel.load` takes: safetensors, configuration, tokenizer.
 
-Done once: reading GGUF takes 20 s for a model of 135M parameters, the folder 0.1 s. The weights are those of the file, its
-quantisation undone; the folder is written aside and renamed, so it is whole or absent.
+Done once: reading GGUF takes 20 s for a model of 135M parameters, the folder 0.1 s. The weights are those of
+the file, its quantisation undone; the folder is written aside and renamed, so it is whole or absent.
 """
 
 import logging
@@ -32,10 +32,15 @@ def convert_gguf(source: Path, target: Path) -> Path:
     transformers_logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-        network = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+        network = AutoModelForCausalLM.from_pretrained(
+            source.parent, gguf_file=source.name, dtype=torch.float32
+        )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, struct.error) as error:
-        raise ModelError(f"{source}: expected a GGUF file of a causal language model, found: {error}") from error
-    # The tensors are plain float32 by now; what still says "gguf" would make `from_pretrained` look for the file.
+        raise ModelError(
+            f"{source}: expected a GGUF file of a causal language model, found: {error}"
+        ) from error
+    # The tensors are plain float32 by now; what still says "gguf" would make `from_pretrained` look for the
+    # file.
     for name in ("hf_quantizer", "quantization_method"):
         if hasattr(network, name):
             delattr(network, name)

@@ -1,6 +1,7 @@
 """GPUs as a process finds them: why torch can use none, which they are, and whether another process fills them.
 
-Asks the CUDA driver itself (`libcuda.so.1`) for what torch does not say: which CUDA it knows, and why it shows no device.
+Asks the CUDA driver itself (`libcuda.so.1`) for what torch does not say: which CUDA it knows, and why it
+shows no device.
 """
 
 import ctypes
@@ -12,8 +13,8 @@ from toolformer_ops.errors import ConfigurationError, InfrastructureError
 
 GIB = 2**30
 DRIVER_BRANCHES = {"12": 525, "13": 580}
-"""Oldest branch of NVIDIA's driver by major version of CUDA: programs of one major version run with each of its drivers (NVIDIA,
-CUDA Compatibility, minor version compatibility)."""
+"""Oldest branch of NVIDIA's driver by major version of CUDA: programs of one major version run with each of
+its drivers (NVIDIA, CUDA Compatibility, minor version compatibility)."""
 CUDA_12 = "--build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 --build-arg DEEPSPEED=yes"
 """Arguments of the Dockerfile."""
 LARGEST_CONTEXT = 2 * GIB
@@ -23,7 +24,8 @@ MAKE_ROOM = (
     "time slicing."
 )
 SHARE_OF_OTHERS = 0.1
-"""Of a GPU's memory: so much may other processes hold before they are named; those of one training have contexts on each GPU."""
+"""Of a GPU's memory: so much may other processes hold before they are named; those of one training have
+contexts on each GPU."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Gpu:
 
     def __str__(self) -> str:
         kind = "a MIG slice, " if " MIG " in self.name else ""
-        others = f", {self.held_by_others / GIB:.1f} GiB held by other processes" if self.held_by_others else ""
+        others = (
+            f", {self.held_by_others / GIB:.1f} GiB held by other processes" if self.held_by_others else ""
+        )
         return f"{self.number}: {self.name} ({kind}{self.free_bytes / GIB:.1f} of {self.total_bytes / GIB:.1f} GiB free{others})"
 
 
@@ -54,7 +58,8 @@ def require_gpu(device: str) -> None:
     """Raise unless torch can use GPUs; the message says which part is lacking: torch's CUDA, a driver, a newer one, or the GPU.
 
     Raises:
-        ConfigurationError: torch was built without CUDA, or for a newer CUDA than the driver knows: no retry mends that.
+        ConfigurationError: torch was built without CUDA, or for a newer CUDA than the driver knows: no retry
+        mends that.
         InfrastructureError: no driver, or no GPU that it shows.
     """
     if torch.cuda.is_available():

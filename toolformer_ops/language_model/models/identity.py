@@ -1,11 +1,13 @@
 """Which model this is: a name that changes when weights, configuration or tokenizer change.
 
-A local folder is named by the hash of its content (`SmolLM2-135M-Instruct@5f0c...`), a hub model by its pinned revision
-(`HuggingFaceTB/SmolLM2-135M@93efa2f...`). A model on S3 has the name that its folder or hub model has: its manifest holds what
-decides it. Imports neither torch nor transformers, so that a stage which only registers a run stays cheap: it takes hashes from a
-file beside the weights, by the files' sizes and times, and of a model on S3 it reads the manifest alone. For a process that loads
-the model its files are read and hashed, once a node and day (1.4 s a GiB on a shared core; `storage/file_hashes.py` says what that
-trusts): a byte that changed without a trace in sizes and times is refused then, and the model has another name from then on.
+A local folder is named by the hash of its content (`SmolLM2-135M-Instruct@5f0c...`), a hub model by its
+pinned revision (`HuggingFaceTB/SmolLM2-135M@93efa2f...`). A model on S3 has the name that its folder or hub
+model has: its manifest holds what decides it. Imports neither torch nor transformers, so that a stage which
+only registers a run stays cheap: it takes hashes from a file beside the weights, by the files' sizes and
+times, and of a model on S3 it reads the manifest alone. For a process that loads the model its files are read
+and hashed, once a node and day (1.4 s a GiB on a shared core; `storage/file_hashes.py` says what that
+trusts): a byte that changed without a trace in sizes and times is refused then, and the model has another
+name from then on.
 """
 
 import contextlib
@@ -50,7 +52,8 @@ CONTENT_FILES = (
 """Files beside `*.safetensors` that decide what the model computes."""
 
 HASH_CACHE = ".content_hashes.json"
-"""Beside the weights: SHA-256 by file name, size and times, so that not every task that names a model reads its weights."""
+"""Beside the weights: SHA-256 by file name, size and times, so that not every task that names a model reads
+its weights."""
 
 S3 = "s3://"
 """With this begins the address of a published model."""
@@ -77,18 +80,21 @@ def model_identity(
 ) -> str:
     """`name@content hash` of a model folder, or `hub id@revision`; the model is looked for but not loaded.
 
-    Also takes the `s3://` address of a published model, whose identity is that of the folder or hub model it was published from.
-    `read`: by the bytes of the files (`storage/file_hashes.py`), for a process that loads them, rather than by the hashes beside
-    the weights or by the manifest alone.
-    `annotates`: refuse a model of a folder or hub whose config.json says that the engine cannot use it (`sharing.py`); one on S3
-    is refused when it is loaded.
+    Also takes the `s3://` address of a published model, whose identity is that of the folder or hub model it
+    was published from.
+    `read`: by the bytes of the files (`storage/file_hashes.py`), for a process that loads them, rather than
+    by the hashes beside the weights or by the manifest alone.
+    `annotates`: refuse a model of a folder or hub whose config.json says that the engine cannot use it
+    (`sharing.py`); one on S3 is refused when it is loaded.
     `settings` (the deployment's where None) say where S3, the cache and the hub are.
 
     Raises:
-        InfrastructureError: the hub does not answer, a disk is full, or the cache has no room for the files that are to be read.
+        InfrastructureError: the hub does not answer, a disk is full, or the cache has no room for the files
+        that are to be read.
         ConfigurationError: the local hub cache cannot be written.
         UsageError: this deployment lets nobody read there.
-        ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a hub id has no pinned
+        ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a
+        hub id has no pinned
             revision; or a file was read and is not what its stored hash says; or it cannot annotate.
         CorruptObjectError: the manifest or a file on S3 was changed or damaged.
         ObjectStoreError: S3 cannot be reached.
@@ -134,8 +140,8 @@ def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path 
 
     Raises:
         UsageError: this deployment lets nobody read there.
-        ModelError: a path or an address is meant, and it holds no model, or a link to a file that nobody may read.
-        CorruptObjectError, ObjectStoreError, InfrastructureError: as `model_identity`.
+        ModelError: a path or an address is meant, and it holds no model, or a link to a file that nobody may
+        read. CorruptObjectError, ObjectStoreError, InfrastructureError: as `model_identity`.
     """
     if path_or_hub_id.startswith(S3):
         return _fetched(published_model(path_or_hub_id, settings), settings)
@@ -167,7 +173,9 @@ def require_model(place: str, names: Collection[str]) -> None:
     """Refuse files, given by their names, that lack what loading needs."""
     lacking = [] if "config.json" in names else ["config.json"]
     if not any(name.endswith(".safetensors") for name in names):
-        lacking.append("*.safetensors (other weight formats are not loaded: save the model with save_pretrained)")
+        lacking.append(
+            "*.safetensors (other weight formats are not loaded: save the model with save_pretrained)"
+        )
     if not any(name in names for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         lacking.append("tokenizer.json")
     if lacking:
@@ -217,21 +225,25 @@ def require_hub_revision(hub_id: str, revision: str | None) -> str:
 def hub_options(revision: str, settings: Settings | None = None) -> dict[str, Any]:
     """The arguments with which every loader asks a model hub: at this revision, and never where `hub_offline` is set.
 
-    The setting is that of the deployment if no settings are given. Then only models in the local hub cache are found.
+    The setting is that of the deployment if no settings are given. Then only models in the local hub cache
+    are found.
     """
     offline = (settings or load_settings()).hub_offline
     if offline:
         from huggingface_hub import constants
 
-        constants.HF_HUB_OFFLINE = True  # the hub's client would ask for other things than models, once a process
+        constants.HF_HUB_OFFLINE = (
+            True  # the hub's client would ask for other things than models, once a process
+        )
     return {"revision": revision, "local_files_only": offline}
 
 
 def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> ToolformerError:
     """The error for a hub model that can neither be downloaded nor found among those downloaded before.
 
-    An `InfrastructureError` if the hub did not answer or could not serve, or the disk is full; a `ConfigurationError` if the local
-    hub cache cannot be written; a `ModelError` if the hub said that there is no such model.
+    An `InfrastructureError` if the hub did not answer or could not serve, or the disk is full; a
+    `ConfigurationError` if the local hub cache cannot be written; a `ModelError` if the hub said that there
+    is no such model.
     """
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if full := disk_full(error):
@@ -323,7 +335,9 @@ def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]
     names = {path.name for path in folder.glob("*.safetensors")}
     names.update(name for name in CONTENT_FILES if (folder / name).is_file())
     try:
-        stored = {str(key): str(value) for key, value in json.loads((folder / HASH_CACHE).read_text()).items()}
+        stored = {
+            str(key): str(value) for key, value in json.loads((folder / HASH_CACHE).read_text()).items()
+        }
     except (OSError, ValueError, AttributeError):  # absent, unreadable or damaged: hashed anew
         stored = {}
     hashes: dict[str, str] = {}

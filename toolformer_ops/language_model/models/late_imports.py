@@ -13,9 +13,10 @@ def imported_when_used(*names: str) -> Iterator[None]:
     """What is imported inside gets stand-ins for these modules; outside, nobody meets one.
 
     Args:
-        names: `module`, which is imported when somebody asks the stand-in for an attribute; or `module:function`, for code that
-            has `from module import function`: the module is imported when the function is called. A module that is imported
-            already is taken as it is.
+        names: `module`, which is imported when somebody asks the stand-in for an attribute; or
+        `module:function`, for code that
+            has `from module import function`: the module is imported when the function is called. A module
+            that is imported already is taken as it is.
     """
     stand_ins: dict[str, _StandIn] = {}
     for module, _, function in (name.partition(":") for name in names):

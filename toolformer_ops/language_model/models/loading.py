@@ -36,7 +36,8 @@ def load_network(
     """Network, tokenizer and identity, which is that of the bytes on the disk; `settings` as for `model_identity`.
 
     Raises:
-        ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device cannot be used.
+        ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device
+        cannot be used.
         InfrastructureError: the hub does not answer, no GPU is there, or a disk is full.
         CorruptObjectError, ObjectStoreError: a model on S3 cannot be fetched.
     """
@@ -53,17 +54,22 @@ def load_weights(
     threads: int,
     settings: Settings | None = None,
 ) -> Any:
-    """The network alone. Its weights go from their files to the device, so that main memory holds a few tensors of a GPU's network.
+    """The network alone.
+
+    Its weights go from their files to the device, so that main memory holds a few tensors of a GPU's network.
 
     Raises:
-        ModelError: there is no such model, dtype or device cannot be used, or the weights do not fit on the GPUs: that is found
+        ModelError: there is no such model, dtype or device cannot be used, or the weights do not fit on the
+        GPUs: that is found
             before any is read.
         ConfigurationError: torch cannot use this machine's driver.
         InfrastructureError: the hub does not answer, or no GPU is there, or other processes fill it.
     """
     from safetensors import SafetensorError
 
-    with imported_when_used("scipy.optimize:linear_sum_assignment"):  # for the loss of networks that detect objects
+    with imported_when_used(
+        "scipy.optimize:linear_sum_assignment"
+    ):  # for the loss of networks that detect objects
         import transformers.modeling_utils  # noqa: F401
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging as transformers_logging
@@ -100,7 +106,9 @@ def load_weights(
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise _cannot_be_loaded(source, pinned, error) from error
     network, report = loaded
-    if lacking := sorted(report["missing_keys"]):  # transformers would continue with random numbers in their place
+    if lacking := sorted(
+        report["missing_keys"]
+    ):  # transformers would continue with random numbers in their place
         raise ModelError(
             f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
             f"{lacking[0]}. Save or download the model again."
@@ -219,7 +227,9 @@ def require_no_own_code(tokenizer: Any, source: str) -> None:
         )
 
 
-def _source(path_or_hub_id: str, revision: str | None, settings: Settings | None) -> tuple[str, dict[str, Any]]:
+def _source(
+    path_or_hub_id: str, revision: str | None, settings: Settings | None
+) -> tuple[str, dict[str, Any]]:
     """A folder, or a hub id with its pinned revision and whether the hub may be asked, as transformers takes them.
 
     Raises:

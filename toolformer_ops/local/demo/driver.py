@@ -1,7 +1,7 @@
 """Take a corpus through Airflow while somebody watches: prepare, start, trigger, show progress, report.
 
-`run_demo` is `toolformer-ops demo`, `run_corpus` is `toolformer-ops run`. All the work is done by the DAGs: a run continues when
-this process ends, by Ctrl-C or otherwise, and `attach` watches it again. Writes no table.
+`run_demo` is `toolformer-ops demo`, `run_corpus` is `toolformer-ops run`. All the work is done by the DAGs: a
+run continues when this process ends, by Ctrl-C or otherwise, and `attach` watches it again. Writes no table.
 """
 
 import concurrent.futures
@@ -44,7 +44,8 @@ RELEASE_TASK = "release"
 """Red if no call was kept."""
 SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
-"""Looking takes at most this share of the time: the progress of a million documents is not counted every three seconds."""
+"""Looking takes at most this share of the time: the progress of a million documents is not counted every
+three seconds."""
 LOG_LINES = 12
 PATIENCE_SECONDS = 600.0
 """How long a watched run's Airflow may give no answer; the run continues meanwhile."""
@@ -53,10 +54,12 @@ PATIENCE_SECONDS = 600.0
 def run_demo(console: Console, settings: Settings, documents: int, *, deployed: bool = False) -> None:
     """Run the whole demo over the first `documents` of the demo corpus.
 
-    `deployed`: through the services that the settings name, on other machines perhaps, so that model and Wikipedia go there by S3.
+    `deployed`: through the services that the settings name, on other machines perhaps, so that model and
+    Wikipedia go there by S3.
 
     Raises:
-        ToolformerError: a DAG run failed, and what failed was printed; or something could not be prepared or reached.
+        ToolformerError: a DAG run failed, and what failed was printed; or something could not be prepared or
+        reached.
     """
     started = time.monotonic()
     if not deployed:
@@ -82,7 +85,9 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
 def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
     """Run over a user's own corpus, which `choices.corpus_choices` has checked; raises as `run_demo`."""
     started = time.monotonic()
-    settings = start_all(console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir)))
+    settings = start_all(
+        console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir))
+    )
     if choices.corpus.startswith("s3://"):
         ObjectStore(settings).list_uri(choices.corpus)  # raises if nothing is there
     run_dags(console, settings, choices, "run", started, str(wikipedia(settings.state_dir)))
@@ -114,7 +119,9 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
         else "Starting Postgres, S3 and Airflow ...",
     )
     # In another process, so that this one never holds torch and the weights.
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as workers:
+    with concurrent.futures.ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn")
+    ) as workers:
         converted = workers.submit(prepare_demo_model, state) if with_model else None
         settings = up(settings)
         if converted is not None:
@@ -151,7 +158,9 @@ def run_dags(
     _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
 
 
-def _report(console: Console, settings: Settings, run_id: str, run_url: str, started: float, *, kept: bool) -> None:
+def _report(
+    console: Console, settings: Settings, run_id: str, run_url: str, started: float, *, kept: bool
+) -> None:
     """Print the report of a run, and a query that the read-only role answers; then raise if no call was kept."""
     engine = database.connect(settings)
     reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")

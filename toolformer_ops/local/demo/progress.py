@@ -1,7 +1,7 @@
 """Show how far a run is: a bar a tool if there is a terminal, else a line every few seconds.
 
-Reads the view `annotation_progress` and the ledger's counts. Knows nothing of Airflow: the names of the tasks that run now are
-handed to it.
+Reads the view `annotation_progress` and the ledger's counts. Knows nothing of Airflow: the names of the tasks
+that run now are handed to it.
 """
 
 import time
@@ -38,7 +38,8 @@ class ToolProgress:
     steps: int
     """The same to do."""
     tokens_done: float | None = None
-    """Share of its tokens that the stage at work has done, 0 to 1; None for the filter, and for a finished run."""
+    """Share of its tokens that the stage at work has done, 0 to 1; None for the filter, and for a finished
+    run."""
 
     @property
     def count(self) -> str:
@@ -112,8 +113,8 @@ def progress_display(
 ) -> Iterator[Callable[[Snapshot], None]]:
     """Give a function that shows the newest state of a run.
 
-    On a terminal: a bar a tool, and a line with the time, the calls so far and what runs now. Elsewhere: a line when something has
-    changed, but not more often than every few seconds.
+    On a terminal: a bar a tool, and a line with the time, the calls so far and what runs now. Elsewhere: a
+    line when something has changed, but not more often than every few seconds.
     """
     began = clock()
 

@@ -35,7 +35,9 @@ FRESH_SUM = "The library owned 845 books and gave away 312 of them, so it has"
 """A prompt to try the new model with; no text of the demo corpus is like it."""
 
 
-def print_report(console: Console, connection: Connection, run_id: str, settings: Settings, run_url: str) -> None:
+def print_report(
+    console: Console, connection: Connection, run_id: str, settings: Settings, run_url: str
+) -> None:
     """Print the whole report but the query at the end. `run_url`: the run's page in Airflow's UI."""
 
     def rows(statement: Statement, **parameters: object) -> Sequence[Row[Any]]:
@@ -59,13 +61,9 @@ def print_report(console: Console, connection: Connection, run_id: str, settings
     if best:
         title = "The best kept calls, one a text, and how many nats each saves"
     elif shown:
-        title = (
-            "No call was kept. Those that come nearest to the threshold of their tool, one a text, and what each saves"
-        )
+        title = "No call was kept. Those that come nearest to the threshold of their tool, one a text, and what each saves"
     else:
-        title = (
-            "No call was kept, and none was scored to the end: each saves less than what is pruned, or has no result."
-        )
+        title = "No call was kept, and none was scored to the end: each saves less than what is pruned, or has no result."
     say(console, f"\n{title}")
     for row in shown:
         line = call_in_sentence(row)
@@ -94,7 +92,8 @@ def print_thresholds(console: Console, counts: Sequence[Row[Any]], scored: Seque
     for name in ("sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds), "by chance*"):
         table.add_column(name, justify="right")
     cells = {
-        (row.tool, row.threshold): f"{row.calls} ({row.texts}){'*' if row.is_keep_threshold else ' '}" for row in counts
+        (row.tool, row.threshold): f"{row.calls} ({row.texts}){'*' if row.is_keep_threshold else ' '}"
+        for row in counts
     }
     by_chance = {row.tool: kept_by_chance(row) for row in counts if row.is_keep_threshold}
     for row in scored:
@@ -136,13 +135,18 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
     """Print where the release and the model are, or why there is none."""
     for row in rows:
         if row.release_uri:
-            say(console, f"Release  {row.release_uri}  ({row.released_texts} texts, {row.released_calls} calls)")
+            say(
+                console,
+                f"Release  {row.release_uri}  ({row.released_texts} texts, {row.released_calls} calls)",
+            )
             if row.lacking_tools:
                 say(console, f"         it lacks {', '.join(row.lacking_tools)}")
         else:
             say(console, "Release  none: no call was kept, or a stage failed")
         if row.model_uri:
-            loss = "" if row.training_loss is None else f"  (training loss {row.training_loss:.2f} nats a token)"
+            loss = (
+                "" if row.training_loss is None else f"  (training loss {row.training_loss:.2f} nats a token)"
+            )
             say(console, f"Model    {row.model_uri}{loss}")
             say(console, f'         toolformer-ops generate --model {row.model_uri} "{FRESH_SUM}"')
         else:
@@ -193,7 +197,10 @@ def print_next_query(console: Console, connection: Connection, run_id: str) -> N
     for column in result.keys():  # noqa: SIM118 - not a mapping
         table.add_column(str(column), overflow="fold")
     for row in rows[:ANSWER_ROWS]:
-        shown = (f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value) for value in row)
+        shown = (
+            f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
+            for value in row
+        )
         table.add_row(
             *(cell if len(cell) <= CELL_CHARACTERS else f"{cell[: CELL_CHARACTERS - 3]}..." for cell in shown)
         )

@@ -2,9 +2,10 @@
 
 Many questions go to Lucene at once, in threads of Lucene.
 
-k1 = 0.9 and b = 0.4 are Pyserini's defaults (Lin et al., "Pyserini", SIGIR 2021; Trotman et al., 2012). A question is
-a bag of words: it goes through the English analyzer and never through a query parser, so that `"():*` mean nothing.
-Passages of equal score are ordered by their id, so that answers do not depend on how the index was written.
+k1 = 0.9 and b = 0.4 are Pyserini's defaults (Lin et al., "Pyserini", SIGIR 2021; Trotman et al., 2012). A
+question is a bag of words: it goes through the English analyzer and never through a query parser, so that
+`"():*` mean nothing. Passages of equal score are ordered by their id, so that answers do not depend on how
+the index was written.
 
 Does not build (`index_build.py`), and does not know documents or tools.
 """
@@ -27,7 +28,8 @@ from toolformer_ops.tools.retrieval.kilt_records import Passage
 K1 = 0.9
 B = 0.4
 QUERY_CHARACTERS = 1000
-"""Longest question. Lucene refuses more than 1,024 different words, which fit into no fewer than 2,000 characters."""
+"""Longest question. Lucene refuses more than 1,024 different words, which fit into no fewer than 2,000
+characters."""
 BATCH_QUERIES = 64
 """Questions that go to Lucene at once."""
 
@@ -91,9 +93,13 @@ class Bm25Index:
             searcher.set_bm25(K1, B)
             found = int(searcher.get_total_num_docs())
         except Exception as error:
-            raise UsageError(f"expected a Lucene index in {folder}, found {error}. Build the index again.") from error
+            raise UsageError(
+                f"expected a Lucene index in {folder}, found {error}. Build the index again."
+            ) from error
         if found != manifest.passages:
-            raise UsageError(f"{folder}: expected {manifest.passages} passages, found {found}. Build the index again.")
+            raise UsageError(
+                f"{folder}: expected {manifest.passages} passages, found {found}. Build the index again."
+            )
         self.manifest = manifest
         self._searcher: Any = searcher
         self._threads = threads

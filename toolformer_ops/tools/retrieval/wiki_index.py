@@ -3,11 +3,12 @@
     TOOLFORMER_WIKI_INDEX    searched
     a folder                 that folder
     s3://bucket/indices/X    that published index
-    empty                    the folder `wiki_index` in the state folder; in pods, which share no disk, the index that was
+    empty                    the folder `wiki_index` in the state folder; in pods, which share no disk, the
+    index that was
                              published last
 
-What a search finds is decided by the fingerprint (`index_manifest.py`), which is the identity of a published index: to know it,
-nothing but a manifest is read.
+What a search finds is decided by the fingerprint (`index_manifest.py`), which is the identity of a published
+index: to know it, nothing but a manifest is read.
 """
 
 import re

@@ -1,11 +1,12 @@
 """The two texts of a call of a server's tool: its input, `city: "Paris", date: "2023-01-01"`, and the line that is its answer.
 
-Each argument is a name, a colon, and a value as JSON writes it: a text in double quotes, a number, true, false, null, or an object.
-Lists are not possible, since no call holds a square bracket. What is read is checked against the JSON Schema of the tool before
-it is sent: the model wrote it, and a server may do anything with what it does not expect.
+Each argument is a name, a colon, and a value as JSON writes it: a text in double quotes, a number, true,
+false, null, or an object. Lists are not possible, since no call holds a square bracket. What is read is
+checked against the JSON Schema of the tool before it is sent: the model wrote it, and a server may do
+anything with what it does not expect.
 
-An answer is hostile: it becomes one line within a budget, control characters are escaped, and `call_syntax.py` takes its square
-brackets when it is written into a text.
+An answer is hostile: it becomes one line within a budget, control characters are escaped, and
+`call_syntax.py` takes its square brackets when it is written into a text.
 """
 
 import contextlib
@@ -61,7 +62,9 @@ def write_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> 
     """One spelling of the arguments, in the order of the schema, so that a question that is asked in two ways is asked once."""
     order = {name: number for number, name in enumerate(schema.get("properties", {}))}
     names = sorted(arguments, key=lambda name: (order.get(name, len(order)), name))
-    return ", ".join(f"{name}: {json.dumps(arguments[name], ensure_ascii=False, sort_keys=True)}" for name in names)
+    return ", ".join(
+        f"{name}: {json.dumps(arguments[name], ensure_ascii=False, sort_keys=True)}" for name in names
+    )
 
 
 def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
@@ -82,7 +85,9 @@ def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> 
 
     try:
         # An empty registry: a `$ref` to another address is fetched from nowhere.
-        validator_for(schema, default=Draft202012Validator)(schema, registry=Registry()).validate(dict(arguments))
+        validator_for(schema, default=Draft202012Validator)(schema, registry=Registry()).validate(
+            dict(arguments)
+        )
     except (ValidationError, Unresolvable, RecursionError) as error:
         raise RejectedInputError("argument_not_of_the_schema") from error
 
@@ -150,5 +155,7 @@ def _line(value: Any) -> str:
             for name, item in value.items()
         )
     if isinstance(value, list):
-        return ", ".join(f"({_line(item)})" if isinstance(item, (dict, list)) else _line(item) for item in value)
+        return ", ".join(
+            f"({_line(item)})" if isinstance(item, (dict, list)) else _line(item) for item in value
+        )
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,10 +1,12 @@
 """One connection to the MCP server of a tool file: one that is started, one over streamable HTTP, or one in this process.
 
-The one in this process is made of an OpenAPI document by fastmcp, and asks the document's service. A connection is opened, which
-describes the tool, answers calls, and is closed, each within a time limit. `file_tool.py` decides what is tried again.
+The one in this process is made of an OpenAPI document by fastmcp, and asks the document's service. A
+connection is opened, which describes the tool, answers calls, and is closed, each within a time limit.
+`file_tool.py` decides what is tried again.
 
-A started server gets a bare environment (PATH, HOME and the like) with the variables and secrets that the file names, and none
-of this deployment's settings. Its stderr is read, and its last lines are part of each error.
+A started server gets a bare environment (PATH, HOME and the like) with the variables and secrets that the
+file names, and none of this deployment's settings. Its stderr is read, and its last lines are part of each
+error.
 """
 
 import asyncio
@@ -23,7 +25,13 @@ from typing import Any, TextIO, TypeVar
 from dotenv import dotenv_values
 
 from toolformer_ops.config import state_dir
-from toolformer_ops.errors import InfrastructureError, NoAnswerError, RejectedInputError, ToolError, UsageError
+from toolformer_ops.errors import (
+    InfrastructureError,
+    NoAnswerError,
+    RejectedInputError,
+    ToolError,
+    UsageError,
+)
 from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.servers.tool_file import SECRET, RecordedPart, ToolFile
@@ -45,7 +53,8 @@ STDERR_CHARACTERS = 300
 """Of each line of an error."""
 
 MOST_DOCUMENT_CHARACTERS = 50_000_000
-"""Of an OpenAPI document in YAML, whose aliases may repeat a part any number of times; GitHub's document has 12 million."""
+"""Of an OpenAPI document in YAML, whose aliases may repeat a part any number of times; GitHub's document has
+12 million."""
 
 Answer = TypeVar("Answer")
 
@@ -74,14 +83,18 @@ class Connection:
         self._server = server = file.server
         # 1. Secrets, and headers that hold them.
         stored = dotenv_values(state_dir() / "environment") if server.secrets else {}
-        self._secrets = secrets = {name: os.environ.get(name) or stored.get(name) or "" for name in server.secrets}
+        self._secrets = secrets = {
+            name: os.environ.get(name) or stored.get(name) or "" for name in server.secrets
+        }
         if missing := [name for name, value in secrets.items() if not value]:
             raise ToolError(
                 f"tool {file.name}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "
                 "of that name. Set them where the stages run: in the environment, in the file `environment` of the state folder, "
                 "or in the Kubernetes Secret."
             )
-        headers = {key: SECRET.sub(lambda match: secrets[match[1]], value) for key, value in server.headers.items()}
+        headers = {
+            key: SECRET.sub(lambda match: secrets[match[1]], value) for key, value in server.headers.items()
+        }
         # 2. How it is reached; only here it matters which of the three kinds of servers it is.
         self._last_lines: deque[str] = deque(maxlen=STDERR_LINES)
         self._stderr: TextIO | None = None
@@ -113,7 +126,9 @@ class Connection:
         )
 
     async def open(self) -> ServerTool:
-        """Start or reach the server; returns what it says of itself and of the tool. The caller closes it, also if that fails.
+        """Start or reach the server; returns what it says of itself and of the tool.
+
+        The caller closes it, also if that fails.
 
         Raises:
             ToolError: it cannot be started, refuses, or has no such tool.
@@ -124,11 +139,17 @@ class Connection:
         try:
             await _within(server.start_seconds, self._client.__aenter__())
         except Exception as error:
-            reached = f"{server.start_seconds:g} s without an answer" if _is_timeout(error) else _message(error)
+            reached = (
+                f"{server.start_seconds:g} s without an answer" if _is_timeout(error) else _message(error)
+            )
             await self.close()
             await asyncio.sleep(STDERR_SECONDS)
             refuses = bool(server.command) or 400 <= (_status(error) or 0) < 408
-            what = f"start it by hand: {' '.join(server.command)}" if server.command else f"is {server.url} right?"
+            what = (
+                f"start it by hand: {' '.join(server.command)}"
+                if server.command
+                else f"is {server.url} right?"
+            )
             raise (ToolError if refuses else InfrastructureError)(
                 self.told(f"expected a server that answers, found: {reached}", f"Look at its log, or {what}")
             ) from error
@@ -143,7 +164,9 @@ class Connection:
         if found is None:
             there = ", ".join(tool.name for tool in listed[:20]) or "none"
             raise ToolError(
-                self.told(f"expected a tool {self._file.tool!r} of the server, found {there}", "Name one of them")
+                self.told(
+                    f"expected a tool {self._file.tool!r} of the server, found {there}", "Name one of them"
+                )
             )
         info = self._client.server_info
         recorded = RecordedPart(
@@ -176,7 +199,9 @@ class Connection:
         try:
             asked = self._client.call_tool_mcp(self._file.tool, dict(arguments), timeout=seconds)
             return await _within(seconds + 1, asked)
-        except Exception as error:  # the transports raise their own, such as httpx2's, OSError and RuntimeError
+        except (
+            Exception
+        ) as error:  # the transports raise their own, such as httpx2's, OSError and RuntimeError
             code = error.code if isinstance(error, MCPError) else None
             if code == REQUEST_TIMEOUT or (code is None and _is_timeout(error)):
                 raise NoAnswerError(TIMED_OUT, f"no answer within {seconds:g} s") from error
@@ -187,7 +212,10 @@ class Connection:
             raise RejectedInputError(REFUSED) from error
 
     def told(self, what: str, remedy: str) -> str:
-        """An error message: the tool, what was expected and found, the server's last lines, the remedy. No secret is in it."""
+        """An error message: the tool, what was expected and found, the server's last lines, the remedy.
+
+        No secret is in it.
+        """
         return f"tool {self._file.name}: {self._with_last_lines(what)}. {remedy}."
 
     def _with_last_lines(self, text: str) -> str:
@@ -215,7 +243,8 @@ def ask_server(file: ToolFile, folder: Path) -> ServerTool:
 def openapi_server(folder: Path, name: str, url: str, headers: Mapping[str, str]) -> Any:
     """An MCP server in this process, a fastmcp.FastMCP, each of whose tools is an operation of an OpenAPI document.
 
-    GET and HEAD only read. That the service is not there, or is busy, is an error of the connection and no answer of the tool.
+    GET and HEAD only read. That the service is not there, or is busy, is an error of the connection and no
+    answer of the tool.
 
     Raises:
         ToolError: the file is no such document.
@@ -258,10 +287,20 @@ def openapi_server(folder: Path, name: str, url: str, headers: Mapping[str, str]
             middleware=[AnotherTryMayAnswer()],
             validate_output=False,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        yaml.YAMLError,
+    ) as error:
         # YAML's message quotes the document.
         at = getattr(error, "problem_mark", None)
-        found = f"{getattr(error, 'problem', '')} in line {at.line + 1}" if at else " ".join(str(error).split())
+        found = (
+            f"{getattr(error, 'problem', '')} in line {at.line + 1}" if at else " ".join(str(error).split())
+        )
         raise ToolError(
             f"{path}: expected an OpenAPI 3 document as JSON or YAML, found {type(error).__name__}: {found}."
         ) from error
@@ -281,7 +320,9 @@ def _as_json(document: Any) -> str:
         if not isinstance(part, dict | list):
             return len(str(part)) + 2
         if id(part) not in known:
-            known[id(part)] = 2 + sum(map(written_out, [*part, *part.values()] if isinstance(part, dict) else part))
+            known[id(part)] = 2 + sum(
+                map(written_out, [*part, *part.values()] if isinstance(part, dict) else part)
+            )
         return known[id(part)]
 
     if (found := written_out(document)) > MOST_DOCUMENT_CHARACTERS:
@@ -320,7 +361,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_timeout(error: BaseException) -> bool:
-    return any(isinstance(cause, TimeoutError) or type(cause).__name__.endswith("Timeout") for cause in _causes(error))
+    return any(
+        isinstance(cause, TimeoutError) or type(cause).__name__.endswith("Timeout")
+        for cause in _causes(error)
+    )
 
 
 def _status(error: BaseException) -> int | None:

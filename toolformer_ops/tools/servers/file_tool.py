@@ -2,12 +2,14 @@
 
 Calls of a tool that needs one text take the input as it is, `Capital(France)`; others name their arguments,
 `Weather(city: "Paris", date: "2023-01-01")` (`call_texts.py`). When the tool is opened, its server is asked
-what it is, and the tool fails if that is not what the file has recorded: its answers would be those of another version.
+what it is, and the tool fails if that is not what the file has recorded: its answers would be those of
+another version.
 
-Calls run side by side, within the file's limits; what is not as the schema says gets a reason and is never sent. A call without an
-answer is tried again, after pauses that double, and a server that ended, hangs or lost its connection is started or reached anew in
-between (`connection.py`). An input without an answer gets a reason if the server is there for another question; if it is not, or if
-several inputs in a row got no answer, the batch fails as a whole (`InfrastructureError`), and the stage begins anew later.
+Calls run side by side, within the file's limits; what is not as the schema says gets a reason and is never
+sent. A call without an answer is tried again, after pauses that double, and a server that ended, hangs or
+lost its connection is started or reached anew in between (`connection.py`). An input without an answer gets a
+reason if the server is there for another question; if it is not, or if several inputs in a row got no answer,
+the batch fails as a whole (`InfrastructureError`), and the stage begins anew later.
 """
 
 import asyncio
@@ -82,7 +84,9 @@ class FileTool(Tool):
             )
         self._whole_schema = whole
         # Fixed arguments are not the model's to write.
-        open_properties = {name: part for name, part in whole.get("properties", {}).items() if name not in file.fixed}
+        open_properties = {
+            name: part for name, part in whole.get("properties", {}).items() if name not in file.fixed
+        }
         required = [name for name in whole.get("required", ()) if name not in file.fixed]
         alone = len(required) == 1 and open_properties.get(required[0], {}).get("type") == "string"
         self.input_argument = required[0] if alone else None
@@ -142,7 +146,10 @@ class FileTool(Tool):
         return arguments
 
     def effective_input(self, call_input: str, document: Document) -> str | None:
-        """The input; if arguments are named, in one spelling. What cannot be sent stays, and gets its reason when run."""
+        """The input; if arguments are named, in one spelling.
+
+        What cannot be sent stays, and gets its reason when run.
+        """
         if self.input_argument is not None:
             return call_input
         try:
@@ -153,7 +160,8 @@ class FileTool(Tool):
     def version(self, settings: Settings, model_identity: str) -> str:
         """Server, its version, the tool's schema, and what of the file decides answers.
 
-        The prompt is part of the recipe by itself (`runs/recipes.py`): another prompt samples anew, and asks nothing twice.
+        The prompt is part of the recipe by itself (`runs/recipes.py`): another prompt samples anew, and asks
+        nothing twice.
         """
         file, recorded = self.file, self.recorded
         server = file.server.model_dump(include={"command", "folder", "url", "headers", "environment"})
@@ -167,7 +175,8 @@ class FileTool(Tool):
         """Start or reach the server, and compare what it says with what is recorded.
 
         Raises:
-            ToolError: it cannot be started, has no such tool, says other things than are recorded, or writes without leave.
+            ToolError: it cannot be started, has no such tool, says other things than are recorded, or writes
+            without leave.
             InfrastructureError: it does not answer now.
         """
         return ServerRunner(self)
@@ -182,7 +191,9 @@ class ServerRunner:
         pauses = LONGEST_PAUSE_SECONDS * (limits.tries - 1)
         rate = 1 / limits.calls_per_second if limits.calls_per_second else 0.0
         self.time_limit_seconds = (
-            limits.tries * (limits.seconds + 2 * tool.file.server.start_seconds + rate) + pauses + 4 * STOP_SECONDS
+            limits.tries * (limits.seconds + 2 * tool.file.server.start_seconds + rate)
+            + pauses
+            + 4 * STOP_SECONDS
         )
         """Longest time of an input in a batch; only what hangs in spite of all other limits reaches it."""
         self._connection: Connection | None = None
@@ -204,7 +215,8 @@ class ServerRunner:
         try:
             return self._wait_for(self._answers(inputs))
         except (ToolError, InfrastructureError) as error:
-            # The process ends without `close`. If the server cannot be opened again, the next process says so.
+            # The process ends without `close`. If the server cannot be opened again, the next process says
+            # so.
             self._wait_for(self._drop(self._connection))
             raise InfrastructureError(str(error)) from error
 
@@ -239,7 +251,12 @@ class ServerRunner:
 
     async def _answer(self, call_input: str) -> ToolOutput:
         """The output of one input; a RejectedInputError is the reason that there is no result."""
-        from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+        from tenacity import (
+            AsyncRetrying,
+            retry_if_exception_type,
+            stop_after_attempt,
+            wait_random_exponential,
+        )
 
         file = self._tool.file
         # 1. What is sent.
@@ -286,7 +303,10 @@ class ServerRunner:
             self._refusals += 1
             if self._refusals <= LOGGED_REFUSALS:
                 logger.warning(
-                    "%s: the server answers %.80r with an error: %.200r", file.name, call_input, texts_of(result)
+                    "%s: the server answers %.80r with an error: %.200r",
+                    file.name,
+                    call_input,
+                    texts_of(result),
                 )
             raise RejectedInputError(REFUSED)
         return ToolOutput.of(result_line(result, file.result, self._limits.result_tokens))

@@ -1,7 +1,7 @@
 """The TOML file of a tool of a server: who answers, the tool there, prompt, filter, numbers, limits (docs/mcp_tools.md).
 
-The file holds what the server said of its tool when the file was written (`[recorded]`), so that nothing is started when a DAG
-file is parsed or a run is registered. `file_tool.py` makes a tool of it.
+The file holds what the server said of its tool when the file was written (`[recorded]`), so that nothing is
+started when a DAG file is parsed or a run is registered. `file_tool.py` makes a tool of it.
 """
 
 import hashlib
@@ -55,7 +55,9 @@ class ServerPart(_Part):
         if bool(self.command) == bool(self.url):
             raise ValueError("expected a `command` or a `url`, found both or neither. Name one of them")
         if self.openapi and not self.url:
-            raise ValueError("expected a `url` beside `openapi`, found none. Name the address before its paths")
+            raise ValueError(
+                "expected a `url` beside `openapi`, found none. Name the address before its paths"
+            )
         if self.url and not re.match(r"https?://[^/\s]+", self.url):
             raise ValueError(f"expected a `url` with http:// or https://, found {self.url!r}")
         if self.command and self.headers:
@@ -83,7 +85,9 @@ class FilterPart(_Part):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"expected a regular expression of Python, found {pattern!r} ({error})") from error
+            raise ValueError(
+                f"expected a regular expression of Python, found {pattern!r} ({error})"
+            ) from error
         return pattern
 
 
@@ -161,8 +165,8 @@ class ToolFile(_Part):
     tool: str
     """What the server calls it; of an OpenAPI document the operationId."""
     result: str = ""
-    """What a structured answer is written as: a text with `{field}`, `{field.of.it}` and `{field[11:16]}`, which are characters of
-    it; empty: `field: value, field: value`."""
+    """What a structured answer is written as: a text with `{field}`, `{field.of.it}` and `{field[11:16]}`,
+    which are characters of it; empty: `field: value, field: value`."""
     revision: str = "1"
     """Raised if the same input gets another answer and the server's version does not say so."""
     allow_writes: bool = False
@@ -195,7 +199,8 @@ def read_tool_file(path: Path) -> ToolFile:
     """Read and check a file.
 
     Raises:
-        ToolError: it cannot be read, or a key is unknown, missing or out of its bounds; the message names file, key and remedy.
+        ToolError: it cannot be read, or a key is unknown, missing or out of its bounds; the message names
+        file, key and remedy.
     """
     try:
         return ToolFile.model_validate(tomllib.loads(read_beside(path.parent, path.name).decode()))

@@ -20,7 +20,9 @@ class WordCount(Tool):
     def filter(self, document: Document) -> list[FilterDecision]:
         """Texts that speak of words; without this method every text is asked for calls."""
         kept = re.search(r"\bwords?\b", document.text) is not None
-        return [FilterDecision(kept, "speaks_of_words" if kept else "no_word_word", end_char=len(document.text))]
+        return [
+            FilterDecision(kept, "speaks_of_words" if kept else "no_word_word", end_char=len(document.text))
+        ]
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """One number a phrase."""
