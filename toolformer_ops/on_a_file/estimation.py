@@ -160,8 +160,7 @@ def probe_tool(
     if not choices.wants_placebos:
         return probed
     # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results
-    #    as a call can ask
-    # for, each a little longer than one of the probe's.
+    # as a call can ask for, each a little longer than one of the probe's.
     calls = [[call for call in text.calls if call.has_losses] for text in annotated]
     own_results = itertools.cycle(str(call.scored.result) for of_text in calls for call in of_text)
     stand_ins = [

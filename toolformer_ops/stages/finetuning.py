@@ -132,9 +132,8 @@ def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) ->
             named = ", ".join(file.name for file in lost)
             logger.warning("model %s has lost %s on S3: it is trained again", model_id, named)
         # 3. Train and upload. Of two machines that train it at once the first draft is the model; no manifest
-        #    names the files
-        # of the other. Files were lost: times in the logs make other bytes, so that mostly a new draft
-        # replaces what there was.
+        # names the files of the other. Files were lost: times in the logs make other bytes, so that mostly a
+        # new draft replaces what there was.
         files = trained_files(settings, store, run, folder)
         if earlier is None or store.mend(earlier, files):
             manifest = Manifest.of(prefix, files)

@@ -108,9 +108,8 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                     f"Put the old content back and write the change as a new numbered file of sql/migrations."
                 )
         # 2. Functions and views: all anew if one has changed. Views are dropped in the reverse of the order
-        #    in which they use each
-        # other; a function is replaced, so one that takes or returns something else needs a migration that
-        # drops it.
+        # in which they use each other; a function is replaced, so one that takes or returns something else
+        # needs a migration that drops it.
         made = _files(folder, *MADE_ANEW)
         old = {name: sha256 for name, sha256 in known.items() if name.startswith(MADE_ANEW)}
         if old != {name: _sha256(path) for name, path in made.items()}:
