@@ -9,11 +9,11 @@ as $$
                then cast(translate(result, '−, %', '-') as numeric) / case when result ~ '%' then 100 else 1 end end as number,
                btrim(regexp_replace(lower(result), '[^[:alnum:]]+', ' ', 'g')) as words
     ),
-    -- The five words behind the call; 29 % is 29, and it is 0.29.
+    -- The five words behind the call; 29 % is 29, and it is 0.29. The hyphen of 10-12, 5%-10% or F-16 is no sign.
     written as (
         select trim_scale(cast(translate(found[1], '−,', '-') as numeric) / divisor) as number
         from regexp_matches(
-            substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}%?'), '([-−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)(\s*%)?', 'g') found
+            substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}%?'), '((?:(?<![[:alnum:]%)])[-−])?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)(\s*%)?', 'g') found
         cross join unnest(case when found[2] is null then array[1] else array[1, 100] end) divisor
     )
     select case

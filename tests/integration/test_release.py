@@ -254,6 +254,11 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         ("12", " 120 or 1,2", "no"),
         ("5", "", "no"),
         ("-3", " \u22123 degrees", "equal"),
+        ("-12", " 10-12 years", "nearly"),  # a hyphen between numbers is no sign
+        ("12", " 10-12 years", "equal"),
+        ("-10", " 5%-10% of", "nearly"),
+        ("-16", " an F-16 or", "nearly"),
+        ("-12", " from -12 degrees", "equal"),
         ("New York", " in the city of new-york, where", "equal"),
         ("York", " Yorkshire", "no"),
         (".*", " anything", None),
