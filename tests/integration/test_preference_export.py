@@ -38,6 +38,7 @@ def run(settings: Settings) -> AnnotatedRun:
     run.add_call("Calculator", people, " 29", "400 / 1400", "0.29", saves=1.25)
     run.add_call("Calculator", people, " 29", "1400 - 400", "1000", saves=-0.5)
     run.add_call("Calculator", people, " passed", "400 + 1", "401", saves=0.25)
+    run.add_call("Calculator", people, " people", "400 - 1", "399", saves=-0.75)
     run.add_call("Calculator", shop, " 84", "12 * 7", "84", saves=2.0)
     run.add_call("Calendar", shop, " Friday", "", "Today is Friday.", saves=0.5)
     run.add_call("Calculator", idle, " words", "7 + 8", "15", saves=-0.25)
@@ -89,8 +90,8 @@ def test_a_kept_call_is_chosen_over_one_at_its_place_or_else_in_its_text_and_no_
 
     without = rows["no_call"]
     assert called(without["chosen"]) == {}
-    assert called(without["rejected"])["arguments"] == {"input": "1400 - 400"}
-    assert (without["margin"], without["chosen_call_id"]) == (0.5, "")
+    assert called(without["rejected"])["arguments"] == {"input": "400 - 1"}
+    assert (without["margin"], without["chosen_call_id"]) == (0.75, "")
     assert [tool["function"]["name"] for tool in without["tools"]] == ["Calculator"]
 
 
@@ -105,10 +106,66 @@ def test_plain_pairs_end_at_the_arrow_and_their_prompt_at_the_first_call(
             "Out of 1400 people, 400 passed, that is", " [Calculator(400 / 1400) ->", " [Calculator(1400 - 400) ->",
         ),
         "same_text": ("It was", " Friday, so the shop sold 12 * 7 = [Calculator(12 * 7) ->", " [Calendar() ->"),
-        "no_call": ("Out of 1400 people, 400 passed, that is", " 29 %.", " [Calculator(1400 - 400) ->"),
+        "no_call": ("Out of 1400", " people, 400 passed, that is", " [Calculator(400 - 1) ->"),
     }  # fmt: skip
     assert "tools" not in rows["no_call"]
     assert "3 pairs" in (tmp_path / "pairs.md").read_text(encoding="utf-8")
+
+
+LONG = "Of 10 cups 2 broke, so 8 were left; then 3 more came, so 11 were there."
+
+
+def text_with_two_released_calls(settings: Settings, worse: dict[str, float]) -> tuple[AnnotatedRun, str]:
+    """A release of one text with calls at " 8" and " 11", and with calls that save so much at other places."""
+    run = AnnotatedRun(settings, {"Calculator": 0.5}, "two-places")
+    document = run.add_text(LONG)
+    run.add_call("Calculator", document, " 8", "10 - 2", "8", saves=2.0)
+    run.add_call("Calculator", document, " 11", "8 + 3", "11", saves=2.0)
+    for place, saves in worse.items():
+        run.add_call("Calculator", document, place, "10 + 1", "11", saves=saves)
+    run.complete("Calculator")
+    return run, ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
+
+
+@pytest.mark.parametrize(
+    ("harmful_place", "chosen"),
+    [
+        (" broke", " broke, so"),
+        (" then", " then 3 more came, so"),
+        (" there", " there."),
+    ],
+)
+def test_a_continuation_without_a_call_ends_before_the_next_released_call(
+    settings: Settings, tmp_path: Path, harmful_place: str, chosen: str
+) -> None:
+    _, uri = text_with_two_released_calls(settings, {harmful_place: -0.5})
+    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, plain=True)
+    [row] = [row for row in rows_of(tmp_path / "pairs.jsonl") if row["compared"] == "no_call"]
+    assert row["chosen"] == chosen
+
+
+def test_no_call_is_not_chosen_at_the_place_of_a_released_call(settings: Settings, tmp_path: Path) -> None:
+    _, uri = text_with_two_released_calls(settings, {" 8": -0.5})
+    assert export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0).pairs["no_call"] == 0
+
+
+@pytest.mark.parametrize(
+    ("worse_place", "chosen_places"),
+    [
+        (" broke", [" 8"]),  # before " 11" stands " 8", which that continuation would pass without its call
+        (" 8", [" 8"]),
+        (" then", [" 8", " 11"]),
+        (" there", [" 8", " 11"]),
+    ],
+)
+def test_a_chosen_call_follows_no_other_released_call(
+    settings: Settings, tmp_path: Path, worse_place: str, chosen_places: list[str]
+) -> None:
+    run, uri = text_with_two_released_calls(settings, {worse_place: 0.25})
+    export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
+    chosen_ids = {row["chosen_call_id"] for row in rows_of(tmp_path / "pairs" / "train.jsonl")}
+    positions = {str(call.call_id): call.position_char for call in run.rows("select * from candidate_calls")}
+    assert {positions[call_id] for call_id in chosen_ids} == {LONG.index(place) for place in chosen_places}
 
 
 def test_a_pruned_call_is_rejected_by_its_bound_and_one_whose_loss_is_not_known_is_not(
@@ -225,7 +282,8 @@ def test_trl_trains_a_step_of_dpo_on_the_pairs(
     ]
     assert len(learned) == 6
     assert sum("400 / 1400" in text for text in learned[:3]) == 1
-    assert sum("1400 - 400" in text for text in learned[3:]) == 2
+    rejected = " ".join(learned[3:])
+    assert (rejected.count("1400 - 400"), rejected.count("400 - 1")) == (1, 1)
     assert not any("0.29" in text for text in learned)  # no result
     trainer.train()
     [loss] = [line["loss"] for line in trainer.state.log_history if "loss" in line]

@@ -9,7 +9,11 @@ A released call is chosen over a call that the run did not keep, at its place or
 what each saves. In each text, going on without a call is also chosen over a call that makes what follows less
 likely. Other calls of the text are left out of both continuations, as they were when the losses were
 computed. A continuation ends with its call, since its result is not the model's own; one without a call ends
-with the text.
+before the next released call of its text, or with the text.
+
+A chosen continuation never goes past the place of another released call without calling there, from where the
+two continuations differ: the pair would take back what finetuning on the release teaches. What both begin with
+cancels out of the loss of DPO (Rafailov et al., 2023, equation 7).
 
 Rejected calls are in Postgres alone, so the release must be one of this database. At most `PAGE_TEXTS` texts
 are in memory.
@@ -81,8 +85,11 @@ class Pair:
 def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], seed: int) -> list[Pair]:
     """The pairs of one text: at most one for each released call, by place, then one without a call.
 
-    Of several rejected calls that would do, the one with the smallest hash of seed and ids is taken.
+    A rejected call of another place than the chosen one's has no other released call from its place on up to
+    the chosen one; one that harms is not at the place of a released call. Of several rejected calls that
+    would do, the one with the smallest hash of seed and ids is taken.
     """
+    released_places = {call.position_char for call in released}
 
     def drawn(calls: Sequence[Row[Any]], against: str) -> Row[Any]:
         return min(
@@ -91,12 +98,21 @@ def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], se
 
     pairs = []
     for kept in released:
-        worse = [call for call in rejected if call.bound < kept.bound]
+        worse = []
+        for call in rejected:
+            passed = range(call.position_char, kept.position_char)
+            if call.bound < kept.bound and released_places.isdisjoint(passed):
+                worse.append(call)
         at_place = [call for call in worse if call.position_char == kept.position_char]
         if worse:
             call = drawn(at_place or worse, kept.call_id)
             pairs.append(Pair(SAME_PLACE if at_place else SAME_TEXT, kept, call, kept.bound - call.bound))
-    if harmful := [call for call in rejected if call.loss_with_result > call.loss_without_call]:
+    harmful = []
+    for call in rejected:
+        harms = call.loss_with_result > call.loss_without_call
+        if harms and call.position_char not in released_places:
+            harmful.append(call)
+    if harmful:
         call = drawn(harmful, NO_CALL)
         pairs.append(Pair(NO_CALL, None, call, call.loss_with_result - call.loss_without_call))
     return pairs
@@ -108,14 +124,18 @@ def row_of_pair(
     """A row: messages with `tools`; plain text, which ends at the arrow of a call, if that is None.
 
     The prompt of messages ends at a word before both calls, drawn as in the chat export; that of plain text
-    at the first of them.
+    at the first of them. A continuation without a call ends before the next released call.
     """
-    plain = text.plain_text
+    plain, released = text.all_calls()
+    later_places = [
+        call.position_char for call in released if call.position_char > pair.rejected.position_char
+    ]
+    end = min(later_places, default=len(plain))
     first = min(call.position_char for call in (pair.chosen, pair.rejected) if call)
     cut = first if tools is None else drawn_end(plain[:first], text.document_id, seed)
 
     def continuation(call: Row[Any] | None) -> Any:
-        written = plain[cut : call.position_char if call else None]
+        written = plain[cut : call.position_char if call else end]
         if tools is not None:
             turn = call_turn(written, Call(call.tool, call.call_input), "call00001") if call else None
             return [turn or {"role": "assistant", "content": written}]
