@@ -1,5 +1,6 @@
 """A release is compared with evaluation data: what is said of the texts that hold some, and what a release without them is."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from toolformer_ops.audit.checking import check_release
 from toolformer_ops.audit.running import audit
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EvaluationDataError, NoKeptCallError, NoResultError, UsageError, exit_code
+from toolformer_ops.release.chat_export import Refusals, export_chat
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.stages.release import release_prefix
+from toolformer_ops.stages.release import compared_with_evaluation_data, release_prefix
 from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -51,6 +53,49 @@ def annotated(settings: Settings, decontaminate: str, run_id: str = "run-1", *te
 def released(settings: Settings, release_id: str, folder: Path) -> tuple[set[str], str]:
     ObjectStore(settings).fetch(release_prefix(release_id), folder)
     return {text.plain_text for text in read_release(folder)}, (folder / "README.md").read_text()
+
+
+def with_two_refusals(settings: Settings, decontaminate: str) -> tuple[AnnotatedRun, str]:
+    """A run and its release: one text with a kept call, and two in which no call helps, one of them with the question."""
+    run = annotated(settings, decontaminate, "run-1", PLAIN)
+    for text in (HOLDS, "The table has 7 or 8 legs, and 29 % of them are short."):
+        run.add_call("Calculator", run.add_text(text), " 29 %", "400 / 1400", "0.29", saves=-0.5)
+    run.complete("Calculator")
+    return run, ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
+
+
+def exported_refusals(settings: Settings, uri: str, folder: Path) -> tuple[int, str]:
+    """How many conversations call no tool, and the card."""
+    refusals = Refusals(0.67, functools.partial(compared_with_evaluation_data, settings))
+    count = export_chat(settings, uri, str(folder), seed=0, refusals=refusals).refusals
+    return count, (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("decontaminate", "refusals", "sentence"),
+    [
+        ("leave_out", 1, "| left out, since they share word n-grams with evaluation data | 1 |"),
+        ("report", 2, "All texts were compared with the evaluation data of the run"),
+        ("off", 2, "so these texts were not compared either"),
+    ],
+)
+def test_refusals_are_compared_with_evaluation_data_as_the_release_is(
+    deployment: Settings, tmp_path: Path, decontaminate: str, refusals: int, sentence: str
+) -> None:
+    _, uri = with_two_refusals(deployment, decontaminate)
+    count, card = exported_refusals(deployment, uri, tmp_path / "chat")
+    assert count == refusals
+    assert sentence in card
+
+
+def test_refusals_that_all_hold_evaluation_data_are_not_written(deployment: Settings, tmp_path: Path) -> None:
+    run = annotated(deployment, "leave_out", "run-1", PLAIN)
+    run.add_call("Calculator", run.add_text(HOLDS), " 29 %", "400 / 1400", "0.29", saves=-0.5)
+    run.complete("Calculator")
+    uri = ObjectStore(deployment).uri(release_prefix(release(deployment, run.run_id)))
+    with pytest.raises(NoResultError, match="expected a text without evaluation data, found it in all 1"):
+        exported_refusals(deployment, uri, tmp_path / "chat")
+    assert not (tmp_path / "chat").exists()
 
 
 OVERLAPS = "select text_begins, suite, data_set, question, shared_ngrams, words, is_left_out from release_overlaps order by 5 desc"

@@ -1,5 +1,6 @@
 """Pairs of calls and refusals, out of a run in Postgres: which rows, which margins, what the card says; TRL trains on them."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -15,9 +16,9 @@ from tests.tiny_models import save_tiny_llama
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, NoResultError, UsageError, exit_code
-from toolformer_ops.release.chat_export import CONTINUE, WRITE, export_chat
+from toolformer_ops.release.chat_export import CONTINUE, WRITE, Refusals, export_chat
 from toolformer_ops.release.preference_export import export_preferences
-from toolformer_ops.stages.release import release_prefix
+from toolformer_ops.stages.release import compared_with_evaluation_data, release_prefix
 from toolformer_ops.storage.publication import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
@@ -56,6 +57,10 @@ def uri(settings: Settings, run: AnnotatedRun) -> str:
     [kept] = run.rows("select call_id from candidate_calls where call_input = '400 / 1400'")
     run.add_placebo("Calculator", run.documents[0], kept.call_id, 0.75)
     return released
+
+
+def refusals(settings: Settings, share: float) -> Refusals:
+    return Refusals(share, functools.partial(compared_with_evaluation_data, settings))
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
@@ -212,7 +217,7 @@ def test_a_release_without_a_pair_and_one_without_refusals_end_with_exit_status_
     with pytest.raises(NoResultError, match="1 texts with 1 released calls") as no_pair:
         export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
     with pytest.raises(NoResultError, match="2 texts have scored calls, 1 of them a kept one"):
-        export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusal_share=0.5)
+        export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusals=refusals(settings, 0.5))
     assert exit_code(no_pair.value) == EXIT_NO_RESULT
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
@@ -225,9 +230,9 @@ def test_what_is_not_in_the_database_or_holds_earlier_calls_is_refused(
         export_preferences(settings, str(tmp_path / "copy"), str(tmp_path / "pairs"), seed=0)
     run.change("update annotation_runs set chained_release_id = (select release_id from dataset_releases)")
     with pytest.raises(UsageError, match="found a release of chains at "):
-        export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusal_share=0.5)
+        export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusals=refusals(settings, 0.5))
     with pytest.raises(UsageError, match="expected a share from 0 to below 1, found 1"):
-        export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusal_share=1.0)
+        export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusals=refusals(settings, 1.0))
 
 
 def test_refusals_are_texts_in_which_no_call_saves_anything_and_the_other_rows_stay_as_they_are(
@@ -236,7 +241,7 @@ def test_refusals_are_texts_in_which_no_call_saves_anything_and_the_other_rows_s
     plain = export_chat(settings, uri, str(tmp_path / "plain"), seed=0)
     assert (plain.conversations, plain.refusals) == (2, 0)
     assert not (tmp_path / "plain" / "README.md").exists()
-    found = export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusal_share=0.25)
+    found = export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusals=refusals(settings, 0.25))
     assert (found.conversations, found.refusals, found.calls) == (3, 1, 2)
     rows = rows_of(tmp_path / "chat" / "train.jsonl")
     refused = [row for row in rows if plain_text(row["messages"]) == IDLE]
@@ -250,7 +255,7 @@ def test_refusals_are_texts_in_which_no_call_saves_anything_and_the_other_rows_s
     # A text with a call that nobody scored is no refusal.
     run.add_call("Calculator", run.documents[2], " house", "9 - 8", "1", reason="pruned_below")
     with pytest.raises(NoResultError, match="2 others one that may"):
-        export_chat(settings, uri, str(tmp_path / "none"), seed=0, refusal_share=0.5)
+        export_chat(settings, uri, str(tmp_path / "none"), seed=0, refusals=refusals(settings, 0.5))
 
 
 def test_the_command_writes_both_formats_and_refusals(uri: str, tmp_path: Path) -> None:
@@ -294,7 +299,9 @@ def test_trl_trains_a_step_of_dpo_on_the_pairs(
 def test_trl_trains_a_step_on_conversations_with_refusals(
     settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = export_chat(settings, uri, str(tmp_path / "rows"), seed=0, refusal_share=0.5).address
+    address = export_chat(
+        settings, uri, str(tmp_path / "rows"), seed=0, refusals=refusals(settings, 0.5)
+    ).address
     dataset, model = _trainable(address, tmp_path, monkeypatch)
     from trl import SFTConfig, SFTTrainer
 

@@ -4,6 +4,8 @@ import random
 import re
 import uuid
 
+import pytest
+
 from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap, QuestionSet, ngram_length, words_of
 
 Found = dict[tuple[int, str, int], int]
@@ -49,6 +51,29 @@ def by_sets_of_tuples(questions: dict[str, list[str]], lengths: dict[str, int], 
 
 def words(first: int, count: int) -> str:
     return " ".join(f"w{number}" for number in range(first, first + count))
+
+
+@pytest.mark.parametrize(
+    ("way_to_write", "text"),
+    [
+        ("zero-width space", "The ca\u200bfe of Zoe's final stra\u00dfe"),
+        ("soft hyphen", "The cafe of Zoe's fi\u00adnal stra\u00dfe"),
+        ("full-width letters", "\uff34\uff28\uff25 cafe of Zoe's final stra\u00dfe"),
+        ("ligature", "The cafe of Zoe's \ufb01nal stra\u00dfe"),
+        ("folded case", "THE CAFE OF ZOE'S FINAL STRASSE"),
+        ("byte-order mark", "\ufeffThe cafe of Zoe's final stra\u00dfe"),
+    ],
+)
+def test_words_are_equal_however_they_are_written(way_to_write: str, text: str) -> None:
+    assert words_of(text) == ["the", "cafe", "of", "zoes", "final", "strasse"], way_to_write
+
+
+def test_decomposed_accents_are_the_composed_ones() -> None:
+    assert words_of("cafe\u0301 A\u030angstro\u0308m") == words_of("caf\u00e9 \u00c5ngstr\u00f6m")
+
+
+def test_words_with_other_accents_differ() -> None:
+    assert words_of("cafe") != words_of("caf\u00e9")
 
 
 def test_words_have_no_case_and_no_punctuation_and_ngrams_are_as_long_as_nearly_all_questions() -> None:

@@ -284,12 +284,17 @@ def export(
     """
     if export_format not in EXPORT_FORMATS:
         raise UsageError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
-    from toolformer_ops.release.chat_export import export_chat
+    from toolformer_ops.release.chat_export import Refusals, export_chat
     from toolformer_ops.release.preference_export import export_preferences
 
     found: Any
     if export_format == "chat":
-        found = export_chat(load_settings(), release, out, seed, model, with_refusals)
+        from toolformer_ops.stages.release import compared_with_evaluation_data
+
+        settings = load_settings()
+        compare = functools.partial(compared_with_evaluation_data, settings)
+        refusals = Refusals(with_refusals, compare) if with_refusals else None
+        found = export_chat(settings, release, out, seed, model, refusals)
     elif with_refusals:
         raise UsageError("--with-refusals: expected --format chat with it, found another format.")
     else:

@@ -1,6 +1,10 @@
 """Word n-grams that texts share with evaluation data, as in appendix C of the GPT-3 paper (Brown et al., 2020, arXiv 2005.14165).
 
-A word is what white space separates, in lower case and without punctuation. The length N of a data set's
+A word is what white space separates, without punctuation, in one form for all ways to write it: that of NFKC
+with folded case, so that full-width letters, ligatures and decomposed accents count as the usual ones, and
+without the characters that are not seen (zero-width spaces, soft hyphens; general category Cf of Unicode).
+
+The length N of a data set's
 n-grams is the number of words that 95 % of its questions have at least (their 5th percentile), but 8 at least
 and 13 at most. A question of fewer words has no n-gram and is not compared; it is counted (`too_short`). In
 scripts without spaces that is nearly every question.
@@ -22,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import EvaluationDataError, MissingDataSetError
@@ -34,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 LEAST_WORDS = 8
 MOST_WORDS = 13
+NORMAL_FORM: Literal["NFKC"] = "NFKC"
+"""The form of Unicode in which words are compared, with folded case."""
 MOST_TEXTS = 10
 """An n-gram in more texts is ignored."""
 
@@ -98,10 +104,14 @@ def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
 
 
 class _Marks(dict[int, int | None]):
-    """For `str.translate`: takes out punctuation and symbols, and leaves everything else; filled when a character first comes."""
+    """For `str.translate`: takes out punctuation, symbols and format characters, and leaves everything else.
+
+    It is filled when a character first comes.
+    """
 
     def __missing__(self, code: int) -> int | None:
-        self[code] = None if unicodedata.category(chr(code))[0] in "PS" else code
+        category = unicodedata.category(chr(code))
+        self[code] = None if category[0] in "PS" or category == "Cf" else code
         return self[code]
 
 
@@ -109,8 +119,15 @@ _MARKS = _Marks()
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text: lower case, no punctuation, separated by white space."""
-    return text.lower().translate(_MARKS).split()
+    """Return the words of a text in the form in which they are compared, as the module says.
+
+    White space separates them. The case is folded between two normalisations, since folding may undo the first
+    (The Unicode Standard, section 3.13, definition D146).
+    """
+    if text.isascii():
+        return text.lower().translate(_MARKS).split()
+    folded = unicodedata.normalize(NORMAL_FORM, text).casefold()
+    return unicodedata.normalize(NORMAL_FORM, folded).translate(_MARKS).split()
 
 
 def ngram_length(lengths: Sequence[int]) -> int:
@@ -149,6 +166,7 @@ class EvaluationNgrams:
                     "sha256": item.sha256,
                     "questions": len(questions),
                     "ngram_words": length,
+                    "normal_form": NORMAL_FORM,
                     "too_short": sum(len(words) < length for words in questions),
                 }
             )

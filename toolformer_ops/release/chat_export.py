@@ -13,7 +13,8 @@ named is tried, since some drop tools or calls without an error (SmolLM2's does)
 writes nothing if the same content is there already.
 
 With refusals, a share of the conversations offers the tools and calls none: texts of the release's run in
-which calls were tried and none saved anything. They come from Postgres, and a card beside the file says which
+which calls were tried and none saved anything. They come from Postgres, and are compared with the evaluation
+data that the run compares its release with, since they are in no release. A card beside the file says which
 they are. The rows are in the order of the texts' ids, which are hashes of the texts.
 """
 
@@ -26,10 +27,10 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, Row
@@ -188,6 +189,28 @@ def template_warnings(settings: Settings, model: str, tools: list[dict[str, Any]
 
 
 @dataclass(frozen=True)
+class HeldEvaluationData:
+    """Which texts share word n-grams with the evaluation data of a run."""
+
+    decontaminate: Literal["off", "report", "leave_out"]
+    """What the run does with such texts; off: none were compared."""
+    document_ids: frozenset[uuid.UUID]
+
+
+Texts = Iterable[tuple[uuid.UUID, str]]
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Conversations that call no tool, beside those of a release."""
+
+    share: float
+    """Of all conversations, in (0, 1); fewer if the release's run has fewer texts for them."""
+    compare: Callable[[str, Texts], HeldEvaluationData]
+    """Compares texts with the evaluation data of the run with an id; `stages/release.py` does."""
+
+
+@dataclass(frozen=True)
 class OpenedRelease:
     """A release's files on this disk, and what a model that learns from them is offered."""
 
@@ -260,26 +283,25 @@ def run_of_release(connection: Connection, release: str) -> tuple[str, str]:
 
 
 def export_chat(
-    settings: Settings, release: str, out: str, seed: int, model: str = "", refusal_share: float = 0.0
+    settings: Settings, release: str, out: str, seed: int, model: str = "", refusals: Refusals | None = None
 ) -> ChatExport:
     """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
 
     The chat template of `model`, or else of the setting default_model, is tried first; what it would lose is
-    a warning.
-    `refusal_share` of the conversations call no tool, in [0, 1), or fewer if the release's run has fewer
-    texts for them.
+    a warning. With `refusals`, some of the conversations call no tool.
 
     Raises:
         ModelError: there is no such `model`.
         UsageError: there is no release, or another file is at `out`; refusals are asked for, and the database
         does not know it.
         NoResultError: refusals are asked for, and no text gives one.
+        EvaluationDataError: refusals are to be compared with evaluation data, which are not there.
         ToolError: the release calls a tool that is not installed.
         ConfigurationError: an s3:// address is not in the bucket of the settings.
         ObjectStoreError: S3 cannot be read or written.
     """
-    if not 0 <= refusal_share < 1:
-        raise UsageError(f"--with-refusals: expected a share from 0 to below 1, found {refusal_share}.")
+    if refusals and not 0 < refusals.share < 1:
+        raise UsageError(f"--with-refusals: expected a share from 0 to below 1, found {refusals.share}.")
     with opened_release(settings, release, model) as opened, contextlib.ExitStack() as stack:
         calls = 0
 
@@ -291,55 +313,129 @@ def export_chat(
 
         texts = sum(pq.read_metadata(part).num_rows for part in opened.folder.glob("part-*.parquet"))
         messages: Iterator[tuple[uuid.UUID, list[Message]]] = conversations()
-        card, refusals = "", 0
-        if refusal_share:
+        card, refusal_count = "", 0
+        if refusals:
             connection = stack.enter_context(database.transaction(database.connect(settings)))
-            release_id, run_id = run_of_release(connection, release)
-            wanted = max(1, round(texts * refusal_share / (1 - refusal_share)))
-            found = database.fetch_all(
-                connection, queries.exports.texts_without_help, run_id=run_id, seed=seed, texts=wanted
-            )
-            counts = ("tried", "with_kept_call", "may_help", "without_help")
-            tried = {name: getattr(found[0], name) for name in counts}
-            if not tried["without_help"]:
-                raise NoResultError(
-                    f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves anything, "
-                    f"found none: {tried['tried']} texts have scored calls, {tried['with_kept_call']} of them a kept one, "
-                    f"{tried['may_help']} others one that may save something. Nothing was written; more or other texts may have "
-                    "some."
-                )
-            chosen = [row for row in found if row.document_id is not None]
-            refusals = len(chosen)
-            messages = heapq.merge(messages, _refusals(connection, chosen, seed), key=lambda row: row[0])
+            chosen = _chosen_refusals(connection, release, opened.folder, seed, texts, refusals)
+            refusal_count = len(chosen.first_chars)
+            refusing = _refusing_conversations(connection, chosen.first_chars, seed)
+            messages = heapq.merge(messages, refusing, key=lambda row: row[0])
             card = markdown(
-                Path(__file__).with_name("refusals_card.md.jinja"),
-                release_id=release_id, run_id=run_id, seed=seed, texts=texts, wanted=wanted, refusals=refusals, tried=tried,
-            )  # fmt: skip
-        rows = ({"messages": found, "tools": opened.tools} for _, found in messages)
+                Path(__file__).with_name("refusals_card.md.jinja"), seed=seed, texts=texts, refusals=chosen
+            )
+        rows = ({"messages": turns, "tools": opened.tools} for _, turns in messages)
         address, sha256, written = write_rows(settings, out, rows, lambda: card)
         warnings = opened.warnings
     outcome = "wrote" if written else "found the same"
     logger.info(
-        "%s %d conversations with %d calls, and %d with none: %s", outcome, texts, calls, refusals, address
+        "%s %d conversations with %d calls, and %d with none: %s",
+        outcome,
+        texts,
+        calls,
+        refusal_count,
+        address,
     )
     return ChatExport(
-        address=address, conversations=texts + refusals, refusals=refusals, calls=calls, sha256=sha256, written=written,
+        address=address,
+        conversations=texts + refusal_count,
+        refusals=refusal_count,
+        calls=calls,
+        sha256=sha256,
+        written=written,
         warnings=warnings,
-    )  # fmt: skip
+    )
 
 
-def _refusals(
-    connection: Connection, chosen: Sequence[Row[Any]], seed: int
+@dataclass(frozen=True)
+class _ChosenRefusals:
+    """The texts that become refusals, and the counts that their card shows."""
+
+    release_id: str
+    run_id: str
+    wanted: int
+    tried: dict[str, int]
+    """Texts of the run, by what the losses say of their calls."""
+    compared: HeldEvaluationData
+    """With the texts among `wanted` and those of the release that hold evaluation data."""
+    left_out: int
+    """Texts among `wanted` that are left out for the evaluation data in them."""
+    first_chars: dict[uuid.UUID, int]
+    """Of each text the first place at which a call was tried, in the order of ids."""
+
+    @property
+    def count(self) -> int:
+        return len(self.first_chars)
+
+
+def _chosen_refusals(
+    connection: Connection, release: str, folder: Path, seed: int, texts: int, refusals: Refusals
+) -> _ChosenRefusals:
+    # 1. Texts in which calls were tried and none helps.
+    release_id, run_id = run_of_release(connection, release)
+    wanted = max(1, round(texts * refusals.share / (1 - refusals.share)))
+    rows = database.fetch_all(
+        connection, queries.exports.texts_without_help, run_id=run_id, seed=seed, texts=wanted
+    )
+    counts = ("tried", "with_kept_call", "may_help", "without_help")
+    tried = {name: getattr(rows[0], name) for name in counts}
+    if not tried["without_help"]:
+        raise NoResultError(
+            f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves anything, "
+            f"found none: {tried['tried']} texts have scored calls, {tried['with_kept_call']} of them a kept one, "
+            f"{tried['may_help']} others one that may save something. Nothing was written; more or other texts may have "
+            "some."
+        )
+    first_chars = {row.document_id: row.first_char for row in rows if row.document_id is not None}
+
+    # 2. Without those that hold evaluation data, beside the texts of the release: an n-gram of many texts says
+    # nothing.
+    def compared_texts() -> Iterator[tuple[uuid.UUID, str]]:
+        for text in read_release(folder):
+            yield text.document_id, text.plain_text
+        for row in _texts(connection, list(first_chars)):
+            yield row.document_id, row.text
+
+    compared = refusals.compare(run_id, compared_texts())
+    held = compared.document_ids & first_chars.keys()
+    left_out = len(held) if compared.decontaminate == "leave_out" else 0
+    if left_out:
+        first_chars = {id_: place for id_, place in first_chars.items() if id_ not in held}
+    if held:
+        logger.warning(
+            "%d texts for refusals share word n-grams with evaluation data: %s",
+            len(held),
+            "they are left out" if left_out else "they stay, since the run only reports them",
+        )
+    if not first_chars:
+        raise NoResultError(
+            f"--with-refusals: expected a text without evaluation data, found it in all {left_out} texts of the run "
+            f"{run_id} in which no call saves anything. Nothing was written."
+        )
+    return _ChosenRefusals(
+        release_id=release_id,
+        run_id=run_id,
+        wanted=wanted,
+        tried=tried,
+        compared=compared,
+        left_out=left_out,
+        first_chars=first_chars,
+    )
+
+
+def _texts(connection: Connection, document_ids: Sequence[uuid.UUID]) -> Iterator[Row[Any]]:
+    for start in range(0, len(document_ids), PAGE_TEXTS):
+        page = list(document_ids[start : start + PAGE_TEXTS])
+        yield from database.fetch_all(connection, queries.exports.texts, document_ids=page)
+
+
+def _refusing_conversations(
+    connection: Connection, first_chars: Mapping[uuid.UUID, int], seed: int
 ) -> Iterator[tuple[uuid.UUID, list[Message]]]:
     """The conversations of texts without a call; the opening ends before the first place at which a call was tried."""
-    for start in range(0, len(chosen), PAGE_TEXTS):
-        first_chars = {row.document_id: row.first_char for row in chosen[start : start + PAGE_TEXTS]}
-        for row in database.fetch_all(connection, queries.exports.texts, document_ids=list(first_chars)):
-            cut = drawn_end(row.text[: first_chars[row.document_id]], row.document_id, seed)
-            yield (
-                row.document_id,
-                [user_turn(row.text[:cut]), {"role": "assistant", "content": row.text[cut:]}],
-            )
+    for row in _texts(connection, list(first_chars)):
+        cut = drawn_end(row.text[: first_chars[row.document_id]], row.document_id, seed)
+        written = {"role": "assistant", "content": row.text[cut:]}
+        yield row.document_id, [user_turn(row.text[:cut]), written]
 
 
 def write_rows(

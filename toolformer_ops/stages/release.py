@@ -35,6 +35,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap, question_sets
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
+from toolformer_ops.release.chat_export import HeldEvaluationData
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts, leave_out, own_texts
 from toolformer_ops.release.format import ReleasedText, read_released_calls, write_texts
 from toolformer_ops.runs.changes import previous_run
@@ -210,6 +211,23 @@ def find_overlaps(texts: Iterable[tuple[uuid.UUID, str]], evaluation_data: Evalu
     """What texts share with evaluation data by their own words: calls in them, as a release of chains has, are taken out first."""
     tools = tool_names()
     return evaluation_data.overlaps((document_id, take_out(text, tools)) for document_id, text in texts)
+
+
+def compared_with_evaluation_data(
+    settings: Settings, run_id: str, texts: Iterable[tuple[uuid.UUID, str]]
+) -> HeldEvaluationData:
+    """Return which of these texts share word n-grams with the evaluation data that the run compares its release with.
+
+    Raises:
+        UsageError: there is no such run, or it names no evaluation data.
+        EvaluationDataError: they are not there, or of another format.
+    """
+    parameters = require_run(database.connect(settings), run_id).parameters
+    decontaminate = RunChoices.parse(parameters).decontaminate
+    document_ids: set[uuid.UUID] = set()
+    if (evaluation_data := evaluation_ngrams(settings, run_id)) is not None:
+        document_ids = {overlap.document_id for overlap in find_overlaps(texts, evaluation_data)}
+    return HeldEvaluationData(decontaminate, frozenset(document_ids))
 
 
 def set_release(
