@@ -55,6 +55,8 @@ def register_run(
         "code_version": "test",
         "image": "",
         "chained_release_id": None,
+        "dag_id": None,
+        "dag_run_after": None,
     }
     database.execute(connection, queries.runs.insert, **of_corpus, **of_run)
 

@@ -52,6 +52,20 @@ from annotation_runs
 where run_id = any(cast(:run_ids as text[]))
   and (state = 'running' and numbers_stored_at is not null or (state = 'running') <> (finished_at is null))
 
+-- name: ends_are_those_of_their_own_run
+-- fail: the state, end and problem of a run as the DAG run that opened it left them
+-- run: changed annotation_runs
+-- remedy: Set it again, as Airflow shows the DAG run of dag_id and dag_run_after: `toolformer-ops stage finish-run --run RUN --state success` (or failed).
+select run.run_id as place,
+       format('state %s, ended %s%s: not as %s left it', run.state, coalesce(cast(run.finished_at as text), 'never'),
+              coalesce(', ' || run.problem, ''), coalesce(nullif(run.dag_id, ''), 'the command line')) as found
+from annotation_runs run
+where run.run_id = any(cast(:run_ids as text[]))
+  -- One whose numbers are stored and that is running is found above.
+  and case when run.state = 'running' then run.ended_hash is not null and run.numbers_stored_at is null
+           when run.ended_hash is null then run.dag_id is not null
+           else run.ended_hash <> ending_hash(run) end
+
 -- name: micro_batches_are_sums_of_the_ledger
 -- fail: ledger rows that sum up to their micro-batch
 -- run: changed stage_ledger

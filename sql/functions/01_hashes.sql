@@ -69,8 +69,16 @@ create or replace function registration_hash(run annotation_runs)
     language sql stable parallel safe
     return rows_hash(cast(row(
         run.run_id, run.corpus_id, run.corpus_uri, run.corpus_version, run.ordinal_limit, run.tools, run.document_limit, run.parameters,
-        run.model_identity, run.code_version, run.image, run.schedule, run.chained_release_id, extract(epoch from run.started_at)) as text));
-comment on function registration_hash is 'Hash of what a run is from its registration on; what is written at its end is not part of it.';
+        run.model_identity, run.code_version, run.image, run.schedule, run.chained_release_id, extract(epoch from run.started_at)) as text)
+        || coalesce(' dag run ' || run.dag_id || ' ' || extract(epoch from run.dag_run_after), ''));
+comment on function registration_hash is 'Hash of what a run is from its registration on, with the DAG run that opened it; what is written at its end is not part of it.';
+
+create or replace function ending_hash(run annotation_runs)
+    returns uuid
+    language sql stable parallel safe
+    return rows_hash(cast(row(
+        run.run_id, run.dag_id, extract(epoch from run.dag_run_after), run.state, extract(epoch from run.finished_at), run.problem) as text));
+comment on function ending_hash is 'Hash of how a run ended, and of whose run it is.';
 
 create or replace function variant_id_of(document uuid, url text, day date)
     returns uuid

@@ -14,7 +14,7 @@ update annotation_runs set estimate = cast(:estimate as jsonb) where run_id = :r
 
 -- name: by_id
 select run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters, model_identity, code_version, image,
-       state, started_at, finished_at, schedule, chained_release_id
+       state, started_at, finished_at, schedule, chained_release_id, dag_id, dag_run_after
 from annotation_runs
 where run_id = :run_id
 
@@ -87,10 +87,10 @@ where release.uri = :uri and release.withdrawn_at is null
 -- Registering a run twice leaves the first registration, which is hashed.
 insert into annotation_runs
     (run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters, model_identity, code_version, image,
-     schedule, chained_release_id)
+     schedule, chained_release_id, dag_id, dag_run_after)
 values
     (:run_id, :corpus_id, :corpus_uri, :corpus_version, :ordinal_limit, cast(:tools as text[]), :document_limit, cast(:parameters as jsonb),
-     :model_identity, :code_version, nullif(:image, ''), :schedule, :chained_release_id)
+     :model_identity, :code_version, nullif(:image, ''), :schedule, :chained_release_id, :dag_id, :dag_run_after)
 on conflict do nothing;
 update annotation_runs run set registered_hash = registration_hash(run) where run_id = :run_id and registered_hash is null
 
@@ -108,7 +108,8 @@ on conflict (run_id) do update set problem = excluded.problem, ended_at = exclud
 -- If the clock was set back meanwhile, the run took no time.
 update annotation_runs
 set state = :state, finished_at = greatest(now(), started_at), problem = nullif(:problem, '')
-where run_id = :run_id
+where run_id = :run_id;
+update annotation_runs run set ended_hash = ending_hash(run) where run_id = :run_id
 
 -- name: store_cost
 -- What the run took, in the terms of `toolformer-ops estimate`: the work that it did itself, by its micro-batches.

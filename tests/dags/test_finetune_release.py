@@ -1,5 +1,6 @@
 """The graph of `finetune_release`: order, what is skipped, what a failing suite holds up, and what the first stage is given."""
 
+import datetime as dt
 import json
 import sys
 from types import SimpleNamespace
@@ -103,10 +104,16 @@ def test_the_form_asks_for_a_release_and_the_first_stage_gets_the_rest_of_it_as_
     values = validated(
         dag, release=RELEASE, finetune_steps=7, finetune_warmup=0.2
     )  # the last is not in the form
-    named = {"params": values, "dag": SimpleNamespace(dag_id="finetune_release"), "run_id": "r"}
+    named = {
+        "params": values,
+        "dag": SimpleNamespace(dag_id="finetune_release"),
+        "run_id": "r",
+        "dag_run": SimpleNamespace(run_after=dt.datetime(2026, 11, 26, 2, tzinfo=dt.UTC)),
+    }
     template = Environment(autoescape=True)
     rendered = [
         template.from_string(item).render(**named) for item in dag.task_dict["start_finetuning"].arguments
     ]
     assert rendered[:7] == ["stage", "start-finetuning", "--run", "r", "--release", RELEASE, "--parameters"]
     assert json.loads(rendered[7]) == {name: value for name, value in values.items() if name != "release"}
+    assert rendered[8:] == ["--dag-run", "finetune_release@2026-11-26T02:00:00+00:00"]

@@ -22,7 +22,7 @@ from tests.dags.test_schedules import written
 from tests.mail_server import mail_server, self_signed
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.airflow_tasks import notifying
-from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, RunState
 from toolformer_ops.airflow_tasks.notifying import (
     NOTE_CHARACTERS,
     Message,
@@ -39,6 +39,7 @@ SECRET = "T000-B000-hush"
 NOTIFY = '[notify]\nwebhooks = ["chat"]\n'
 EVERY_MORNING = f"{NOTIFY}every_morning = true\n"
 DAG_RUN = "scheduled__2026-11-22T02:00:00+00:00"
+NOW = dt.datetime(2026, 11, 22, 2, tzinfo=dt.UTC)
 RUN = f"nightly_posts.{DAG_RUN}"
 MESSAGE = Message("nightly_posts: nothing new", "- Nothing new", "http://airflow.example/run")
 BEARER = {"Authorization": f"Bearer {SECRET}"}
@@ -70,7 +71,7 @@ class Webhook:
 class Airflow:
     """The runs that Airflow shows as ended, and the notes of all."""
 
-    ended: list[tuple[str, str, str]] = field(default_factory=list)
+    ended: list[RunState] = field(default_factory=list)
     notes: dict[tuple[str, str], str] = field(default_factory=dict)
     is_away: bool = False
 
@@ -78,9 +79,9 @@ class Airflow:
         if self.is_away:
             raise AirflowError("Airflow refused GET: 401.")
 
-    def ended_runs(self, prefix: str, since: dt.datetime) -> list[tuple[str, str, str]]:
+    def ended_runs(self, prefix: str, since: dt.datetime) -> list[RunState]:
         self._ask()
-        return [run for run in self.ended if run[0].startswith(prefix)]
+        return [run for run in self.ended if run.dag_id.startswith(prefix)]
 
     def note(self, dag_id: str, run_id: str) -> str:
         self._ask()
@@ -187,7 +188,10 @@ def test_a_night_is_told_though_whoever_saw_its_end_was_killed(world: World, has
     world.schedule(NOTIFY)
     if has_started:
         world.night(state="running")
-    world.airflow.ended = [("nightly_posts", DAG_RUN, "failed"), ("nightly_posts", "skipped", "success")]
+    world.airflow.ended = [
+        RunState("nightly_posts", DAG_RUN, "failed", NOW),
+        RunState("nightly_posts", "skipped", "success", NOW),
+    ]
     for _ in range(2):
         world.send()
     [text] = world.webhook.texts

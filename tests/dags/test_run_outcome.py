@@ -1,5 +1,6 @@
 """What the tasks at the end make of the states of all others."""
 
+import datetime as dt
 import json
 import sys
 import threading
@@ -27,6 +28,7 @@ from toolformer_ops.airflow_tasks.run_outcome import (
 )
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.owners import DagRun
 from toolformer_ops.stages import run_setup
 
 BEFORE = ("ingest", "start_run", "QA.annotate", "QA.check", "MT.annotate", "MT.check")
@@ -152,6 +154,7 @@ def test_which_tools_are_gathered_and_how_the_run_is_closed(tmp_path: Path, note
         assert arguments.exists() == is_closed
         if is_closed:
             state = ["--state", "failed" if problem else "success", "--problem", problem]
+            state += ["--not-opened"] if changed == NOT_STARTED else []
             assert json.loads(arguments.read_text()) == ["stage", "finish-run", "--run", "night-1", *state]
         assert notes == ([problem] if problem else [])
 
@@ -218,11 +221,12 @@ def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(
 
 
 def test_a_run_that_is_over_is_closed_and_of_a_night_people_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[tuple[str, bool, str]] = []
+    closed: list[tuple[str, bool, str, DagRun]] = []
     told: list[str] = []
+    at_two = dt.datetime(2026, 11, 26, 2, tzinfo=dt.UTC)
 
-    def close(_: object, run_id: str, *, is_failure: bool, problem: str) -> None:
-        closed.append((run_id, is_failure, problem))
+    def close(_: object, run_id: str, *, is_failure: bool, problem: str, dag_run: DagRun) -> None:
+        closed.append((run_id, is_failure, problem, dag_run))
 
     monkeypatch.setattr(run_setup, "close_run", close)
     monkeypatch.setattr(notifying, "start_sending", told.append)
@@ -233,12 +237,12 @@ def test_a_run_that_is_over_is_closed_and_of_a_night_people_are_told(monkeypatch
         ("nightly_posts", stopped_runs.on_dag_run_failed, "timed_out"),
         ("audit", stopped_runs.on_dag_run_failed, ""),
     ):
-        end(SimpleNamespace(dag_id=dag_id, run_id="night-1"), said)
+        end(SimpleNamespace(dag_id=dag_id, run_id="night-1", run_after=at_two), said)
         for thread in set(threading.enumerate()) - before:
             thread.join()
     assert closed == [
-        ("night-1", True, run_setup.ENDED),
-        ("night-1", False, run_setup.ENDED),
-        ("nightly_posts.night-1", True, stopped_runs.OUT_OF_TIME),
+        ("night-1", True, run_setup.ENDED, DagRun("annotate_corpus", at_two)),
+        ("night-1", False, run_setup.ENDED, DagRun("finetune_release", at_two)),
+        ("nightly_posts.night-1", True, stopped_runs.OUT_OF_TIME, DagRun("nightly_posts", at_two)),
     ]
     assert told == ["nightly_posts.night-1"]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from toolformer_ops.airflow_tasks import airflow_client
-from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, TaskState
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, RunState, TaskState
 from toolformer_ops.errors import AirflowError
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -138,10 +138,15 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends_and_runs_as_they_are
         .tasks("d", "r", "failed")
     )
     assert (len(found), found[0].name, found[1].name) == (101, "early", "late")
-    runs = [{"dag_id": f"nightly_{number}", "dag_run_id": "r", "state": "failed"} for number in range(130)]
+    at_two = {"run_after": "2026-11-26T02:00:00Z"}
+    runs = [
+        {"dag_id": f"nightly_{number}", "dag_run_id": "r", "state": "failed", **at_two}
+        for number in range(130)
+    ]
     airflow = ScriptedAirflow(GET=pages("dag_runs", runs))
     ended = airflow.client().ended_runs("nightly_", dt.datetime(2026, 11, 20, tzinfo=dt.UTC))
-    assert ended == [(f"nightly_{number}", "r", "failed") for number in range(130)]
+    run_after = dt.datetime(2026, 11, 26, 2, tzinfo=dt.UTC)
+    assert ended == [RunState(f"nightly_{number}", "r", "failed", run_after) for number in range(130)]
     [_, second] = [request.url.params for request in airflow.sent()]
     assert (second["offset"], second["end_date_gte"]) == ("100", "2026-11-20T00:00:00+00:00")
 

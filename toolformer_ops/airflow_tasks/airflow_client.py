@@ -50,6 +50,17 @@ class TaskState:
         return self.task_id if self.map_index < 0 else f"{self.task_id} [{self.map_index}]"
 
 
+@dataclass(frozen=True)
+class RunState:
+    """One DAG run."""
+
+    dag_id: str
+    run_id: str
+    state: str
+    run_after: datetime.datetime
+    """When Airflow may start it."""
+
+
 class _Login(httpx.Auth):
     """Gets a token at the first request, and another when that one has run out."""
 
@@ -191,15 +202,14 @@ class AirflowClient:
             )
         return str(found["state"])
 
-    def ended_runs(self, dag_id_prefix: str, since: datetime.datetime) -> list[tuple[str, str, str]]:
-        """Return DAG, id and state of the runs that have ended since, of the DAGs whose ids begin so."""
+    def ended_runs(self, dag_id_prefix: str, since: datetime.datetime) -> list[RunState]:
+        """Return the runs that have ended since, of the DAGs whose ids begin so."""
         query = {
             "dag_id_prefix_pattern": dag_id_prefix,
             "state": sorted(ENDED_STATES),
             "end_date_gte": since.isoformat(),
         }
-        runs = self._all("/dags/~/dagRuns", "dag_runs", order_by="id", **query)
-        return [(run["dag_id"], run["dag_run_id"], run["state"]) for run in runs]
+        return self._runs(**query)
 
     def note(self, dag_id: str, run_id: str) -> str:
         """Return the note of a run; empty if it has none."""
@@ -255,6 +265,18 @@ class AirflowClient:
         """Return the address of a task instance in the UI."""
         mapped = "" if task.map_index < 0 else f"/mapped/{task.map_index}"
         return f"{self.run_url(dag_id, run_id)}/tasks/{task.task_id}{mapped}"
+
+    def _runs(self, **query: Any) -> list[RunState]:
+        """The DAG runs of a query."""
+        return [
+            RunState(
+                dag_id=run["dag_id"],
+                run_id=run["dag_run_id"],
+                state=run["state"],
+                run_after=datetime.datetime.fromisoformat(run["run_after"]),
+            )
+            for run in self._all("/dags/~/dagRuns", "dag_runs", order_by="id", **query)
+        ]
 
     def _all(self, path: str, key: str, **query: Any) -> list[dict[str, Any]]:
         """The entries of all pages of an answer."""

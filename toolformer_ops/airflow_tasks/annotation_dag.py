@@ -20,7 +20,7 @@ from toolformer_ops.airflow_tasks.model_tasks import (
 )
 from toolformer_ops.airflow_tasks.notifying import set_note
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
-from toolformer_ops.airflow_tasks.run_ids import RUN_ID
+from toolformer_ops.airflow_tasks.run_ids import OF_DAG_RUN, RUN_ID
 from toolformer_ops.airflow_tasks.run_outcome import (
     TO_DO,
     FinishRun,
@@ -59,7 +59,7 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     of_schedule = ("--schedule", schedule.name) if schedule else ()
     start_run = stage(
         "start-run",
-        arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule),
+        arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule, *OF_DAG_RUN),
         on_failure_callback=note_why_not_started,
     )
     tools_to_do = ToolsToDo(

@@ -29,6 +29,7 @@ from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag
 from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import AirflowError, ConfigurationError, ToolformerError
+from toolformer_ops.runs.owners import DagRun
 
 logger = logging.getLogger(__name__)
 
@@ -109,11 +110,13 @@ def close_ended_runs(settings: Settings, airflow: AirflowClient, since: datetime
     except AirflowError as error:
         logger.warning("runs that nobody has closed are not looked for: %s %s", error, _CREDENTIALS)
         return
-    for dag_id, run_id, state in ended:
+    for run in ended:
+        name = annotation_run_id(run.dag_id, run.run_id)
+        owner = DagRun(run.dag_id, run.run_after)
         try:
-            close_run(settings, annotation_run_id(dag_id, run_id), is_failure=state == "failed")
+            close_run(settings, name, is_failure=run.state == "failed", dag_run=owner)
         except ToolformerError as error:
-            logger.warning("run %s of %s could not be closed: %s", run_id, dag_id, error)
+            logger.warning("run %s of %s could not be closed: %s", run.run_id, run.dag_id, error)
 
 
 def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[Any]) -> list[str]:

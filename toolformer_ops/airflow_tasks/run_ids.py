@@ -10,6 +10,8 @@ NIGHTLY = "nightly_"
 """How the ids of the DAGs begin that are made from schedule files."""
 RUN_ID = f"{{{{ dag.dag_id ~ '.' ~ run_id if dag.dag_id.startswith('{NIGHTLY}') else run_id }}}}"
 """The id of the annotation run, templated: as `annotation_run_id`."""
+OF_DAG_RUN = ("--dag-run", "{{ dag.dag_id }}@{{ dag_run.run_after.isoformat() }}")
+"""Says to a stage which DAG run asks (`runs/owners.py`: DagRun), templated."""
 
 
 def is_ours(dag_id: str) -> bool:

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.notifying import set_note
-from toolformer_ops.airflow_tasks.run_ids import RUN_ID, annotation_run_id
+from toolformer_ops.airflow_tasks.run_ids import OF_DAG_RUN, RUN_ID, annotation_run_id
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import RunChoices
 
@@ -159,7 +159,7 @@ class FinishRun(StageProcess):
     ) -> None:
         super().__init__(
             task_id="finish_run",
-            arguments=["stage", "finish-run", "--run", RUN_ID],
+            arguments=["stage", "finish-run", "--run", RUN_ID, *OF_DAG_RUN],
             pool=CPU_POOL,
             execution_timeout=TIME_LIMITS["finish-run"],
             trigger_rule=TriggerRule.ALL_DONE,
@@ -201,7 +201,8 @@ class FinishRun(StageProcess):
             f"failed: {', '.join(failed)}{f': {reason}' if reason else '.'} {outcome}." if failed else ""
         )
         state = SUCCESS if has_started and not failed else FAILED
-        ending = self.run_stage([*self.arguments, "--state", state, "--problem", problem])
+        opened = () if has_started else ("--not-opened",)
+        ending = self.run_stage([*self.arguments, "--state", state, "--problem", problem, *opened])
         if note := json.loads(ending.last_output)["summary"] if ending.last_output else problem:
             set_note(context, note)
         if failed:

@@ -15,6 +15,7 @@ from airflow.listeners import hookimpl
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, is_ours
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
+from toolformer_ops.runs.owners import DagRun as Owner
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
@@ -31,21 +32,26 @@ OUT_OF_TIME = (
 @hookimpl
 def on_dag_run_failed(dag_run: "DagRun", msg: str) -> None:
     """A run is over: it failed, its time was up, or somebody ended it."""
-    close_in_background(dag_run.dag_id, dag_run.run_id, is_failure=True, is_timeout=msg == TIMED_OUT)
+    close_in_background(dag_run.run_id, _owner(dag_run), is_failure=True, is_timeout=msg == TIMED_OUT)
 
 
 @hookimpl
 def on_dag_run_success(dag_run: "DagRun", msg: str) -> None:
     """A run is over; if somebody said that it is a success, it was not finished all the same."""
-    close_in_background(dag_run.dag_id, dag_run.run_id, is_failure=False)
+    close_in_background(dag_run.run_id, _owner(dag_run), is_failure=False)
 
 
-def close_in_background(dag_id: str, run_id: str, *, is_failure: bool, is_timeout: bool = False) -> None:
+def _owner(dag_run: "DagRun") -> Owner:
+    return Owner(dag_run.dag_id, dag_run.run_after)
+
+
+def close_in_background(run_id: str, owner: Owner, *, is_failure: bool, is_timeout: bool = False) -> None:
     """Close the annotation run of this DAG run in a thread, so that neither the scheduler nor a person's request waits for it.
 
     Of a schedule's run it then starts the DAG that tells people. Does nothing for a DAG that has no
     annotation runs.
     """
+    dag_id = owner.dag_id
     if not is_ours(dag_id):
         return
 
@@ -56,7 +62,7 @@ def close_in_background(dag_id: str, run_id: str, *, is_failure: bool, is_timeou
         name = annotation_run_id(dag_id, run_id)
         problem = OUT_OF_TIME if is_timeout else ENDED
         try:
-            close_run(load_settings(), name, is_failure=is_failure, problem=problem)
+            close_run(load_settings(), name, is_failure=is_failure, problem=problem, dag_run=owner)
             if dag_id.startswith(NIGHTLY):
                 start_sending(name)
         except ToolformerError as error:

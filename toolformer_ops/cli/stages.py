@@ -9,11 +9,14 @@ for the DAG.
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from toolformer_ops.config import load_settings
+
+if TYPE_CHECKING:
+    from toolformer_ops.runs.owners import DagRun
 
 app = typer.Typer(help="One stage of a run, as an Airflow task starts it.", no_args_is_help=True)
 
@@ -23,10 +26,24 @@ Shard = Annotated[str, typer.Option("--shard", help="Which part of the documents
 WithoutCalls = Annotated[
     bool, typer.Option("--without-calls", help="The baseline: the same texts without their calls.")
 ]
+DagRunKey = Annotated[
+    str,
+    typer.Option(
+        "--dag-run",
+        metavar="DAG@TIME",
+        help="The DAG run that asks, with the time after which Airflow may start it (run_after); empty for a person.",
+    ),
+]
 
 
 def _print_result(value: Any) -> None:
     typer.echo(json.dumps(value))
+
+
+def _dag_run(text: str) -> "DagRun | None":
+    from toolformer_ops.runs.owners import DagRun
+
+    return DagRun.parse(text) if text else None
 
 
 @app.command("ingest")
@@ -72,6 +89,7 @@ def start_run(
     schedule: Annotated[
         str, typer.Option(help="Name of the schedule that starts it; empty for a run by hand.")
     ] = "",
+    dag_run: DagRunKey = "",
 ) -> None:
     """Register a run: validate its parameters, and work out every tool's recipes.
 
@@ -81,7 +99,9 @@ def start_run(
     from toolformer_ops.runs.choices import RunChoices
     from toolformer_ops.stages.run_setup import start_run as start
 
-    _print_result({"tools": start(load_settings(), run, RunChoices.parse_json(parameters), schedule or None)})
+    choices = RunChoices.parse_json(parameters)
+    tools = start(load_settings(), run, choices, schedule or None, _dag_run(dag_run))
+    _print_result({"tools": tools})
 
 
 @app.command("filter")
@@ -228,6 +248,7 @@ def start_finetuning(
     parameters: Annotated[
         str, typer.Option(help="finetune_* and evaluation_* parameters to choose anew, as JSON.")
     ],
+    dag_run: DagRunKey = "",
 ) -> None:
     """Register a run that finetunes and evaluates on a release that is there already.
 
@@ -236,7 +257,7 @@ def start_finetuning(
     """
     from toolformer_ops.stages.run_setup import start_finetuning as start
 
-    chosen = start(load_settings(), run, release, parameters)
+    chosen = start(load_settings(), run, release, parameters, _dag_run(dag_run))
     _print_result({"release": release, "baseline": chosen.finetune_baseline})
 
 
@@ -308,12 +329,24 @@ def finish_run(
     run: Run,
     state: Annotated[str, typer.Option(help="success or failed.")] = "success",
     problem: Annotated[str, typer.Option(help="What failed.")] = "",
+    dag_run: DagRunKey = "",
+    not_opened: Annotated[
+        bool,
+        typer.Option(
+            "--not-opened", help="The run was not opened this time: one that has ended stays as it is."
+        ),
+    ] = False,
 ) -> None:
     """Record how a run ended, store its numbers, and print its summary as JSON, if it annotates.
+
+    A DAG run ends the run that it opened, and no other.
 
     Example: toolformer-ops stage finish-run --run night-1 --state success
     """
     from toolformer_ops.stages.run_setup import finish_run as finish
 
-    if summary := finish(load_settings(), run, state, problem):
+    summary = finish(
+        load_settings(), run, state, problem, dag_run=_dag_run(dag_run), was_opened=not not_opened
+    )
+    if summary:
         _print_result({"summary": summary})

@@ -5,7 +5,8 @@ Owns `annotation_runs`, `run_tools`, `call_costs` and `run_releases`.
 Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run`
 registers a run that annotates a corpus. `start_finetuning` registers one that finetunes and evaluates on a
 release that is there: it annotates nothing, and so has no rows in `run_tools`. Registering the same run twice
-is one registration; with other choices, or by code that would write other rows, it is an error.
+is one registration; with other choices, or by code that would write other rows, it is an error. So is a run
+that belongs to another DAG run (`runs/owners.py`), whose end is not written either.
 """
 
 import logging
@@ -23,6 +24,7 @@ from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
 from toolformer_ops.runs.models import proposer_identity, require_identity, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
+from toolformer_ops.runs.owners import COMMAND_LINE, DagRun, owner_of
 from toolformer_ops.runs.placebo_pools import known_pool
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
@@ -42,10 +44,17 @@ ENDED = "ended by a person, or by its time limit."
 """The problem of a run of which nothing else is known."""
 
 
-def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: str | None = None) -> list[str]:
+def start_run(
+    settings: Settings,
+    run_id: str,
+    choices: RunChoices,
+    schedule: str | None = None,
+    dag_run: DagRun | None = None,
+) -> list[str]:
     """Write the run's rows; returns the names of its tools.
 
-    `schedule` names the schedule that started it, if one did.
+    `schedule` names the schedule that started it, if one did; `dag_run` is the DAG run that opens it, None
+    for a person at the command line.
 
     Everything that a later stage would miss (corpus, model, prompts, indices) is looked for here, before any
     GPU work.
@@ -57,7 +66,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
         UsageError: a tool, index or model is not there; a keep threshold is below `prune_below`, or is for a
         tool that was not
             chosen; or the run asks for nats for each second, and it is not known what a call of a tool takes.
-        ConfigurationError: the run exists with other choices or recipes.
+        ConfigurationError: the run exists with other choices or recipes, or belongs to another DAG run.
         ObjectStoreError: with `chains`, S3 does not answer.
     """
     from toolformer_ops.language_model.models import model_identity
@@ -113,6 +122,7 @@ def start_run(settings: Settings, run_id: str, choices: RunChoices, schedule: st
             corpus_version=newest.version,
             ordinal_limit=beyond[0].ordinal if beyond else None,
             model_identity=identity,
+            dag_run=dag_run,
             schedule=schedule,
             chained_release_id=chained,
         )
@@ -247,15 +257,20 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
     return str(release.release_id)
 
 
-def start_finetuning(settings: Settings, run_id: str, release_id: str, parameters: str) -> RunChoices:
+def start_finetuning(
+    settings: Settings, run_id: str, release_id: str, parameters: str, dag_run: DagRun | None = None
+) -> RunChoices:
     """Write the rows of a run that finetunes on a release; returns its choices.
+
+    `dag_run` is the DAG run that opens it, None for a person at the command line.
 
     They are those of the run that made the release, but for what `parameters`, a JSON object, chooses anew.
 
     Raises:
         UsageError: there is no such release, or something cannot be chosen anew or is out of its bounds.
         ModelError: the model that the release was made with is not there.
-        ConfigurationError: it is another one by now, or the run exists with other choices or another release.
+        ConfigurationError: it is another one by now, or the run exists with other choices or another release,
+        or belongs to another DAG run.
     """
     from toolformer_ops.language_model.models import model_identity
 
@@ -280,7 +295,7 @@ def start_finetuning(settings: Settings, run_id: str, release_id: str, parameter
         _register_run(
             connection, settings, run_id, choices,
             corpus_id=release.corpus_id, corpus_uri=release.corpus_uri, corpus_version=release.corpus_version,
-            ordinal_limit=release.ordinal_limit, model_identity=identity,
+            ordinal_limit=release.ordinal_limit, model_identity=identity, dag_run=dag_run,
         )  # fmt: skip
         before = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
         if any(row.release_id != release_id for row in before):
@@ -300,11 +315,16 @@ def _register_run(
     run_id: str,
     choices: RunChoices,
     *,
+    dag_run: DagRun | None,
     schedule: str | None = None,
     chained_release_id: str | None = None,
     **columns: object,
 ) -> None:
-    """Write the row of the run; `columns` are those of its corpus and its model."""
+    """Write the row of the run; `columns` are those of its corpus and its model.
+
+    Raises:
+        ConfigurationError: the run belongs to another DAG run, or was started with other parameters.
+    """
     database.execute(
         connection,
         queries.runs.insert,
@@ -316,10 +336,17 @@ def _register_run(
         image=settings.image,
         schedule=schedule,
         chained_release_id=chained_release_id,
+        dag_id=dag_run.dag_id if dag_run else COMMAND_LINE,
+        dag_run_after=dag_run.run_after if dag_run else None,
         **columns,
     )
     database.execute(connection, queries.runs.started_after_all, run_id=run_id)
     [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+    if dag_run and not dag_run.owns(run):
+        raise ConfigurationError(
+            f"expected a run id of its own, found {run_id}, which belongs to {owner_of(run)}, of {run.started_at:%Y-%m-%d %H:%M} "
+            "UTC, also if that was deleted in Airflow. Trigger the DAG with another run id."
+        )
     # Parsed, so that a run from before a choice existed is the same run with that choice's default.
     if RunChoices.parse(run.parameters) != choices:
         raise ConfigurationError(
@@ -328,11 +355,18 @@ def _register_run(
         )
 
 
-def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, problem: str = ENDED) -> None:
-    """Record as failed a run whose DAG run is over and that was not finished: its time was up, or somebody ended it.
+def close_run(
+    settings: Settings,
+    run_id: str,
+    *,
+    is_failure: bool = True,
+    problem: str = ENDED,
+    dag_run: DagRun | None = None,
+) -> None:
+    """Record as failed a run whose DAG run is over and that was not finished: its time was up, or a person ended it.
 
-    Does nothing if the run was finished; records in runs_not_started one that never started, if its DAG run
-    is a failure.
+    Does nothing if the run was finished, or belongs to another DAG run than `dag_run`; records in
+    runs_not_started one that never started, if its DAG run is a failure.
     `problem` says how it was ended.
     """
     with database.transaction(database.connect(settings)) as connection:
@@ -340,18 +374,36 @@ def close_run(settings: Settings, run_id: str, *, is_failure: bool = True, probl
         ended = database.fetch_all(connection, queries.runs.not_started, run_id=run_id, at_most=1)
         if is_failure and not runs and not ended:
             database.execute(connection, queries.runs.insert_not_started, run_id=run_id, problem=problem)
-    if runs and runs[0].state == RUNNING:
+    if runs and runs[0].state == RUNNING and (dag_run is None or dag_run.owns(runs[0])):
         logger.warning("run %s was ended before it was finished", run_id)
         finish_run(settings, run_id, "failed", problem)
 
 
-def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -> str:
+def finish_run(
+    settings: Settings,
+    run_id: str,
+    state: str,
+    problem: str = "",
+    *,
+    dag_run: DagRun | None = None,
+    was_opened: bool = True,
+) -> str:
     """Record the end of a run, what it took next to the estimate (`on_a_file/estimation.py`), and its numbers.
 
-    `problem` says which tasks failed. Of a run that never started nothing else is recorded, in
-    runs_not_started.
+    Writes nothing to a run that belongs to another DAG run, nor, if its own was not opened this time
+    (`was_opened`), to one that has ended: what refused to open it says nothing about how it ended.
 
-    Returns the summary of the run; nothing for a run that annotates nothing.
+    Args:
+        settings: of the deployment.
+        run_id: of the run.
+        state: `success` or `failed`.
+        problem: which tasks failed. Of a run that never started nothing else is recorded, in
+            runs_not_started.
+        dag_run: the DAG run that ends; None for a person, who may end every run.
+        was_opened: whether `start_run` or `start_finetuning` took the run.
+
+    Returns:
+        the summary of the run; nothing for a run that annotates nothing, or to which nothing was written.
 
     Raises:
         UsageError: `state` is not one of `RUN_STATES`.
@@ -360,12 +412,21 @@ def finish_run(settings: Settings, run_id: str, state: str, problem: str = "") -
         raise UsageError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        if not database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem):
+        runs = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+        if not runs:
             database.execute(
                 connection, queries.runs.insert_not_started, run_id=run_id, problem=problem or ENDED
             )
             logger.info("run %s never started", run_id)
             return ""
+        [run] = runs
+        if dag_run and not dag_run.owns(run):
+            logger.warning("run %s stays as it is: it belongs to %s", run_id, owner_of(run))
+            return ""
+        if not was_opened and run.state != RUNNING:
+            logger.warning("run %s stays as it ended: it was not opened again", run_id)
+            return ""
+        database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem)
         database.execute(connection, queries.runs.store_cost, run_id=run_id, device_tools=tools_on_device())
     with database.transaction(engine) as connection:
         store_numbers(connection, run_id)
