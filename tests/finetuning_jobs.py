@@ -6,7 +6,7 @@ from pathlib import Path
 
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.records import content_uuid
-from toolformer_ops.release.chat_export import CONTINUE, WRITE, Message
+from toolformer_ops.release.conversations import CONTINUE, WRITE, Message
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, write_texts
 from toolformer_ops.runs.choices import FinetuningChoices
 

@@ -18,7 +18,7 @@ from toolformer_ops.call_syntax import take_out
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.records import CallLosses, PlacedCall, document_id_of
-from toolformer_ops.release.chat_export import conversation
+from toolformer_ops.release.conversations import conversation
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage

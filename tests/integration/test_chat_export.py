@@ -13,6 +13,7 @@ from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.release.chat_export import export_chat
+from toolformer_ops.release.conversations import CONTINUE, FORMS
 from toolformer_ops.release.format import write_texts
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -101,6 +102,56 @@ def test_from_s3_to_s3_is_the_same_file(s3_settings: Settings, release: Path, tm
     for place, out, error, said in refused:
         with pytest.raises(error, match=said):
             export_chat(s3_settings, place, out, seed=1)
+
+
+def sharegpt_rows(release: Path, folder: Path) -> list[dict[str, Any]]:
+    """The rows of an export for LLaMA-Factory, after the rules that its converter has for a row.
+
+    Turns of a person or a tool are at even places and those of the model at odd ones, their number is even, and
+    a turn that calls is JSON (data/converter.py, data/formatter.py and data/tool_utils.py of LLaMA-Factory).
+    """
+    export_chat(load_settings(), str(release), str(folder), seed=0, form=FORMS["sharegpt"])
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    for row in rows:
+        roles = [turn["from"] for turn in row["conversations"]]
+        assert len(roles) % 2 == 0
+        assert {*roles[::2]} <= {"human", "observation"}
+        assert {*roles[1::2]} <= {"gpt", "function_call"}
+        for turn in row["conversations"]:
+            if turn["from"] == "function_call":
+                assert json.loads(turn["value"]).keys() == {"name", "arguments"}
+        assert all("properties" in tool["function"]["parameters"] for tool in json.loads(row["tools"]))
+    return rows
+
+
+def test_each_place_of_a_text_is_a_conversation_for_llama_factory(release: Path, tmp_path: Path) -> None:
+    rows = sharegpt_rows(release, tmp_path / "rows")
+    values = [[turn["value"] for turn in row["conversations"]] for row in rows]
+    assert len(values) == 5  # one a call: no two are at one place
+    assert [
+        f"{CONTINUE}Out of 1400 people, 400 passed, that is",
+        '{"name": "Calculator", "arguments": {"input": "400 / 1400"}}',
+        "0.29",
+        " 29 %.",
+    ] in values
+
+
+def test_no_word_of_a_text_is_lost_for_llama_factory(release: Path, tmp_path: Path) -> None:
+    rows = sharegpt_rows(release, tmp_path / "rows")
+    last_turns = [(row["conversations"][0]["value"], row["conversations"][-1]["value"]) for row in rows]
+    read_whole = {opening.removeprefix(CONTINUE) + written for opening, written in last_turns}
+    assert set(TEXTS) <= read_whole
+
+
+def test_the_folder_tells_llama_factory_what_the_data_set_is(release: Path, tmp_path: Path) -> None:
+    sharegpt_rows(release, tmp_path / "rows")
+    assert json.loads((tmp_path / "rows" / "dataset_info.json").read_text()) == {
+        "train": {
+            "file_name": "train.jsonl",
+            "formatting": "sharegpt",
+            "columns": {"messages": "conversations", "tools": "tools"},
+        }
+    }
 
 
 def test_the_command_writes_and_refuses_a_format_that_is_not_known(release: Path, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from tests.tiny_models import save_tiny_llama
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, NoResultError, UsageError, exit_code
-from toolformer_ops.release.chat_export import CONTINUE, WRITE, Refusals, export_chat
+from toolformer_ops.release.chat_export import Refusals, export_chat
+from toolformer_ops.release.conversations import CONTINUE, WRITE
 from toolformer_ops.release.preference_export import export_preferences
 from toolformer_ops.stages.release import compared_with_evaluation_data, release_prefix
 from toolformer_ops.storage.publication import ObjectStore
@@ -103,7 +104,7 @@ def test_a_kept_call_is_chosen_over_one_at_its_place_or_else_in_its_text_and_no_
 def test_plain_pairs_end_at_the_arrow_and_their_prompt_at_the_first_call(
     settings: Settings, uri: str, tmp_path: Path
 ) -> None:
-    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, plain=True)
+    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, form="text")
     rows = {row["compared"]: row for row in rows_of(tmp_path / "pairs.jsonl")}
     texts = {name: (row["prompt"], row["chosen"], row["rejected"]) for name, row in rows.items()}
     assert texts == {
@@ -144,7 +145,7 @@ def test_a_continuation_without_a_call_ends_before_the_next_released_call(
     settings: Settings, tmp_path: Path, harmful_place: str, chosen: str
 ) -> None:
     _, uri = text_with_two_released_calls(settings, {harmful_place: -0.5})
-    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, plain=True)
+    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, form="text")
     [row] = [row for row in rows_of(tmp_path / "pairs.jsonl") if row["compared"] == "no_call"]
     assert row["chosen"] == chosen
 
@@ -171,6 +172,41 @@ def test_a_chosen_call_follows_no_other_released_call(
     chosen_ids = {row["chosen_call_id"] for row in rows_of(tmp_path / "pairs" / "train.jsonl")}
     positions = {str(call.call_id): call.position_char for call in run.rows("select * from candidate_calls")}
     assert {positions[call_id] for call_id in chosen_ids} == {LONG.index(place) for place in chosen_places}
+
+
+def test_pairs_for_llama_factory_have_one_turn_a_side(settings: Settings, uri: str, tmp_path: Path) -> None:
+    pairs = export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0, form="sharegpt").pairs
+    assert pairs == {"same_place": 1, "same_text": 0, "no_call": 1}  # a call has no words before it there
+    rows = {row["compared"]: row for row in rows_of(tmp_path / "pairs" / "train.jsonl")}
+    place, without = rows["same_place"], rows["no_call"]
+    opening = {"from": "human", "value": f"{CONTINUE}Out of 1400 people, 400 passed, that is"}
+    assert place["conversations"] == [opening]
+    kept = '{"name": "Calculator", "arguments": {"input": "400 / 1400"}}'
+    assert place["chosen"] == {"from": "function_call", "value": kept}
+    assert without["chosen"] == {"from": "gpt", "value": " people, 400 passed, that is"}
+    assert without["rejected"]["from"] == "function_call"
+    info = json.loads((tmp_path / "pairs" / "dataset_info.json").read_text())
+    assert info["train"]["ranking"] is True
+
+
+NO_CALLS = "{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
+def test_pairs_for_a_template_that_drops_calls_are_refused(
+    settings: Settings, uri: str, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    model = str(with_template(tiny_model_dir, tmp_path / "model", NO_CALLS))
+    with pytest.raises(UsageError, match="expected a chat template that renders calls"):
+        export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0, model=model)
+    assert not (tmp_path / "pairs").exists()
+
+
+def test_pairs_for_a_template_that_drops_calls_are_written_on_request(
+    settings: Settings, uri: str, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    model = str(with_template(tiny_model_dir, tmp_path / "model", NO_CALLS))
+    pairs = str(tmp_path / "pairs")
+    assert export_preferences(settings, uri, pairs, seed=0, model=model, takes_lossy_template=True).warnings
 
 
 def test_a_pruned_call_is_rejected_by_its_bound_and_one_whose_loss_is_not_known_is_not(
@@ -271,7 +307,9 @@ def test_the_command_writes_both_formats_and_refusals(uri: str, tmp_path: Path) 
 def test_trl_trains_a_step_of_dpo_on_the_pairs(
     settings: Settings, uri: str, tmp_path: Path, plain: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = export_preferences(settings, uri, str(tmp_path / "rows"), seed=0, plain=plain).address
+    address = export_preferences(
+        settings, uri, str(tmp_path / "rows"), seed=0, form="text" if plain else "messages"
+    ).address
     dataset, model = _trainable(address, tmp_path, monkeypatch)
     from trl import DPOConfig, DPOTrainer
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.finetuning_jobs import opening, plain_text, released_call, released_text
-from toolformer_ops.release.chat_export import CONTINUE, WRITE, conversation
+from toolformer_ops.release.conversations import CONTINUE, WRITE, conversation
 from toolformer_ops.tools.registry import tool_names
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."

@@ -17,7 +17,7 @@ import typer
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
 
-EXPORT_FORMATS = ("chat", "preference", "preference-text")
+EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-text", "preference-sharegpt")
 
 app = typer.Typer()
 
@@ -254,8 +254,9 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="chat: messages with tools and tool results. preference: pairs of a chosen and a rejected call, as messages; "
-            "preference-text: the same as plain text. All are JSON Lines.",
+            help="chat: messages with tools and tool results; sharegpt: the same for LLaMA-Factory. preference: pairs of a chosen "
+            "and a rejected call, as messages; preference-text: as plain text; preference-sharegpt: for LLaMA-Factory. "
+            "All are JSON Lines.",
         ),
     ] = "chat",
     seed: Annotated[
@@ -267,7 +268,8 @@ def export(
     with_refusals: Annotated[
         float,
         typer.Option(
-            help="With chat: the share of conversations that call no tool, of texts in which calls were tried and none helped."
+            help="With chat and sharegpt: the share of conversations that call no tool, of texts in which calls were tried "
+            "and none helped."
         ),
     ] = 0.0,
     model: Annotated[
@@ -277,29 +279,43 @@ def export(
             "empty: the setting default_model."
         ),
     ] = "",
+    lossy_template: Annotated[
+        bool,
+        typer.Option(
+            "--lossy-template",
+            help="With preference: write pairs though the model's chat template drops calls.",
+        ),
+    ] = False,
 ) -> None:
-    """Write a release for trainers such as TRL's, as conversations or pairs of calls; print what was written as JSON.
+    """Write a release as conversations or pairs of calls, for TRL, LLaMA-Factory and others; print what was written as JSON.
 
     Example: toolformer-ops export --format chat s3://toolformer/releases/0123456789abcdef chat/
     """
     if export_format not in EXPORT_FORMATS:
         raise UsageError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
     from toolformer_ops.release.chat_export import Refusals, export_chat
-    from toolformer_ops.release.preference_export import export_preferences
+    from toolformer_ops.release.conversations import FORMS
+    from toolformer_ops.release.preference_export import PAIR_FORMS, export_preferences
+    from toolformer_ops.stages.release import compared_with_evaluation_data
 
+    settings = load_settings()
     found: Any
-    if export_format == "chat":
-        from toolformer_ops.stages.release import compared_with_evaluation_data
-
-        settings = load_settings()
+    if form := FORMS.get(export_format):
         compare = functools.partial(compared_with_evaluation_data, settings)
         refusals = Refusals(with_refusals, compare) if with_refusals else None
-        found = export_chat(settings, release, out, seed, model, refusals)
+        found = export_chat(settings, release, out, seed, model, refusals, form=form)
     elif with_refusals:
-        raise UsageError("--with-refusals: expected --format chat with it, found another format.")
+        raise UsageError("--with-refusals: expected --format chat or sharegpt with it, found another format.")
     else:
-        plain = export_format == "preference-text"
-        found = export_preferences(load_settings(), release, out, seed, model, plain=plain)
+        found = export_preferences(
+            settings,
+            release,
+            out,
+            seed,
+            model,
+            form=PAIR_FORMS[export_format],
+            takes_lossy_template=lossy_template,
+        )
     typer.echo(json.dumps(asdict(found), indent=2))
 
 

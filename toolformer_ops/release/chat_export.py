@@ -1,12 +1,7 @@
-"""A release as chat messages with tools and tool results: what chat templates and supervised finetuning take today.
+"""A release as a file of conversations with tools and tool results: what supervised finetuning takes today.
 
-One released text is one conversation: the user writes its opening, the assistant continues it and calls tools
-on the way. The shapes are those of transformers' chat templates and of TRL's data sets
-(huggingface.co/docs/trl/dataset_formats, "Tool Calling"): arguments are an object, `content` is always a
-text, and each call has an id of nine letters and digits, because some templates (Mistral's) ask for one. The
-opening and what the assistant writes are together the plain text, byte for byte.
-
-A release is JSON Lines with the columns `messages` and `tools`, and not Parquet: Arrow stores every message
+`release/conversations.py` says how a text becomes conversations, in two forms. The file is JSON Lines, with
+the columns `messages` or `conversations`, and `tools`, and not Parquet: Arrow stores every message
 with all fields of all messages and every call with all arguments of all calls, filled up with nulls, and
 templates then render a null. Needs no model, no template and no database; the template of a model that is
 named is tried, since some drop tools or calls without an error (SmolLM2's does). Writes over no file, and
@@ -19,11 +14,9 @@ they are. The rows are in the order of the texts' ids, which are hashes of the t
 """
 
 import contextlib
-import hashlib
 import heapq
 import json
 import logging
-import re
 import shutil
 import tempfile
 import uuid
@@ -35,13 +28,13 @@ from typing import Any, Literal
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, Row
 
-from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError, NoResultError, ObjectNotFoundError, UsageError
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.release.card import markdown
 from toolformer_ops.release.choosing import PAGE_TEXTS
-from toolformer_ops.release.format import ReleasedText, read_release
+from toolformer_ops.release.conversations import CONTINUE, FORMS, Form, Message, drawn_end
+from toolformer_ops.release.format import read_release
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import file_sha256
 from toolformer_ops.storage.publication import ObjectStore, registered_sha256
@@ -49,55 +42,11 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)
 
-CONTINUE = "Continue the text. Call a tool where its result helps.\n\n"
-"""Before the opening of a text."""
-WRITE = "Write a text. Call a tool where its result helps."
-"""If the opening is empty."""
+INFO_NAME = "dataset_info.json"
+"""The file from which LLaMA-Factory takes what a data set is, beside the data."""
 FILE_NAME = "train.jsonl"
 """The file's name if only a folder is given; readers of data sets take it for the split `train`."""
-_WORD_END = re.compile(r"\S(?=\s)")
 _S3 = "s3://"
-
-Message = dict[str, Any]
-
-
-def conversation(text: ReleasedText, seed: int) -> list[Message]:
-    """The messages: user, then assistant, tool, assistant, and so on; the last is the assistant's, which may be empty."""
-    plain, calls = text.all_calls()
-    cut = drawn_end(plain[: calls[0].position_char] if calls else "", text.document_id, seed)
-    messages = [user_turn(plain[:cut])]
-    for number, woven in enumerate(calls, start=1):
-        call, written = woven.call, plain[cut : woven.position_char]
-        cut = woven.position_char
-        call_id = f"call{number:05d}"
-        messages.append(call_turn(written, call, call_id))
-        messages.append({"role": "tool", "tool_call_id": call_id, "name": call.tool, "content": woven.result})
-    messages.append({"role": "assistant", "content": plain[cut:]})
-    return messages
-
-
-def drawn_end(before: str, document_id: uuid.UUID, seed: int) -> int:
-    """Where the opening of a text ends: at the start, or after a word of `before`, which is what precedes the first call.
-
-    All these places are as likely. Not always right before the call, or the model would learn to open every
-    answer with a call. The draw follows from the seed and the text's id alone.
-    """
-    ends = [0, *(match.end() for match in _WORD_END.finditer(f"{before} "))]
-    digest = hashlib.sha256(f"{seed} {document_id}".encode("ascii")).digest()
-    return ends[int.from_bytes(digest[:8]) % len(ends)]
-
-
-def user_turn(opening: str) -> Message:
-    """The instruction, with the opening if there is one."""
-    return {"role": "user", "content": f"{CONTINUE}{opening}" if opening else WRITE}
-
-
-def call_turn(written: str, call: Call, call_id: str) -> Message:
-    """The assistant writes something, and calls a tool."""
-    function = {"name": call.tool, "arguments": get_tool(call.tool).arguments(call.input)}
-    return {
-        "role": "assistant", "content": written, "tool_calls": [{"id": call_id, "type": "function", "function": function}],
-    }  # fmt: skip
 
 
 def tool_schemas(names: Iterable[str]) -> list[dict[str, Any]]:
@@ -283,12 +232,19 @@ def run_of_release(connection: Connection, release: str) -> tuple[str, str]:
 
 
 def export_chat(
-    settings: Settings, release: str, out: str, seed: int, model: str = "", refusals: Refusals | None = None
+    settings: Settings,
+    release: str,
+    out: str,
+    seed: int,
+    model: str = "",
+    refusals: Refusals | None = None,
+    *,
+    form: Form = FORMS["chat"],
 ) -> ChatExport:
     """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
 
-    The chat template of `model`, or else of the setting default_model, is tried first; what it would lose is
-    a warning. With `refusals`, some of the conversations call no tool.
+    The chat template of `model`, or else of the setting default_model, is tried first, if the `form` is
+    rendered by one; what it would lose is a warning. With `refusals`, some of the conversations call no tool.
 
     Raises:
         ModelError: there is no such `model`.
@@ -302,42 +258,48 @@ def export_chat(
     """
     if refusals and not 0 < refusals.share < 1:
         raise UsageError(f"--with-refusals: expected a share from 0 to below 1, found {refusals.share}.")
-    with opened_release(settings, release, model) as opened, contextlib.ExitStack() as stack:
-        calls = 0
+    with (
+        opened_release(settings, release, model, tries_template=form.uses_template) as opened,
+        contextlib.ExitStack() as stack,
+    ):
+        calls = conversations = 0
 
-        def conversations() -> Iterator[tuple[uuid.UUID, list[Message]]]:
-            nonlocal calls
+        def with_calls() -> Iterator[tuple[uuid.UUID, dict[str, Any]]]:
+            nonlocal calls, conversations
             for text in read_release(opened.folder):
                 calls += len(text.calls)
-                yield text.document_id, conversation(text, seed)
+                for row in form.rows(text, seed, opened.tools):
+                    conversations += 1
+                    yield text.document_id, row
 
         texts = sum(pq.read_metadata(part).num_rows for part in opened.folder.glob("part-*.parquet"))
-        messages: Iterator[tuple[uuid.UUID, list[Message]]] = conversations()
+        rows: Iterator[tuple[uuid.UUID, dict[str, Any]]] = with_calls()
         card, refusal_count = "", 0
         if refusals:
             connection = stack.enter_context(database.transaction(database.connect(settings)))
             chosen = _chosen_refusals(connection, release, opened.folder, seed, texts, refusals)
             refusal_count = len(chosen.first_chars)
-            refusing = _refusing_conversations(connection, chosen.first_chars, seed)
-            messages = heapq.merge(messages, refusing, key=lambda row: row[0])
+            refusing = _refusing_rows(connection, chosen.first_chars, seed, form, opened.tools)
+            rows = heapq.merge(rows, refusing, key=lambda row: row[0])
             card = markdown(
                 Path(__file__).with_name("refusals_card.md.jinja"), seed=seed, texts=texts, refusals=chosen
             )
-        rows = ({"messages": turns, "tools": opened.tools} for _, turns in messages)
-        address, sha256, written = write_rows(settings, out, rows, lambda: card)
+        address, sha256, written = write_rows(settings, out, (row for _, row in rows), lambda: card)
+        if form.data_set_info and not out.endswith(".jsonl"):
+            write_json(settings, {"train": {"file_name": FILE_NAME, **form.data_set_info}}, out, INFO_NAME)
         warnings = opened.warnings
     outcome = "wrote" if written else "found the same"
     logger.info(
         "%s %d conversations with %d calls, and %d with none: %s",
         outcome,
-        texts,
+        conversations,
         calls,
         refusal_count,
         address,
     )
     return ChatExport(
         address=address,
-        conversations=texts + refusal_count,
+        conversations=conversations + refusal_count,
         refusals=refusal_count,
         calls=calls,
         sha256=sha256,
@@ -428,14 +390,17 @@ def _texts(connection: Connection, document_ids: Sequence[uuid.UUID]) -> Iterato
         yield from database.fetch_all(connection, queries.exports.texts, document_ids=page)
 
 
-def _refusing_conversations(
-    connection: Connection, first_chars: Mapping[uuid.UUID, int], seed: int
-) -> Iterator[tuple[uuid.UUID, list[Message]]]:
-    """The conversations of texts without a call; the opening ends before the first place at which a call was tried."""
+def _refusing_rows(
+    connection: Connection,
+    first_chars: Mapping[uuid.UUID, int],
+    seed: int,
+    form: Form,
+    tools: list[dict[str, Any]],
+) -> Iterator[tuple[uuid.UUID, dict[str, Any]]]:
+    """Conversations of texts without a call; the opening ends before the first place at which a call was tried."""
     for row in _texts(connection, list(first_chars)):
         cut = drawn_end(row.text[: first_chars[row.document_id]], row.document_id, seed)
-        written = {"role": "assistant", "content": row.text[cut:]}
-        yield row.document_id, [user_turn(row.text[:cut]), written]
+        yield row.document_id, form.refusal(row.text[:cut], row.text[cut:], tools)
 
 
 def write_rows(
@@ -463,6 +428,17 @@ def write_rows(
         if card_file.stat().st_size:
             _put_if_absent(settings, card_file, card_address)
     return address, sha256, written
+
+
+def write_json(settings: Settings, value: dict[str, Any], folder: str, name: str) -> None:
+    """Write a small JSON file into the folder of an export.
+
+    Raises:
+        UsageError: another file is there.
+    """
+    with tempfile.TemporaryDirectory(prefix="export-") as scratch:
+        (file := Path(scratch) / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        _put_if_absent(settings, file, f"{folder.rstrip('/')}/{name}")
 
 
 def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:

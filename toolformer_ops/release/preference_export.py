@@ -1,9 +1,9 @@
 """A release as pairs for preference optimisation (DPO): the same opening, with a chosen and a rejected continuation.
 
 The shapes are those of TRL's preference data sets with an explicit prompt
-(huggingface.co/docs/trl/dataset_formats): messages, with
-`tools`, or plain text. A row also says which pair it is, its margin in nats (the column that TRL's reward
-trainer reads), and the calls, by id.
+(huggingface.co/docs/trl/dataset_formats): messages, with `tools`, or plain text; or LLaMA-Factory's, one turn
+a side. A row also says which pair it is, its margin in nats (the column that TRL's reward trainer reads), and
+the calls, by id.
 
 A released call is chosen over a call that the run did not keep, at its place or else anywhere in its text, by
 what each saves. In each text, going on without a call is also chosen over a call that makes what follows less
@@ -27,28 +27,44 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Row
 
 from toolformer_ops.call_syntax import ARROW, Call
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import NoResultError
+from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.release.card import markdown
 from toolformer_ops.release.chat_export import (
-    call_turn,
-    drawn_end,
+    FILE_NAME,
+    INFO_NAME,
     opened_release,
     run_of_release,
-    user_turn,
+    write_json,
     write_rows,
 )
 from toolformer_ops.release.choosing import PAGE_TEXTS
+from toolformer_ops.release.conversations import (
+    SHAREGPT_PAIRS_INFO,
+    call_turn,
+    drawn_end,
+    function_call,
+    sharegpt_opening,
+    sharegpt_row,
+    user_turn,
+)
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.storage import database, queries
 
 logger = logging.getLogger(__name__)
 
+PairForm = Literal["messages", "text", "sharegpt"]
+PAIR_FORMS: dict[str, PairForm] = {
+    "preference": "messages",
+    "preference-text": "text",
+    "preference-sharegpt": "sharegpt",
+}
+"""By the name that `export --format` takes."""
 COMPARED = SAME_PLACE, SAME_TEXT, NO_CALL = "same_place", "same_text", "no_call"
 """What is compared: two calls at one place, two calls of one text, no call with a call."""
 
@@ -119,33 +135,45 @@ def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], se
 
 
 def row_of_pair(
-    text: ReleasedText, pair: Pair, seed: int, tools: Sequence[dict[str, Any]] | None
-) -> dict[str, Any]:
-    """A row: messages with `tools`; plain text, which ends at the arrow of a call, if that is None.
+    text: ReleasedText, pair: Pair, seed: int, tools: Sequence[dict[str, Any]], form: PairForm
+) -> dict[str, Any] | None:
+    """Return the row of a pair, or None if a trainer or the form cannot take it.
 
-    The prompt of messages ends at a word before both calls, drawn as in the chat export; that of plain text
-    at the first of them. A continuation without a call ends before the next released call.
+    messages: the prompt ends at a word before both calls, drawn as in the chat export. text: it ends at the
+    first of them, and a call ends at its arrow. sharegpt: as text, and a side is one turn, so that a call has
+    no words before it: a pair whose calls are at two places has no row. A continuation without a call ends
+    before the next released call. The prompt of a text without words is empty, which trainers refuse.
     """
+    # 1. Where prompt and continuations end.
     plain, released = text.all_calls()
-    later_places = [
-        call.position_char for call in released if call.position_char > pair.rejected.position_char
-    ]
+    later_places = []
+    for call in released:
+        if call.position_char > pair.rejected.position_char:
+            later_places.append(call.position_char)
     end = min(later_places, default=len(plain))
     first = min(call.position_char for call in (pair.chosen, pair.rejected) if call)
-    cut = first if tools is None else drawn_end(plain[:first], text.document_id, seed)
+    cut = drawn_end(plain[:first], text.document_id, seed) if form == "messages" else first
+    if (form == "text" and cut == 0) or (form == "sharegpt" and pair.compared == SAME_TEXT):
+        return None
 
+    # 2. The two continuations.
     def continuation(call: Row[Any] | None) -> Any:
         written = plain[cut : call.position_char if call else end]
-        if tools is not None:
-            turn = call_turn(written, Call(call.tool, call.call_input), "call00001") if call else None
-            return [turn or {"role": "assistant", "content": written}]
+        if form == "messages":
+            if call is None:
+                return [{"role": "assistant", "content": written}]
+            return [call_turn(written, Call(call.tool, call.call_input), "call00001")]
+        if form == "sharegpt":
+            if call is None:
+                return {"from": "gpt", "value": written}
+            return function_call(Call(call.tool, call.call_input))
         if call is None:
             return written
         space = " " if plain[call.position_char : call.position_char + 1].isspace() else ""
         return f"{written}{space}[{Call(call.tool, call.call_input)} {ARROW}"
 
+    # 3. The row.
     row: dict[str, Any] = {
-        "prompt": plain[:cut] if tools is None else [user_turn(plain[:cut])],
         "chosen": continuation(pair.chosen),
         "rejected": continuation(pair.rejected),
         "compared": pair.compared,
@@ -158,26 +186,45 @@ def row_of_pair(
         "placebos": pair.chosen.placebos if pair.chosen else 0,
         "placebo_margin": (pair.chosen.information or 0.0) if pair.chosen else 0.0,
     }
-    return row if tools is None else {**row, "tools": list(tools)}
+    if form == "text":
+        return {"prompt": plain[:cut], **row}
+    if form == "sharegpt":
+        return {**sharegpt_row([sharegpt_opening(plain[:cut])], list(tools)), **row}
+    return {"prompt": [user_turn(plain[:cut])], **row, "tools": list(tools)}
 
 
 def export_preferences(
-    settings: Settings, release: str, out: str, seed: int, model: str = "", *, plain: bool = False
+    settings: Settings,
+    release: str,
+    out: str,
+    seed: int,
+    model: str = "",
+    *,
+    form: PairForm = "messages",
+    takes_lossy_template: bool = False,
 ) -> PreferenceExport:
     """Write the pairs of the release at `release` (s3://) to `out` (a .jsonl file or a folder, local or s3://), and their card.
 
-    The chat template of `model`, or else of the setting default_model, is tried first, unless the rows are
-    `plain` text.
+    The chat template of `model`, or else of the setting default_model, is tried first on rows of messages. If
+    it drops calls, both sides of a pair are nearly the same to a trainer, so the export is refused unless it
+    `takes_lossy_template`.
 
     Raises:
+        UsageError: the chat template loses something.
         NoResultError: there is no pair.
         UsageError, ModelError, ToolError, ConfigurationError, ObjectStoreError: as `export_chat`.
     """
     found: Counter[str] = Counter()
     with (
-        opened_release(settings, release, model, tries_template=not plain) as opened,
+        opened_release(settings, release, model, tries_template=form == "messages") as opened,
         database.transaction(database.connect(settings)) as connection,
     ):
+        if opened.warnings and not takes_lossy_template:
+            raise UsageError(
+                f"expected a chat template that renders calls, since pairs differ in them. {' '.join(opened.warnings)} Or write "
+                "--format preference-text for a model without such a template, or add --lossy-template if you set another "
+                "template before the training."
+            )
         release_id, run_id = run_of_release(connection, release)
 
         def rows() -> Iterator[dict[str, Any]]:
@@ -198,10 +245,9 @@ def export_preferences(
                     found.update(texts=1, released=len(text.calls), rejected=len(rejected))
                     found["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
                     for pair in pairs:
-                        row = row_of_pair(text, pair, seed, None if plain else opened.tools)
-                        # A trainer needs a token before the continuations.
-                        found[pair.compared if row["prompt"] else "at_the_start"] += 1
-                        if row["prompt"]:
+                        row = row_of_pair(text, pair, seed, opened.tools, form)
+                        found[pair.compared if row else "without_row"] += 1
+                        if row:
                             yield row
 
         def card() -> str:
@@ -210,7 +256,7 @@ def export_preferences(
                 raise NoResultError(
                     f"expected at least one pair, found none: {found['texts']} texts with {found['released']} released calls, and "
                     f"{found['rejected']} calls whose loss with their result is known and that the run {run_id} did not keep; "
-                    f"{found['at_the_start']} pairs stand at the start of their text. Nothing was written. With prune_below 0 "
+                    f"{found['without_row']} pairs cannot be written in this form. Nothing was written. With prune_below 0 "
                     "a run computes the losses of every call."
                 )
             template = Path(__file__).with_name("preference_card.md.jinja")
@@ -219,12 +265,14 @@ def export_preferences(
                 release_id=release_id,
                 run_id=run_id,
                 seed=seed,
-                plain=plain,
+                form=form,
                 pairs=pairs,
                 found=found,
             )
 
         address, sha256, written = write_rows(settings, out, rows(), card)
+        if form == "sharegpt" and not out.endswith(".jsonl"):
+            write_json(settings, {"train": {"file_name": FILE_NAME, **SHAREGPT_PAIRS_INFO}}, out, INFO_NAME)
     pairs = {compared: found[compared] for compared in COMPARED}
     logger.info("%s pairs %s: %s", "wrote" if written else "found the same", pairs, address)
     return PreferenceExport(
