@@ -8,6 +8,12 @@ select call_id
 from (select call_id, count(*) over (partition by call_id) as times from {batch}) as counted
 where call_id is null or times > 1
 
+-- name: calls_are_those_of_their_rows
+-- fail: inputs, results, losses and recipes as in candidate_calls, call_results, call_losses and the release's definition
+-- files: checked_calls
+-- remedy: `toolformer-ops audit --sample 1000` says whether the rows are right. If they are, withdraw the release and make it again; else restore the rows.
+select call_id, difference from {batch} where difference is not null
+
 -- name: document_ids_are_unique
 -- fail: every text once
 -- files: checked_texts

@@ -20,6 +20,26 @@ left join lateral (
     where held.run_id = :run_id and held.document_id = asked.document_id
 ) member on true
 
+-- name: rows_of_released_calls
+-- The rows of calls of one tool in texts of a release, by the recipes of its definition: the fields of release.format.ReleasedCall, the
+-- document or variant under which they are, and the answer of the tool that the result was made of. No row for a call whose rows are gone.
+select released.document_id, cast(released.call_id as text) as call_id, loss.document_id as variant_id, call.call_input as input,
+       call.position_char, call.position_probability, loss.result, loss.loss_without_call, loss.loss_without_result,
+       loss.loss_with_result, loss.loss_without_call_full_context, loss.loss_reduction, answer.results[loss.result_rank + 1] as answer
+from unnest(cast(:document_ids as uuid[]), cast(:call_ids as uuid[])) released (document_id, call_id)
+cross join lateral (
+    select released.document_id as variant_id
+    union all
+    select variant.document_id from documents variant where variant.variant_of = released.document_id
+) held
+join call_losses loss
+    on loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = held.variant_id and loss.call_id = released.call_id
+join candidate_calls call
+    on call.sampling_recipe_id = :sampling_recipe_id and call.document_id = held.variant_id and call.call_id = released.call_id
+left join recipes execution on execution.recipe_id = :execution_recipe_id
+left join call_results answer
+    on answer.tool = :tool and answer.tool_version = execution.definition ->> 'tool_version' and answer.input_key = call.input_key
+
 -- name: documents
 -- Audit: the next documents. Their ids are hashes of their texts (those of variants of url and date, too), and a corpus holds each of them.
 with page as materialized (

@@ -72,7 +72,7 @@ where audit_id = :audit_id and check_name = :check_name and subject = :subject
 -- name: insert_findings
 -- Findings of an audit; one of the same place is there once. unless: a place that, if it was found, explains the finding.
 insert into audit_findings (audit_id, check_name, kind, relation, place, what, remedy, repair)
-select :audit_id, :check_name, kind, relation, place, what, remedy, repair - 'unless'
+select :audit_id, :check_name, kind, relation, place, what, remedy, nullif(repair - 'unless', '{}')
 from jsonb_to_recordset(cast(:found as jsonb)) as found (kind text, relation text, place text, what text, remedy text, repair jsonb)
 where not exists (
     select from audit_findings known

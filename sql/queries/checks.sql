@@ -279,7 +279,8 @@ create temporary table checked_calls (
     loss_without_result double precision,
     loss_without_call_full_context double precision,
     loss_with_result double precision,
-    loss_reduction double precision
+    loss_reduction double precision,
+    difference text
 )
 
 -- name: left_out_texts

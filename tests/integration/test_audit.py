@@ -9,7 +9,7 @@ import json
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.servers import RunningObjectStore, RunningPostgres, copied_database
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit import rows
 from toolformer_ops.audit.auditing import AuditOutcome, Page, findings_of
-from toolformer_ops.audit.checking import check_tool
+from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.cli import housekeeping, stages
 from toolformer_ops.config import Settings
@@ -39,7 +39,7 @@ from toolformer_ops.errors import (
     exit_code,
 )
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
-from toolformer_ops.release.format import read_release, write_texts
+from toolformer_ops.release.format import CallSpan, ReleasedText, read_release, write_texts
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
@@ -256,6 +256,14 @@ ONE_CALL = A_CALL.format("candidate_calls", "true")
 LAST_CALL = ONE_CALL.replace("order by document_id, call_id", "order by document_id desc, call_id desc")
 """Of another document: the audit says one thing of a document's calls under a recipe."""
 ONE_LOSS = A_CALL.format("call_losses", "reason is null")
+A_RELEASED_CALL = "(document_id, call_id) = (select document_id, call_id from release_calls order by document_id desc limit 1)"
+HASHED_AGAIN = (
+    "update stage_ledger done set rows_hash = rows_hash(("
+    "select string_agg(losses_row_text(loss), chr(10) order by loss.call_id) from call_losses loss "
+    "where loss.scoring_recipe_id = done.recipe_id and loss.document_id = done.document_id)) "
+    "where stage = 'score' and rows_written > 0"
+)
+"""The hashes of the ledger fit the losses as they are."""
 A_DOCUMENT = "document_id = (select document_id from candidate_calls order by document_id limit 1)"
 CALCULATOR = "tool = 'Calculator'"
 RECIPES = {
@@ -295,20 +303,39 @@ def add(column: str, **values: object) -> str:
     return f"{column} = {column} || '{json.dumps(values)}'"
 
 
-def publish_other_urls(state: State) -> None:
-    """Publish the release with other urls, and register that."""
+def publish_changed(state: State, change: Callable[[list[ReleasedText]], Iterable[ReleasedText]]) -> None:
+    """Publish the release with other texts, under its own id, and register that."""
     prefix = f"releases/{state.release_id}"
     with tempfile.TemporaryDirectory() as folder:
         state.store.fetch(prefix, Path(folder) / "in")
         (Path(folder) / "out").mkdir()
-        others = (
-            dataclasses.replace(released, url="https://example.org/other")
-            for released in read_release(Path(folder) / "in")
-        )
-        files = write_texts(Path(folder) / "out", others)
+        files = write_texts(Path(folder) / "out", change(list(read_release(Path(folder) / "in"))))
         state.store.remove(state.store.list(prefix))
         manifest = state.store.publish(prefix, {**files, "README.md": Path(folder) / "in" / "README.md"})
     state.change("update dataset_releases set manifest_sha256 = :sha256", sha256=manifest.sha256)
+
+
+def publish_other_urls(state: State) -> None:
+    publish_changed(
+        state, lambda texts: (dataclasses.replace(text, url="https://example.org/other") for text in texts)
+    )
+
+
+def forge_call(state: State, **values: object) -> None:
+    """Publish the release with other values of the first call of its first text, woven into the text."""
+
+    def change(texts: list[ReleasedText]) -> Iterator[ReleasedText]:
+        first, *others = texts
+        call, *more = first.calls
+        forged = dataclasses.replace(call, **values)
+        yield ReleasedText.of(first.document_id, first.plain_text, [forged, *more], first.url)
+        yield from others
+
+    publish_changed(state, change)
+
+
+def publish_without_first_call(state: State) -> None:
+    publish_changed(state, lambda texts: texts[1:])
 
 
 def release_of_another_run(state: State) -> None:
@@ -368,12 +395,16 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
         "loss forged with its hash": (
             (
                 f"update call_losses set loss_with_result = loss_with_result / 2 where {ONE_LOSS}",
-                "*update stage_ledger done set rows_hash = rows_hash(("
-                "select string_agg(losses_row_text(loss), chr(10) order by loss.call_id) from call_losses loss "
-                "where loss.scoring_recipe_id = done.recipe_id and loss.document_id = done.document_id)) "
-                "where stage = 'score' and rows_written > 0",
+                f"*{HASHED_AGAIN}",
             ),
             "changed call_losses",
+        ),
+        "result of a released call forged with its hash": (
+            (
+                f"update call_losses set result = '6' where {A_RELEASED_CALL}",
+                f"*{HASHED_AGAIN}",
+            ),
+            "changed release",
         ),
         "hash of results forged": update("stage_ledger", "rows_hash = gen_random_uuid()", EXECUTED, "changed call_results"),
         "filter decision deleted": delete("filter_decisions", f"{A_DOCUMENT} and {FILTERED_BY}"),
@@ -534,6 +565,80 @@ def test_damages_are_found_and_nothing_else_and_repair_leaves_what_is_sound(
     assert places or after == before
 
 
+FORGED_CALLS: dict[str, tuple[dict[str, object], str]] = {
+    "result": ({"result": "7"}, "expected result '5' of Calculator, as in call_losses, found '7'"),
+    "loss": ({"loss_with_result": 0.0}, "as in call_losses, found 0.0"),
+    "reduction": ({"loss_reduction": 99.0}, "as in call_losses, found 99.0"),
+    "probability": ({"position_probability": 1.0}, "as in candidate_calls, found 1.0"),
+    "input": (
+        {"input": "1 + 4"},
+        "expected input '2 + 3' of Calculator, as in candidate_calls, found '1 + 4'",
+    ),
+    "recipe": ({"scoring_recipe_id": "0123456789abcdef"}, "as the release's definition says, found {"),
+    "tool": ({"tool": "Oracle"}, "expected no call of the tool, as the release's definition says"),
+}
+"""What of a released call is changed in the Parquet, with a manifest that is made anew and registered."""
+
+
+@pytest.mark.parametrize("forged", FORGED_CALLS)
+def test_an_audit_finds_a_call_that_was_changed_in_the_files_of_a_release(state: State, forged: str) -> None:
+    values, what = FORGED_CALLS[forged]
+    forge_call(state, **values)
+    found = [row for row in state.findings(state.audit()) if row.relation == "release"]
+    assert [(row.kind, what in row.what) for row in found] == [("changed", True)], found
+
+
+def test_the_check_of_a_release_finds_a_result_that_was_changed_in_its_files(state: State) -> None:
+    forge_call(state, result="7")
+    with pytest.raises(NoResultError, match=r"calls_are_those_of_their_rows: .* found '7'"):
+        check_release(state.settings, RUN)
+
+
+def test_an_audit_finds_spans_of_calls_that_were_moved_in_the_files_of_a_release(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ReleasedText, "call_spans", lambda _: [CallSpan(0, 1, 0, 1)])
+        publish_changed(state, lambda texts: texts)
+    found = state.findings(state.audit())
+    assert {row.what for row in found} == {
+        "expected tools and call_spans that follow from the text and its calls, found others"
+    }
+
+
+def test_an_audit_finds_an_answer_that_is_not_the_result_of_a_released_call(state: State) -> None:
+    state.change("update call_results set results = '{7}' where input = '2 + 3'")
+    state.change(
+        "*update stage_ledger done set rows_hash = (select rows_hash(string_agg(result_row_text(result), chr(10) "
+        "order by result.input_key)) from (select distinct call.input_key from candidate_calls call "
+        "join run_tools rt on rt.sampling_recipe_id = call.sampling_recipe_id and rt.execution_recipe_id = done.recipe_id "
+        "where call.document_id = done.document_id and call.input_key is not null) asked "
+        "join call_results result using (input_key)) where stage = 'execute'"
+    )
+    found = list(state.findings(state.audit()))
+    assert {(row.kind, row.relation) for row in found} == {("changed", "release")}
+    assert "expected the result '7' of Calculator, as in call_results, found '5'" in found[0].what
+
+
+def test_a_release_that_its_id_does_not_fit_is_not_repaired(state: State) -> None:
+    publish_without_first_call(state)
+    rows, objects = tables(state), contents(state)
+    outcome = state.audit(repairs=True)
+    assert {f"{row.kind} {row.relation}" for row in state.findings(outcome)} == {
+        "changed dataset_releases",
+        "doubled release_calls",
+    }
+    assert (outcome.repaired, tables(state), contents(state)) == (0, rows, objects)
+
+
+def test_calls_of_a_release_are_not_written_again_from_files_with_another_recipe(state: State) -> None:
+    forge_call(state, scoring_recipe_id="0123456789abcdef")
+    rows = tables(state)
+    outcome = state.audit(repairs=True)
+    assert "changed release_calls" in state.found(outcome)
+    assert (outcome.repaired, tables(state)) == (0, rows)
+
+
 def proof(state: State) -> list[tuple[Any, ...]]:
     """The hashes of all rows of stages, the numbers, and the calls of the release."""
     return [
@@ -656,6 +761,8 @@ def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> Non
         assert (found.kind, found.relation) == ("changed", "call_losses")
         return found.what
 
+    # A release that is there would say that its losses were others.
+    withdraw(state.settings, "release", state.release_id)
     # The loss is that of its terms, whose weights are 5/15 and 4/15, and there is no hash.
     changed = (
         "update call_losses set loss_with_result = loss_with_result {}, token_log_probabilities[3]{} where "
@@ -701,8 +808,8 @@ def test_what_was_forgotten_and_withdrawn_is_not_missed(state: State) -> None:
     withdraw(state.settings, "model", state.model_id)
     outcome = state.audit()
     assert state.found(outcome) == []
-    # The release's id is the hash of the forgotten text's id, too.
-    assert [check.unprovable for check in outcome.checks if check.name == "releases"] == [1]
+    # The release's id is the hash of the forgotten text's id, too; and the rows of its one call are gone.
+    assert [check.unprovable for check in outcome.checks if check.name == "releases"] == [1 + 1]
     ingest_corpus(state.settings, state.corpus)
     annotate(state.settings)
     assert state.found() == []

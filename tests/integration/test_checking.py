@@ -295,6 +295,7 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
         "stage_of_document, pruned_in_ledger, pruned_found", ["'s', 0, 0", "'s', 3, 3"], ["'s', 1, 0", "'s', 0, 1"]
     ),
     "call_ids_are_unique": ("call_id", ["'a'", "'b'"], ["'c'", "'c'", "null"]),
+    "calls_are_those_of_their_rows": ("call_id, difference", ["'a', null::text"], ["'b', 'expected 5, found 6'"]),
     "document_ids_are_unique": ("document_id", ["'a'", "'b'"], ["'c'", "'c'", "null"]),
     "positions_lie_inside_the_text": (
         "call_id, position_char, text_length", ["'a', 1, 2", "'b', 44, 45"], ["'c', 0, 45", "'d', 45, 45", "'e', null, 45"]

@@ -31,6 +31,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops.audit.claims import Claim, claims_of
+from toolformer_ops.audit.released_calls import compare_calls
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
@@ -202,6 +203,19 @@ CALL_COLUMNS = (
 """Columns of `checked_calls` that are fields of `release.format.ReleasedCall`."""
 
 
+def released_calls(
+    connection: Connection, definition: Mapping[str, Any] | None, folder: Path
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of `checked_calls`: length of the text, what differs from the call's rows in Postgres, and `CALL_COLUMNS`."""
+    texts = read_release(folder)
+    while page := list(itertools.islice(texts, PAGE_TEXTS)):
+        compared = compare_calls(connection, definition, page)
+        for text in page:
+            for call in text.calls:
+                difference = next(compared).difference
+                yield len(text.plain_text), difference, *(getattr(call, column) for column in CALL_COLUMNS)
+
+
 def write_rows_of_release(
     engine: Engine, run_id: str, folder: Path, manifest_sha256: str, evaluation_data: EvaluationNgrams | None
 ) -> dict[str, object]:
@@ -217,12 +231,10 @@ def write_rows_of_release(
         database.copy_insert(
             connection, "checked_texts", ("document_id", "call_count", "gives_text_back"), texts
         )
-        calls = (
-            (len(text.plain_text), *(getattr(call, column) for column in CALL_COLUMNS))
-            for text in read_release(folder)
-            for call in text.calls
-        )
-        database.copy_insert(connection, "checked_calls", ("text_length", *CALL_COLUMNS), calls)
+        [release] = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
+        calls = released_calls(connection, release.definition, folder)
+        columns = ("text_length", "difference", *CALL_COLUMNS)
+        database.copy_insert(connection, "checked_calls", columns, calls)
         found: list[Overlap] = []
         if evaluation_data is not None:
             released = ((text.document_id, text.plain_text) for text in read_release(folder))

@@ -1,8 +1,8 @@
 """Checks of what was published on S3, of what nothing names there, and of folders that were left on this machine.
 
 Every object of a publication is read whole and hashed: what S3 says of an object proves nothing of its bytes.
-A Parquet file is then read row group by row group, and compared with `release_calls` and with the texts' ids.
-One file at a time is on disk.
+A Parquet file is then read row group by row group, and compared with `release_calls`, with the rows that its
+calls were taken from (`released_calls.py`), and with the texts' ids. One file at a time is on disk.
 """
 
 import hashlib
@@ -11,14 +11,15 @@ import json
 import tempfile
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row
 
-from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
+from toolformer_ops.audit.auditing import Auditing, Check, Finding, Kind, Page
+from toolformer_ops.audit.released_calls import ComparedCall, compare_calls
 from toolformer_ops.errors import CorruptObjectError
 from toolformer_ops.records import document_id_of
 from toolformer_ops.release.format import ROW_GROUP_TEXTS, ReleasedText, read_file
@@ -44,7 +45,12 @@ class ReleasedContent:
     """Of the release's id; None if that cannot be computed again."""
     texts: int = 0
     calls: int = 0
-    page: Page = field(default_factory=Page)
+    calls_without_rows: int = 0
+    """Calls whose rows were deleted, by `forget` or by hand: their results and losses are not provable."""
+    wrong_texts: list[Finding] = field(default_factory=list)
+    """What the files hold and should not."""
+    wrong_calls: list[Finding] = field(default_factory=list)
+    """What `release_calls` holds and the files do not, or the other way round."""
 
     def read(self, path: Path) -> None:
         """Compare the texts of a file with their own ids and with `release_calls`, some texts at a time."""
@@ -58,27 +64,37 @@ class ReleasedContent:
                 document_ids=[text.document_id for text in texts],
             )
             known = {found.document_id: found for found in rows}
+            compared = compare_calls(self.auditing.engine, self.row.definition, texts)
+            differing: dict[uuid.UUID, ComparedCall] = {}
+            for call in compared:
+                self.calls_without_rows += not call.has_rows and call.difference is None
+                if call.difference is not None:
+                    differing.setdefault(call.document_id, call)
             for text in texts:
-                self._compare(text, known[text.document_id])
+                self._compare(text, known[text.document_id], differing.get(text.document_id))
 
-    def _compare(self, text: ReleasedText, found: Row[Any]) -> None:
+    def _compare(self, text: ReleasedText, found: Row[Any], differing: ComparedCall | None) -> None:
         self.texts += 1
         self.calls += len(text.calls)
         place = f"{text.document_id} in {self.row.release_id}"
         tools = sorted({call.tool for call in text.calls})
         gives_text_back = text.gives_text_back(tools, chained=self.row.is_chained)
         if document_id_of(text.plain_text) != text.document_id or not gives_text_back:
-            what = (
-                "expected a text whose hash is its id and that its calls can be taken out of, found another"
+            self._add_wrong_text(
+                place,
+                "expected a text whose hash is its id and that its calls can be taken out of, found another",
             )
-            remedy = (
-                "The release was wrong when it was made: withdraw it (`toolformer-ops forget --release`)."
+        elif not text.has_its_own_columns():
+            self._add_wrong_text(
+                place, "expected tools and call_spans that follow from the text and its calls, found others"
             )
-            self.page.add("changed", "release", place, what, remedy)
         if found.variant_id is not None and text.url != found.url:
-            what = f"expected the url {found.url!r:.200}, as the run read it, found {text.url!r:.200}"
-            remedy = "Compare the corpus with both; if the release is wrong, withdraw it (`toolformer-ops forget --release`)."
-            self.page.add("changed", "release", place, what, remedy)
+            self._add_wrong_text(
+                place, f"expected the url {found.url!r:.200}, as the run read it, found {text.url!r:.200}"
+            )
+        if differing is not None:
+            what = f"call {differing.call_id}: {differing.difference}"
+            self._add_wrong_text(place, what, explained_by=differing.place)
         released = sorted(f"{call.call_id} {call.tool} {call.scoring_recipe_id}" for call in text.calls)
         if released != sorted(found.calls):
             more = len(found.calls) - len(released)
@@ -92,16 +108,41 @@ class ReleasedContent:
                 self.digest.update(found.variant_id.bytes)
             self.digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
 
+    def _add_wrong_text(self, place: str, what: str, *, explained_by: str | None = None) -> None:
+        """Add a finding about a text of the files; `explained_by` is the place of rows that may be the wrong ones."""
+        remedy = (
+            f"`toolformer-ops audit --run {self.row.run_id} --sample 1000` says whether the rows are right. If they are, withdraw "
+            f"the release (`toolformer-ops forget --release`) and make it again (`toolformer-ops stage release --run "
+            f"{self.row.run_id}`); else restore the rows from a backup."
+        )
+        unless = None if explained_by is None else {"unless": explained_by}
+        self.wrong_texts.append(Finding("changed", "release", place, what, remedy, unless))
+
     def add_wrong_calls(self, kind: Kind, place: str, expected: str, found: int) -> None:
         """Add a finding: `release_calls` holds other calls than the files."""
         what = f"expected {expected}, found {found} in Postgres"
-        remedy = "Write them again from the release's files (--repair)."
-        repair = {"action": "release_calls", "release_id": self.row.release_id}
-        self.page.add(kind, "release_calls", place, what, remedy, repair=repair)
+        self.wrong_calls.append(Finding(kind, "release_calls", place, what, ""))
+
+    def findings(self) -> list[Finding]:
+        """What is wrong with the files and with `release_calls`, which only files that are proved are a repair of.
+
+        Files are proved by the release's id, if nothing else speaks against them.
+        """
+        repair, remedy = None, "Restore the rows from a backup: the release's files are not proved by its id."
+        if self.hashed_id == self.row.release_id and not self.wrong_texts:
+            repair = {"action": "release_calls", "release_id": self.row.release_id}
+            remedy = "Write them again from the release's files (--repair)."
+        calls = [replace(finding, remedy=remedy, repair=repair) for finding in self.wrong_calls]
+        return [*self.wrong_texts, *calls]
+
+    @property
+    def hashed_id(self) -> str | None:
+        """The id that follows from the definition, the texts and the calls; None if it cannot be computed again."""
+        return None if self.digest is None else self.digest.hexdigest()[:16]
 
 
 def releases(auditing: Auditing, release_id: str, _: str) -> Page:
-    """A release's manifest, the bytes of its objects, its texts and calls, and its id."""
+    """A release's manifest, the bytes of its objects, its texts and calls against their rows, and its id."""
     row = next(row for row in auditing.subjects.releases if row.release_id == release_id)
     repair = {"action": "release", "release_id": release_id, "run_id": row.run_id}
     remedy = f"Make it again from Postgres: `toolformer-ops stage release --run {row.run_id}` (--repair)."
@@ -119,16 +160,17 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
     [registered] = database.fetch_all(
         auditing.engine, queries.audited_rows.release_calls, release_id=release_id
     )
-    if registered.calls > content.calls and not content.page.findings:
+    if registered.calls > content.calls and not content.findings():
         content.add_wrong_calls("doubled", release_id, f"{content.calls} calls", registered.calls)
-    page.findings += content.page.findings
+    page.findings += content.findings()
+    page.unprovable += content.calls_without_rows
     if (row.documents, row.calls) != (content.texts, content.calls):
         what = f"expected {content.texts} texts and {content.calls} calls, as in its files, found {row.documents} and {row.calls}"
         page.add("changed", "dataset_releases", release_id, what, RESTORE)
-    if content.digest is None:
+    if content.hashed_id is None:
         page.unprovable += 1
-    elif (hashed := content.digest.hexdigest()[:16]) != release_id:
-        what = f"expected a definition and texts whose hash is the id, found the hash {hashed}"
+    elif content.hashed_id != release_id:
+        what = f"expected a definition and texts whose hash is the id, found the hash {content.hashed_id}"
         page.add("changed", "dataset_releases", f"{release_id} definition", what, RESTORE)
     return page
 

@@ -132,6 +132,8 @@ class ReleasedText:
     url: str | None
     recorded_tools: tuple[str, ...] = field(default=(), compare=False)
     """Of a text that was read: the column `tools`, so that what is installed now says nothing about it."""
+    recorded_spans: tuple[CallSpan, ...] = field(default=(), compare=False)
+    """Of a text that was read: the column `call_spans`."""
 
     @classmethod
     def of(
@@ -184,6 +186,13 @@ class ReleasedText:
             arrow = self.text.index(f") {ARROW}", start) + len(f") {ARROW}")
             spans.append(CallSpan(start, call.position_char + shift, arrow, self.text.index(CALL_END, arrow)))
         return spans
+
+    def has_its_own_columns(self) -> bool:
+        """Whether the columns `tools` and `call_spans` of a text that was read are those that follow from its calls."""
+        try:
+            return self.tools == self.recorded_tools and tuple(self.call_spans()) == self.recorded_spans
+        except CallSyntaxError:
+            return False
 
     def gives_text_back(self, tools: Sequence[str], *, chained: bool = False) -> bool:
         """Whether the text without the calls of `tools` is the plain text, and the plain text with `calls` is the text.
@@ -249,6 +258,7 @@ def read_file(path: Path) -> Iterator[ReleasedText]:
                     calls=tuple(ReleasedCall(**call) for call in row["calls"]),
                     url=row["url"],
                     recorded_tools=tuple(row["tools"]),
+                    recorded_spans=tuple(CallSpan(**span) for span in row["call_spans"]),
                 )
 
 
