@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,7 +52,7 @@ def harness(out: Path, model: Path, task: Path, tools: str, *more: str) -> tuple
         "--model",
         "toolformer",
         "--model_args",
-        f"pretrained={model},tools={tools}",
+        f"pretrained={model},tools={tools},start=trained",
         *more,
     ]
     command += ["--tasks", str(task), "--output_path", str(out), "--log_samples"]
@@ -124,13 +125,64 @@ def test_who_is_right_scores_1_in_the_harness_own_gsm8k_and_who_is_wrong_0(
     assert [scores[f"exact_match,{name}"] for name in ("strict-match", "flexible-extract")] == [share, share]
 
 
+def requests(*pairs: tuple[str, ...]) -> list[Any]:
+    return [SimpleNamespace(args=pair) for pair in pairs]
+
+
+def without_start_token(model: Path, folder: Path) -> Path:
+    """A copy of the model whose tokenizer puts nothing before a text, as those of GPT-2, Qwen and SmolLM2."""
+    shutil.copytree(model, folder)
+    description = json.loads((folder / "tokenizer.json").read_text())
+    description["post_processor"] = None
+    (folder / "tokenizer.json").write_text(json.dumps(description))
+    configuration = json.loads((folder / "tokenizer_config.json").read_text())
+    configuration |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(configuration))
+    return folder
+
+
+@pytest.fixture(params=["with a start token", "without a start token"])
+def model_of_both_kinds(request: pytest.FixtureRequest, tiny_model_dir: Path, tmp_path: Path) -> Path:
+    if request.param == "with a start token":
+        return tiny_model_dir
+    return without_start_token(tiny_model_dir, tmp_path / "plain")
+
+
+PAIRS = [("The shop had", " 520 shirts"), ("Out of 1400 people ", "400 passed"), ("", "The film is good")]
+
+
+def test_likelihoods_are_those_of_the_harness_own_models(model_of_both_kinds: Path) -> None:
+    from lm_eval.models.huggingface import HFLM
+
+    theirs = HFLM(pretrained=str(model_of_both_kinds), device="cpu", batch_size=1, dtype="float32")
+    ours = lm_harness.ToolformerLM(str(model_of_both_kinds))
+    expected = [nats for nats, _ in theirs.loglikelihood(requests(*PAIRS), disable_tqdm=True)]
+    assert [nats for nats, _ in ours.loglikelihood(requests(*PAIRS))] == pytest.approx(expected, abs=1e-4)
+    rolling = requests(*((context + text,) for context, text in PAIRS))
+    expected = theirs.loglikelihood_rolling(rolling, disable_tqdm=True)
+    assert ours.loglikelihood_rolling(rolling) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_text_starts_as_the_model_was_trained_on_request(tiny_model_dir: Path, tmp_path: Path) -> None:
+    plain = str(without_start_token(tiny_model_dir, tmp_path / "plain"))
+    trained = lm_harness.ToolformerLM(plain, start="trained")
+    as_harness = lm_harness.ToolformerLM(plain)
+    ids = trained.tok_encode("The shop")
+    assert ids == [trained.prefix_token_id, *as_harness.tok_encode("The shop")]
+
+
+def test_another_start_is_refused(tiny_model_dir: Path) -> None:
+    with pytest.raises(UsageError, match="expected start to be one of trained, tokenizer, found bos"):
+        lm_harness.ToolformerLM(str(tiny_model_dir), start="bos")
+
+
 def test_likelihoods_are_plain_and_sampling_is_refused(
     tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked(*arguments: Any) -> list[Any]:
         return [SimpleNamespace(args=arguments)]
 
-    lm = lm_harness.ToolformerLM(str(tiny_model_dir), tools="Calculator")
+    lm = lm_harness.ToolformerLM(str(tiny_model_dir), tools="Calculator", start="trained")
     network, tokenizer = (
         one.from_pretrained(tiny_model_dir) for one in (AutoModelForCausalLM, AutoTokenizer)
     )

@@ -11,6 +11,10 @@ calls are disabled. A prompt that is longer than the window is not asked and its
 own models cut its beginning off. There is no score if a tool is down. Likelihoods (`loglikelihood`, multiple
 choice, perplexity) are the model's plain ones: no call is made.
 
+By default a text starts with what the tokenizer itself puts before it, as for the harness' own `hf`, so that
+scores can be compared with published ones. `start=trained` puts the start token there that the model was
+trained with, as everywhere else here.
+
 Needs the extra `evaluators`.
 """
 
@@ -20,7 +24,7 @@ import logging
 import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
@@ -36,6 +40,7 @@ from toolformer_ops.evaluation.records import CALENDAR_DATE
 from toolformer_ops.evaluation.running import QUESTIONS_AT_ONCE, SHARE_CORRECT, fits, require_working_tools
 from toolformer_ops.evaluation.session import Outcome, load_suites
 from toolformer_ops.evaluation.suites import SUITES
+from toolformer_ops.language_model.tokenization import Start
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -75,6 +80,7 @@ class ToolformerLM(TemplateLM):
         calls: int = 1,
         call_tokens: int = DecodingSettings.max_call_tokens,
         date: str = CALENDAR_DATE.isoformat(),
+        start: Start = "tokenizer",
         device: Any = None,
         batch_size: Any = None,
         max_batch_size: Any = None,
@@ -89,20 +95,23 @@ class ToolformerLM(TemplateLM):
             calls: most calls an input.
             call_tokens: most tokens of a call up to its arrow.
             date: what the Calendar takes for today, as 2023-02-09.
+            start: tokenizer, as the harness' own hf: what the tokenizer puts before a text (SmolLM2, Qwen, GPT-2:
+                nothing; Llama: its start token), and its beginning-of-text token before a text that follows
+                nothing; trained: the start token that the model was trained with, as `toolformer-ops evaluate`.
             device: not used, since the harness says cuda:0 if nobody names one: the setting `device` decides.
             batch_size: not used: texts are written together, and none depends on the others.
             max_batch_size: not used.
             others: none; the harness adds what its options set, such as trust_remote_code.
 
         Raises:
-            UsageError: an argument is unknown, or the date is not one.
+            UsageError: an argument is unknown, or date or start is not one.
             ModelError: there is no such model.
             ToolError: there is no such tool, or it cannot be opened.
         """
         super().__init__()
         if others:
             raise UsageError(
-                "--model_args: expected pretrained, tools, k, calls, call_tokens, date, found "
+                "--model_args: expected pretrained, tools, k, calls, call_tokens, date, start, found "
                 f"{', '.join(sorted(others))}."
             )
         try:
@@ -111,14 +120,24 @@ class ToolformerLM(TemplateLM):
             raise UsageError(
                 f"--model_args: expected a date such as 2023-02-09, found date={date}."
             ) from error
+        if start not in (starts := get_args(Start)):
+            raise UsageError(f"--model_args: expected start to be one of {', '.join(starts)}, found {start}.")
         names = [name for name in (tools or "").split("+") if name]
-        self._model = WritingModel.load(load_settings(), str(pretrained), tools=names)
+        self._model = WritingModel.load(load_settings(), str(pretrained), tools=names, start=start)
         self._decoding = DecodingSettings(
             call_start_rank=k if names else 0, calls_per_input=calls, max_call_tokens=call_tokens
         )
         if self._decoding.allows_calls:
             self._model.require_tools()
         self._start: list[int] = self._model.encode([""])["input_ids"][0].tolist()
+        """What comes before every text."""
+        self._text_has_start = start == "tokenizer"
+        tokenizer = self._model.tokenizer
+        self._prefix_id: int = self.eot_token_id
+        if start == "trained" and self._start:
+            self._prefix_id = self._start[-1]
+        elif start == "tokenizer" and tokenizer.bos_token_id is not None:
+            self._prefix_id = int(tokenizer.bos_token_id)
 
     def generate_until(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[str]:
         """The continuation of each request's prompt, in order, without its calls and up to the first of the task's stop texts.
@@ -163,7 +182,8 @@ class ToolformerLM(TemplateLM):
         """The natural log probability of each request's text, read in windows as the harness cuts them: each token once."""
         found = []
         for request in requests:
-            ids = self.tok_encode(request.args[0], add_special_tokens=False)
+            # The harness' own hf reads what the tokenizer puts before a text as part of it, behind the prefix.
+            ids = self.tok_encode(request.args[0], add_special_tokens=self._text_has_start)
             windows = get_rolling_token_windows(ids, self.prefix_token_id, self._model.window, context_len=1)
             pairs = [make_disjoint_window(window) for window in windows]
             found.append(
@@ -185,7 +205,7 @@ class ToolformerLM(TemplateLM):
         return found
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """The ids of a text, behind the start token as the model was trained unless `add_special_tokens` is False."""
+        """The ids of a text, behind what comes before every text unless `add_special_tokens` is False."""
         return [
             *(() if add_special_tokens is False else self._start),
             *self._model.language_model.tokenize(string).ids,
@@ -198,8 +218,8 @@ class ToolformerLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What comes before a text that nothing comes before: the start token, or else the end-of-text token."""
-        return self._start[-1] if self._start else self.eot_token_id
+        """What comes before a text that follows nothing: the start token, or else the end-of-text token."""
+        return self._prefix_id
 
     def chat_template(self, chat_template: bool | str = False) -> str:
         """Refuse.

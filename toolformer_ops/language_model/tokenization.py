@@ -24,7 +24,7 @@ Prompt files belong to the tools; `AnnotationPrompt` finds the slot in their tex
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from toolformer_ops.call_syntax import CALL_START
 from toolformer_ops.errors import ModelError, UsageError
@@ -35,6 +35,9 @@ DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
 MIN_WINDOW = 4 * SCORED_TOKENS
 """Tokens; below this a window would be all overlap."""
 TEXT_SLOT = "{text}"
+Start = Literal["trained", "tokenizer"]
+"""What a document starts with: the tokens that the model was trained with (`start_token_ids`), or those alone
+that the tokenizer itself puts before a text (`own_start_ids`)."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,12 @@ def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
 class Tokenization:
     """A model's vocabulary as the engine uses it."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, start: Start = "trained") -> None:
+        """Read a vocabulary of transformers.
+
+        Raises:
+            ModelError: the tokenizer has no character offsets, or cannot write a call.
+        """
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise ModelError(
@@ -135,7 +143,7 @@ class Tokenization:
         self._backend.no_truncation()
         self._backend.no_padding()
         self._backend.encode_special_tokens = True
-        self.start_ids = start_token_ids(tokenizer)
+        self.start_ids = start_token_ids(tokenizer) if start == "trained" else own_start_ids(tokenizer)
         vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
         names = (*DOCUMENT_SEPARATORS, tokenizer.eos_token)
         self.end_ids = frozenset(vocabulary[name] for name in names if name in vocabulary)
@@ -260,16 +268,23 @@ def start_token_ids(tokenizer: Any) -> tuple[int, ...]:
         <|im_start|>       1.075 (1.265)      1.053 (1.440)
         <|im_end|>         1.075 (1.265)      1.049 (1.427)
     """
+    if start := own_start_ids(tokenizer):
+        return start
+    vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
+    for name in (*DOCUMENT_SEPARATORS, tokenizer.bos_token, tokenizer.eos_token):
+        if name is not None and name in vocabulary:
+            return (vocabulary[name],)
+    return ()
+
+
+def own_start_ids(tokenizer: Any) -> tuple[int, ...]:
+    """The ids that the tokenizer's own post-processing puts before a text; empty if there are none."""
     backend = tokenizer.backend_tokenizer
     plain = backend.encode("a", add_special_tokens=False).ids
     whole = backend.encode("a", add_special_tokens=True).ids
     for extra in range(1, len(whole) - len(plain) + 1):
         if whole[extra : extra + len(plain)] == plain:
             return tuple(whole[:extra])
-    vocabulary = backend.get_vocab(with_added_tokens=True)
-    for name in (*DOCUMENT_SEPARATORS, tokenizer.bos_token, tokenizer.eos_token):
-        if name is not None and name in vocabulary:
-            return (vocabulary[name],)
     return ()
 
 
