@@ -239,11 +239,13 @@ create temporary table members on commit drop as
     order by document_id;
 insert into filter_decisions (filter_recipe_id, document_id, paragraph, start_char, end_char, kept, reason)
     select :filter_recipe_id, document_id, 0, 0, length(text), ordinal % :every = 0, 'benchmark'
-    from run_documents join documents using (document_id) where run_id = :run_id;
+    from run_documents join documents using (document_id) where run_id = :run_id
+    on conflict do nothing;
 insert into stage_ledger (stage, recipe_id, document_id, rows_written, counts, seconds)
     select 'filter', :filter_recipe_id, document_id, 1,
            jsonb_build_object('benchmark', 1, 'paragraphs', 1, 'kept', (ordinal % :every = 0)::integer), 0.001
-    from run_documents where run_id = :run_id order by document_id;
+    from run_documents where run_id = :run_id order by document_id
+    on conflict do nothing;
 insert into stage_ledger (stage, recipe_id, document_id, rows_written, counts, seconds)
     select stage, recipe_id, document_id, rows_written, counts, 0.1
     from members
@@ -266,7 +268,8 @@ insert into candidate_calls
            :tool || '(' || input || ')', md5(input)::uuid, input, 1, false
     from calls order by document_id, call_id;
 insert into call_results (tool, tool_version, input_key, input, results)
-    select distinct :tool, 'benchmark', md5(input)::uuid, input, array['5'] from calls;
+    select distinct :tool, 'benchmark', md5(input)::uuid, input, array['5'] from calls
+    on conflict do nothing;
 insert into call_losses
     (scoring_recipe_id, call_id, document_id, result_rank, result, loss_without_call, loss_without_result, loss_with_result,
      number_format, token_log_probabilities)
@@ -277,7 +280,8 @@ insert into call_losses
 drop table members;
 drop table calls
 """
-"""The rows of one tool of a run, as its stages would leave them; of every `every`th document calls."""
+"""The rows of one tool of a run, as its stages would leave them; of every `every`th document calls. A run of other
+sampling shares the filter's rows."""
 
 
 @dataclass
@@ -320,9 +324,9 @@ class Bench:
         }
         run_setup.start_run(self.settings, run_id, RunChoices.parse(values | choices))
 
-    def finish_everything(self, run_id: str) -> None:
-        """Write the rows of a run over all documents, and check and finish it."""
-        for tool in PAPER_TOOLS:
+    def finish_everything(self, run_id: str, tools: Sequence[str] = PAPER_TOOLS) -> None:
+        """Write the rows of the tools of a run over all documents."""
+        for tool in tools:
             with database.transaction(self.engine) as connection:
                 run = load_run_tool(connection, run_id, tool)
                 stages = ("filter", "sampling", "execution", "scoring")
@@ -336,6 +340,10 @@ class Bench:
                 for statement in FINISHED_ROWS.split(";\n"):
                     connection.execute(text(statement), values)
             logger.info("rows of %s are written", tool)
+        self.vacuum()
+
+    def vacuum(self) -> None:
+        """Make what autovacuum makes in time: statistics, and maps of what all transactions see."""
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("vacuum analyze"))
             for parent in database.PARTITIONED_TABLES:

@@ -60,15 +60,13 @@ as $$
     from run_tools rival
     join annotation_runs asking on asking.run_id = rival.run_id
     cross join lateral (
-        with scored as (
-            select loss.document_id, loss.call_id, loss.result, loss.loss_reduction
+        -- `materialized`: otherwise Postgres, which takes few calls to be kept, reads all that are for each text.
+        with scored as materialized (
+            select loss.document_id, loss.call_id, loss.reason, loss.result, loss.loss_reduction
             from call_losses loss
             where loss.scoring_recipe_id = rival.scoring_recipe_id
               and (of_recipes is null or loss.scoring_recipe_id = any (of_recipes))
               and loss.document_id = case when rival.reads_record then variant else document end
-              and run_keeps(loss.reason, loss.loss_reduction, rival.keep_threshold,
-                  rival.placebo_recipe_id, loss.document_id, loss.call_id, rival.tau_information)
-              and (loss.loss_reduction > reduction or loss.loss_reduction = reduction and loss.call_id < call)
         )
         select scored.call_id, other.call_text, scored.result, scored.loss_reduction
         from scored
@@ -76,6 +74,9 @@ as $$
             on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
            and other.call_id = scored.call_id
         where other.position_char = place and not other.input_only_after
+          and (scored.loss_reduction > reduction or scored.loss_reduction = reduction and scored.call_id < call)
+          and run_keeps(scored.reason, scored.loss_reduction, rival.keep_threshold,
+              rival.placebo_recipe_id, scored.document_id, scored.call_id, rival.tau_information)
           and (not requires_following(asking.parameters) or not exists (
               select from documents held
               where held.document_id = document and lacks_result(scored.result, substr(held.text, place + 1, 120))))

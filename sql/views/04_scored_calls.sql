@@ -1,9 +1,10 @@
 create view scored_calls as
-select rt.run_id, rt.tool, call.*
+select rt.run_id, rt.tool, call.*, rt.keep_threshold, rt.tau_information
 from run_tools rt
 cross join lateral (
     -- Postgres plans a subquery with a `with` separately. The recipes are constants in it, so that only their partitions are read; a
-    -- direct join with run_tools would read all of them.
+    -- direct join with run_tools would read all of them. The run's thresholds are no columns of the subquery: Postgres would compare
+    -- losses with them inside of it, take few calls to be kept, and read all that are for each candidate.
     with scored as (
         select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null
     )
@@ -24,7 +25,6 @@ cross join lateral (
             from placebo_losses placebo
             where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
               and placebo.call_id = scored.call_id) as placebos,
-           rt.keep_threshold, rt.tau_information,
            (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
            candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
            candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,

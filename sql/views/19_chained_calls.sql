@@ -17,9 +17,13 @@ left join lateral (
     -- In the order in which a release puts calls into a text.
     select held.tool, held.call_id
     from release_calls held
+    -- The rows of a tool that reads url and date are those of a variant.
+    join documents version on version.document_id = held.document_id or version.variant_of = held.document_id
     join recipes scoring on scoring.recipe_id = held.scoring_recipe_id
     join recipes execution on execution.recipe_id = scoring.parent_recipe_id
-    join candidate_calls placed on placed.sampling_recipe_id = execution.parent_recipe_id and placed.call_id = held.call_id
+    join candidate_calls placed
+        on placed.sampling_recipe_id = execution.parent_recipe_id and placed.document_id = version.document_id
+       and placed.call_id = held.call_id
     where held.release_id = chained.release_id and held.document_id = chained.source_document_id
     order by placed.position_char, cast(held.call_id as text)
     offset call.parent_call
