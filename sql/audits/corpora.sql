@@ -85,3 +85,14 @@ join added using (corpus_id, version)
 where example is not null
    -- If a text was forgotten, or a member is lost, its place is empty.
    or members = added and (lowest <> until - added or highest <> until - 1)
+
+-- name: variants_of_members_are_of_their_text
+-- fail: a variant of the member's own text
+-- corpus: changed corpus_documents
+-- remedy: Restore the row from a backup: the variant has the url and date that tools read.
+select format('%s of corpus %s from version %s', member.document_id, member.corpus_id, member.first_version) as place,
+       format('variant %s, of %s', member.variant_id, coalesce(cast(variant.variant_of as text), 'no text')) as found
+from corpus_documents member
+join documents variant on variant.document_id = member.variant_id
+where member.corpus_id = any(cast(:corpus_ids as text[]))
+  and variant.variant_of is distinct from member.document_id

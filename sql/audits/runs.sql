@@ -43,6 +43,30 @@ where case when result.subject = 'release' then result.check_name <> all(cast(:r
    or result.of_moment * 2 <= result.of_subject
    or result.of_subject = 1
 
+-- name: costs_of_runs_are_as_chosen
+-- fail: costs of calls by the nats and seconds that the run's parameters ask for, in a keep threshold that is no lower
+-- run: changed call_costs
+-- remedy: Restore the row from a backup: what a call costs raised the tool's keep threshold when the run started.
+select format('%s of %s', cost.tool, cost.run_id) as place,
+       string_agg(format('%s %s where the run has %s', compared.name, compared.stored, coalesce(cast(compared.chosen as text), 'none')), ', '
+                  order by compared.name) as found
+from call_costs cost
+join annotation_runs run using (run_id)
+join run_tools rt using (run_id, tool)
+cross join lateral (values
+    ('nats_per_second', cost.nats_per_second, cast(run.parameters ->> 'nats_per_second' as double precision), cost.seconds is not null),
+    ('nats_per_price', cost.nats_per_price, cast(run.parameters ->> 'nats_per_price' as double precision), cost.price is not null),
+    ('seconds', cost.seconds, cast(run.parameters -> 'call_seconds' ->> cost.tool as double precision),
+     run.parameters -> 'call_seconds' ? cost.tool),
+    ('cost_threshold', cost.cost_threshold,
+     coalesce(cost.seconds * cost.nats_per_second, 0) + coalesce(cost.price * cost.nats_per_price, 0), true),
+    ('cost_threshold above keep_threshold', cost.cost_threshold, rt.keep_threshold, cost.cost_threshold > rt.keep_threshold)
+) as compared (name, stored, chosen, is_known)
+where cost.run_id = any(cast(:run_ids as text[]))
+  and run.registered_hash = registration_hash(run)
+  and compared.is_known and compared.stored is distinct from compared.chosen
+group by cost.run_id, cost.tool
+
 -- name: finished_runs_have_ended
 -- fail: the end of a run whose numbers are stored
 -- run: changed annotation_runs
@@ -134,6 +158,49 @@ where not exists (select from recipes known where known.recipe_id = used.recipe_
 select run.run_id as place, 'a row with another hash' as found
 from annotation_runs run
 where run.run_id = any(cast(:run_ids as text[])) and run.registered_hash <> registration_hash(run)
+
+-- name: tools_of_runs_are_as_chosen
+-- fail: thresholds, bounds and recipes of a tool of a run as it was registered, by the run's parameters
+-- run: changed run_tools
+-- remedy: Restore the row from a backup. Do not accept numbers that are counted by it.
+select format('%s of %s', rt.tool, rt.run_id) as place,
+       string_agg(format('%s %s where %s has %s', compared.name, coalesce(compared.stored, 'none'), compared.source,
+                         coalesce(compared.chosen, 'none')), ', ' order by compared.name, compared.source) as found
+from run_tools rt
+join annotation_runs run using (run_id)
+left join call_costs cost using (run_id, tool)
+left join recipes scoring on scoring.recipe_id = rt.scoring_recipe_id
+left join recipes execution on execution.recipe_id = rt.execution_recipe_id
+left join lateral (
+    select part.value ->> 'keep_threshold' as keep_threshold, part.value ->> 'tau_information' as tau_information
+    from run_releases made
+    join dataset_releases release using (release_id)
+    cross join jsonb_array_elements(release.definition -> 'tools') part
+    where made.run_id = rt.run_id and part.value ->> 'tool' = rt.tool
+) released on rt.registered_hash is null
+cross join lateral (
+    -- Parameters that were changed are found as that.
+    select run.registered_hash = registration_hash(run) as are_parameters_proved, run.parameters -> 'keep_thresholds' as thresholds
+) chosen
+cross join lateral (values
+    ('hash', 'the registration', cast(rt.registered_hash as text), cast(tool_registration_hash(rt) as text), rt.registered_hash is not null),
+    ('prune_below', 'the run', cast(cast(run.parameters ->> 'prune_below' as double precision) as text), cast(rt.prune_below as text),
+     chosen.are_parameters_proved and run.parameters ? 'prune_below'),
+    ('prune_below', 'the scoring recipe', cast(cast(scoring.definition ->> 'prune_below' as double precision) as text),
+     cast(rt.prune_below as text), scoring.definition ? 'prune_below'),
+    ('tau_information', 'the run',
+     case when run.parameters ->> 'keep_rule' = 'information' then cast(cast(run.parameters ->> 'tau_information' as double precision) as text) end,
+     cast(rt.tau_information as text), chosen.are_parameters_proved and run.parameters ? 'keep_rule'),
+    ('keep_threshold', 'the run', cast(greatest(cast(chosen.thresholds ->> rt.tool as double precision), cost.cost_threshold) as text),
+     cast(rt.keep_threshold as text), chosen.are_parameters_proved and chosen.thresholds ? rt.tool),
+    ('keep_threshold', 'its release', cast(cast(released.keep_threshold as double precision) as text), cast(rt.keep_threshold as text),
+     released.keep_threshold is not null),
+    ('tool_version', 'the execution recipe', execution.definition ->> 'tool_version', rt.tool_version,
+     execution.definition ? 'tool_version' and execution.tool = rt.tool)
+) as compared (name, source, chosen, stored, is_known)
+where rt.run_id = any(cast(:run_ids as text[]))
+  and compared.is_known and compared.chosen is distinct from compared.stored
+group by rt.run_id, rt.tool
 
 -- name: tools_of_runs_name_one_chain
 -- fail: recipes of a tool of a run that are there, of this tool, each built on the one before

@@ -80,6 +80,14 @@ create or replace function ending_hash(run annotation_runs)
         run.run_id, run.dag_id, extract(epoch from run.dag_run_after), run.state, extract(epoch from run.finished_at), run.problem) as text));
 comment on function ending_hash is 'Hash of how a run ended, and of whose run it is.';
 
+create or replace function tool_registration_hash(rt run_tools)
+    returns uuid
+    language sql stable parallel safe
+    return rows_hash(cast(row(
+        rt.run_id, rt.tool, rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.tool_version,
+        rt.keep_threshold, rt.prune_below, rt.reads_record, rt.tau_information) as text));
+comment on function tool_registration_hash is 'Hash of what a tool of a run is from its registration on; its placebos are drawn later.';
+
 create or replace function variant_id_of(document uuid, url text, day date)
     returns uuid
     language sql immutable parallel safe

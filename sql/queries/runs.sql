@@ -62,13 +62,16 @@ where schedule = :schedule and run_id <> :run_id and state = 'running'
 order by started_at
 
 -- name: insert_tool
+-- Registering a tool of a run twice leaves the first registration, which is hashed.
 insert into run_tools
     (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
      prune_below, reads_record, tau_information)
 values
     (:run_id, :tool, :filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id, :tool_version,
      :keep_threshold, :prune_below, :reads_record, :tau_information)
-on conflict do nothing
+on conflict do nothing;
+update run_tools rt set registered_hash = tool_registration_hash(rt)
+where run_id = :run_id and tool = :tool and registered_hash is null
 
 -- name: insert_call_cost
 insert into call_costs (run_id, tool, seconds, nats_per_second, price, price_unit, nats_per_price, cost_threshold)

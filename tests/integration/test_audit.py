@@ -696,6 +696,105 @@ def test_a_run_that_is_stuck_is_ended_unless_its_numbers_say_that_it_has_ended(s
     assert proof(state) == before
 
 
+WITHOUT_HASH = "*update run_tools set registered_hash = null"
+FORGED_RULES: dict[str, tuple[Sequence[str], str, str]] = {
+    "keep threshold": ((update("run_tools", "keep_threshold = 2", CALCULATOR)[0],), "run_tools", "hash "),
+    "keep threshold of a run from before there was a hash": (
+        (WITHOUT_HASH, update("run_tools", "keep_threshold = 2", CALCULATOR)[0]),
+        "run_tools",
+        "keep_threshold 2 where its release has 0.5",
+    ),
+    "keep threshold that the run names": (
+        (
+            WITHOUT_HASH,
+            'update annotation_runs run set parameters = parameters || \'{"keep_thresholds": {"Calculator": 0.5}}\'',
+            "update annotation_runs run set registered_hash = registration_hash(run)",
+            update("run_tools", "keep_threshold = 0.75", CALCULATOR)[0],
+        ),
+        "run_tools",
+        "keep_threshold 0.75 where the run has 0.5",
+    ),
+    "least information": (
+        (WITHOUT_HASH, update("run_tools", "tau_information = 1", CALCULATOR)[0]),
+        "run_tools",
+        "tau_information 1 where the run has none",
+    ),
+    "bound of pruning": (
+        (WITHOUT_HASH, update("run_tools", "prune_below = 0", CALCULATOR)[0]),
+        "run_tools",
+        "prune_below 0 where the run has 0.5, prune_below 0 where the scoring recipe has 0.5",
+    ),
+    "version of a tool": (
+        (WITHOUT_HASH, update("run_tools", "tool_version = 'another'", CALCULATOR)[0]),
+        "run_tools",
+        "tool_version another where the execution recipe has ",
+    ),
+    "cost of a call": (
+        (
+            "insert into call_costs (run_id, tool, seconds, nats_per_second, cost_threshold) "
+            "select run_id, tool, 1, 0.25, 0.25 from run_tools where tool = 'Calculator'",
+        ),
+        "call_costs",
+        "nats_per_second 0.25 where the run has 0",
+    ),
+    "variant of a member": (
+        (
+            "update corpus_documents set variant_id = "
+            "(select document_id from documents where variant_of is not null limit 1) where "
+            + A_BOX.format(9),
+        ),
+        "corpus_documents",
+        "of ",
+    ),
+}
+"""What numbers are counted by and is changed, the table that is named, and how."""
+
+
+@pytest.mark.parametrize("forged", FORGED_RULES)
+def test_what_numbers_are_counted_by_is_found_under_its_own_name(state: State, forged: str) -> None:
+    statements, relation, what = FORGED_RULES[forged]
+    for statement in statements:
+        state.change(statement)
+    found = [row.what for row in state.findings(state.audit()) if row.relation == relation]
+    assert len(found) == 1, found
+    assert what in found[0]
+
+
+@pytest.mark.parametrize("forged", FORGED_RULES)
+def test_numbers_are_not_accepted_if_what_they_are_counted_by_was_changed(state: State, forged: str) -> None:
+    for statement in FORGED_RULES[forged][0]:
+        state.change(statement)
+    before = tables(state)
+    with pytest.raises(NoResultError, match="No number was changed"):
+        state.audit("run", RUN, accepts=True)
+    assert tables(state) == before
+
+
+CHOICES_OF_THRESHOLDS: dict[str, dict[str, object]] = {
+    "thresholds": {"keep_thresholds": {"Calculator": 0.6}},
+    "information": {"keep_rule": "information", "tau_information": 0.1},
+    "information that decides nothing": {"tau_information": 0.1},
+    "nothing pruned": {"prune_below": 0},
+    "seconds that cost more": {"nats_per_second": 3.3, "call_seconds": {"Calculator": 0.7, "Calendar": 0.1}},
+    "seconds that cost less": {"nats_per_second": 0.1, "call_seconds": {"Calculator": 0.7, "Calendar": 0.1}},
+    "seconds beside thresholds": {
+        "keep_thresholds": {"Calculator": 0.6},
+        "nats_per_second": 3.3,
+        "call_seconds": {"Calculator": 0.7, "Calendar": 0.1},
+    },
+}
+
+
+@pytest.mark.parametrize("chosen", CHOICES_OF_THRESHOLDS)
+@pytest.mark.parametrize("has_hash", [True, False])
+def test_a_run_with_its_own_thresholds_gives_no_finding(state: State, chosen: str, has_hash: bool) -> None:
+    others = choices(state).model_dump() | CHOICES_OF_THRESHOLDS[chosen]
+    start_run(state.settings, "other", RunChoices.parse(others))
+    if not has_hash:
+        state.change(WITHOUT_HASH)
+    assert state.found(state.audit("run", "other")) == []
+
+
 def test_numbers_that_the_rows_do_not_give_are_counted_again_only_where_a_person_accepts_it(
     state: State,
 ) -> None:
