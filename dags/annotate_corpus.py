@@ -45,9 +45,12 @@ Postgres all the same.
 from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
+from toolformer_ops.airflow_tasks.dag_tools import tools_beside
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.config import MAX_SHARDS, load_settings
+
+TOOLS = tools_beside(__file__)
 
 with DAG(
     "annotate_corpus",
@@ -58,7 +61,7 @@ with DAG(
     max_active_runs=4,
     max_active_tasks=MAX_SHARDS,  # the pools are the limit
     default_args=DEFAULT_ARGS,
-    params=annotation_form(load_settings()),
+    params=annotation_form(load_settings(), TOOLS),
     tags=["toolformer", "annotation"],
 ):
-    annotation_tasks()
+    annotation_tasks(TOOLS)

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,11 @@ os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(
 )  # before the first import of airflow
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
-from airflow.dag_processing.dagbag import DagBag
+from airflow.dag_processing.dagbag import BundleDagBag, DagBag
 from airflow.sdk import DAG
 
+from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
+from toolformer_ops.airflow_tasks.versioned_bundle import VersionedBundle
 from toolformer_ops.config import REPOSITORY, load_settings
 
 IMAGE = "registry.example/toolformer@sha256:" + "0" * 64
@@ -63,3 +66,45 @@ def kubernetes_dags(parse: Callable[..., dict[str, DAG]]) -> dict[str, DAG]:
         s3_secret_access_key="secret-access-key",
         s3_endpoint_url="http://minio:9000",
     )
+
+
+@pytest.fixture
+def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the schedule files; empty."""
+    monkeypatch.setenv("TOOLFORMER_SCHEDULES_DIR", str(tmp_path))
+    load_settings.cache_clear()
+    return tmp_path
+
+
+@pytest.fixture
+def bundle(
+    schedules: Path,
+    postgres_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., VersionedBundle]:
+    """Makes a bundle as a process of Airflow does: of what there is, or of a version.
+
+    `machine` has files of its own; `kind` is the class.
+    """
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
+    load_settings.cache_clear()
+    folders: dict[str, Path] = {}
+
+    def make(
+        version: str | None = None,
+        machine: str = "dag-processor",
+        kind: type[VersionedBundle] = ScheduleBundle,
+    ) -> VersionedBundle:
+        folder = folders.setdefault(machine, tmp_path_factory.mktemp(machine))
+        monkeypatch.setattr(
+            "airflow.dag_processing.bundles.base.get_bundle_storage_root_path", lambda: folder
+        )
+        return kind(name=kind.__name__, version=version)
+
+    return make
+
+
+def dags_of(bundle: VersionedBundle) -> BundleDagBag:
+    """The DAGs of a bundle, as Airflow parses its files."""
+    return BundleDagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)

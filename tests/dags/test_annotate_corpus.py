@@ -11,6 +11,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
 from toolformer_ops.airflow_tasks.approval import APPROVALS
+from toolformer_ops.airflow_tasks.dag_tools import registered_tools
 from toolformer_ops.airflow_tasks.defaults import RELEASES, WIKI_INDEX, release_asset
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
@@ -91,8 +92,8 @@ def test_only_what_is_done_in_shards_is_mapped_and_what_loads_a_model_is_behind_
 def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     calculator = get_tool("Calculator")
     monkeypatch.setattr(type(calculator), "spec", replace(calculator.spec, executes_apart=True))
-    with DAG("own_tool", schedule=None, params=annotation_form(load_settings())) as dag:
-        annotation_tasks()
+    with DAG("own_tool", schedule=None, params=annotation_form(load_settings(), registered_tools())) as dag:
+        annotation_tasks(registered_tools())
     tasks = [
         dag.task_dict[f"Calculator.{step}"]
         for step in ("plan", "sample", "execute", "score", "placebo", "check")

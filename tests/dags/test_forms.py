@@ -9,8 +9,10 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
 from toolformer_ops.airflow_tasks.forms import FORM, description_of
-from toolformer_ops.errors import UsageError
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.runs.choices import PRESETS, RunChoices
+from toolformer_ops.runs.requests import require_annotation
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 GIVEN = {"corpus": "posts.jsonl", "model": "models/m"}
@@ -117,5 +119,11 @@ def test_the_form_and_the_choices_take_and_refuse_the_same(local_dags: dict[str,
             validated(dag, **(GIVEN | change))
         with pytest.raises(UsageError):
             RunChoices.parse(GIVEN | change)
-    with pytest.raises(ParamValidationError):  # a tool that is not registered
-        validated(dag, **GIVEN, tools=["Abacus"])
+
+
+def test_the_form_leaves_it_to_the_first_task_to_refuse_a_tool_that_is_gone(
+    local_dags: dict[str, DAG],
+) -> None:
+    form = validated(local_dags["annotate_corpus"], **GIVEN, tools=["Abacus"])
+    with pytest.raises(ToolError, match=r"found 'Abacus'\. If it was a tool of yours, put its file back"):
+        require_annotation(load_settings(), form)

@@ -18,10 +18,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.serialization.encoders import coerce_to_core_timetable
 
+from tests.dags.conftest import dags_of
 from tests.dags.test_schedules import toml, written
 from toolformer_ops.airflow_tasks import annotation_dag
 from toolformer_ops.airflow_tasks.annotation_dag import skip_missed_night
 from toolformer_ops.airflow_tasks.approval import APPROVALS
+from toolformer_ops.airflow_tasks.dag_tools import registered_tools
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
 from toolformer_ops.airflow_tasks.nightly import nightly_dag
 from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
@@ -32,43 +34,10 @@ from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import PAPER_TOOLS as TOOLS
 
 
-@pytest.fixture
-def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TOOLFORMER_SCHEDULES_DIR", str(tmp_path))
-    load_settings.cache_clear()
-    return tmp_path
-
-
-@pytest.fixture
-def bundle(
-    schedules: Path,
-    postgres_dsn: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[..., ScheduleBundle]:
-    """Makes a bundle as a process of Airflow does: of the folder, or of a version; `machine` has files of its own."""
-    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
-    load_settings.cache_clear()
-    folders: dict[str, Path] = {}
-
-    def make(version: str | None = None, machine: str = "dag-processor") -> ScheduleBundle:
-        folder = folders.setdefault(machine, tmp_path_factory.mktemp(machine))
-        monkeypatch.setattr(
-            "airflow.dag_processing.bundles.base.get_bundle_storage_root_path", lambda: folder
-        )
-        return ScheduleBundle(name="schedules", version=version)
-
-    return make
-
-
-def dags_of(bundle: ScheduleBundle) -> BundleDagBag:
-    return BundleDagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
-
-
 @functools.cache
 def made(sections: str = "", **values: str | None) -> DAG:
     """The DAG of a schedule file. No test changes what another reads of it, and making it takes a second."""
-    return nightly_dag("/schedules/posts.toml", toml(sections, **values).encode())
+    return nightly_dag("/schedules/posts.toml", toml(sections, **values).encode(), registered_tools())
 
 
 def test_each_file_is_a_dag_a_bad_one_fails_alone_with_its_name_and_a_change_changes_its_dag_alone(
@@ -112,18 +81,18 @@ def test_a_run_keeps_the_file_that_it_started_with_on_every_machine(
     assert first == third != second
     (schedules / "edited.toml").unlink()
     processor.refresh()
-    assert list(processor.path.iterdir()) == []
+    assert list(processor.path.glob("*.py")) == []
     for version, hours in ((first, 1), (second, 2), (second, 2)):
         worker = bundle(version, machine="worker")  # which never saw the folder
         worker.initialize()
         assert worker.get_current_version().version == version
         [dag] = dags_of(worker).dags.values()
         assert dag.dagrun_timeout == dt.timedelta(hours=hours)
-    with pytest.raises(ConfigurationError, match="0000000000000000 in schedule_versions, found none"):
+    with pytest.raises(ConfigurationError, match="0000000000000000 in bundle_versions, found none"):
         bundle("0" * 16, machine="worker").initialize()
     schedules.rmdir()
     processor.refresh()
-    assert list(processor.path.iterdir()) == [], "no folder is no schedule"
+    assert list(processor.path.glob("*.py")) == [], "no folder is no schedule"
 
 
 def test_a_schedule_file_that_may_not_be_read_fails_alone_and_is_in_no_version(
@@ -137,7 +106,8 @@ def test_a_schedule_file_that_may_not_be_read_fails_alone_and_is_in_no_version(
     assert set(found.dags) == {"nightly_good"}
     assert "led_astray.toml, which is in a folder of the system" in found.import_errors["led_astray.py"]
     with database.connect_dsn(postgres_dsn, database.DSN_SETTING).begin() as connection:
-        assert connection.exec_driver_sql("select name from schedule_versions").scalars().all() == ["good"]
+        names = connection.exec_driver_sql("select name from bundle_versions order by name").scalars().all()
+    assert names == ["good", "tools.json"]
 
 
 def test_a_version_is_stored_before_airflow_knows_it(

@@ -108,7 +108,7 @@ class World:
         with database.transaction(self.nights.engine) as connection:
             version = hashlib.sha256(content).hexdigest()
             database.execute(
-                connection, queries.schedules.store, version=version, name="posts", content=content
+                connection, queries.bundles.store, version=version, name="posts", content=content
             )
 
     def night(self, run_id: str = RUN, state: str = "success", problem: str = "") -> None:

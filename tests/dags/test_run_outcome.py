@@ -24,6 +24,7 @@ from toolformer_ops.airflow_tasks.run_outcome import (
     GatherTools,
     choices_of,
     failed_tasks,
+    note_why_failed,
     note_why_not_started,
 )
 from toolformer_ops.config import load_settings
@@ -43,6 +44,7 @@ class Instance:
     pushed: dict[str, Any]
     dag_id: str = "annotate_corpus"
     run_id: str = "night-1"
+    task_id: str = "QA.filter"
 
     def get_task_states(self, dag_id: str, run_ids: list[str]) -> dict[str, dict[str, str]]:
         states = {**dict.fromkeys(TASKS, "success"), "finish_run": "running", **self.changed}
@@ -183,6 +185,37 @@ def test_why_a_run_did_not_start_is_its_note_at_once_and_kept_for_its_end(notes:
     note_why_not_started(first | {"exception": AirflowFailException(NO_CORPUS)})
     assert notes == [f"The run did not start. {NO_CORPUS}"]
     assert first["ti"].pushed == {REASON: NO_CORPUS}
+
+
+def test_why_a_task_failed_is_the_note_at_once_without_what_only_a_log_needs(notes: list[str]) -> None:
+    failing = context()
+    error = AirflowFailException("stage filter: exit status 2: 13:53:21 ERROR ToolError: QA is gone.")
+    note_why_failed(failing | {"exception": error})
+    assert notes == ["QA.filter failed: QA is gone. What does not need it goes on."]
+    assert failing["ti"].pushed == {REASON: "QA is gone."}
+
+
+def test_the_end_says_why_the_first_failed_task_failed(tmp_path: Path, notes: list[str]) -> None:
+    failed = {"QA.annotate_0": "failed", "QA.annotate_1": "failed"}
+    with pytest.raises(AirflowFailException):
+        finish(context(failed, **{"QA.annotate": [None, "QA is gone."]}), tmp_path / "argv")
+    assert notes == [f"failed: QA.annotate (2 shards): QA is gone. {OUT}"]
+
+
+def test_a_tool_that_the_run_chose_and_the_dag_lacks_makes_the_run_red(
+    tmp_path: Path, notes: list[str]
+) -> None:
+    with pytest.raises(AirflowFailException):
+        finish(context(), tmp_path / "argv", tools=["QA"])
+    [note] = notes
+    assert note.startswith("failed: MT: this version of the DAG has no such tool. Put its file back into ")
+
+
+def test_a_tool_of_the_dag_that_the_run_did_not_choose_is_not_missed(
+    tmp_path: Path, notes: list[str]
+) -> None:
+    finish(context(), tmp_path / "argv", tools=["QA", "MT", "Echo"])
+    assert notes == []
 
 
 def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -> None:

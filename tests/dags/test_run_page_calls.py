@@ -19,6 +19,7 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.dags.run_pages import Rights, allowed, application, browser, needs_chromium, sign_in
 from tests.servers import settings_of
+from toolformer_ops.airflow_tasks.dag_tools import registered_tools
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.config import load_settings
 from toolformer_ops.run_page import overview, thresholds
@@ -329,7 +330,7 @@ def test_the_browser_triggers_a_run_with_other_thresholds_and_says_what_airflow_
     # What was sent are values that Airflow's form takes if it has the field, and all the run's choices but
     # the thresholds.
     conf = confs[-1]
-    form = annotation_form(load_settings())
+    form = annotation_form(load_settings(), registered_tools())
     for name in form.keys() & conf.keys():
         form[name].resolve(conf[name])
     with reading(reader_dsn) as connection:

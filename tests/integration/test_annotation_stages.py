@@ -26,6 +26,7 @@ from tests.fake_language_model import (
 )
 from tests.run_sql import run_sql
 from tests.servers import RunningPostgres, copied_database, settings_of
+from tests.tool_files import forget_tools, write_tool
 from toolformer_ops.annotation.candidates import Candidate
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
@@ -626,6 +627,27 @@ def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model:
     ingest_corpus(settings, str(empty))
     with pytest.raises(CorpusError, match="usable record"):
         start_run(settings, "none", parameters(empty))
+
+
+def test_a_tool_whose_file_was_removed_after_the_start_is_named_with_the_folder_that_lacks_it(
+    settings: Settings,
+    corpus: Path,
+    use_model: UseModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "tools"))
+    file = write_tool(tmp_path / "tools", "Echo", "echo")
+    forget_tools()
+    start(settings, corpus, use_model, tools=["Calculator", "Echo"])
+    file.unlink()
+    forget_tools()
+    with pytest.raises(ToolError) as caught:
+        filter_stage(settings, "r", "Echo")
+    monkeypatch.undo()
+    forget_tools()
+    assert "run r was started with Echo, which is gone: expected one of the tools" in str(caught.value)
+    assert f"put its file back into {tmp_path / 'tools'}" in str(caught.value)
 
 
 def test_a_run_that_was_ended_before_its_last_task_or_its_start_is_closed_by_the_callback_or_by_the_next_night(

@@ -4,13 +4,14 @@ What a night with nothing new costs is the number of tasks that start at all. So
 tools have work, and the tasks of the others are skipped by Airflow's scheduler without a process of theirs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from airflow.sdk import Context, TaskGroup, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
+from toolformer_ops.airflow_tasks.dag_tools import DagTool
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, RELEASES, TIME_LIMITS, release_asset
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.model_tasks import (
@@ -30,7 +31,6 @@ from toolformer_ops.airflow_tasks.run_outcome import (
 )
 from toolformer_ops.airflow_tasks.schedules import Schedule
 from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, mapped_stage, stage
-from toolformer_ops.tools.registry import get_tool, tool_names
 
 SCHEDULED = "scheduled"
 MANUAL = "manual"
@@ -48,8 +48,11 @@ class ToolsToDo(StageProcess):
         return shards
 
 
-def annotation_tasks(schedule: Schedule | None = None) -> None:
-    """Put all tasks into the DAG that is being made; without a schedule, those of a DAG that is started by hand."""
+def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None) -> None:
+    """Put all tasks into the DAG that is being made, with those of these tools.
+
+    Without a schedule they are those of a DAG that is started by hand.
+    """
     ingest = stage(
         "ingest",
         arguments=("--corpus", "{{ params.corpus }}", *(("--accept-shrink",) if schedule and schedule.accept_shrink else ())),
@@ -65,28 +68,28 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     tools_to_do = ToolsToDo(
         task_id="tools_to_do",
         arguments=["stage", "tools-to-do", "--run", RUN_ID],
-        not_needed=tools_without_work,
+        not_needed=partial(tools_without_work, [tool.name for tool in tools]),
         pool=CPU_POOL,
         execution_timeout=TIME_LIMITS["tools-to-do"],
     )
     ingest >> start_run >> tools_to_do
 
     checks = {}
-    for tool in tool_names():
-        spec = get_tool(tool).spec
-        with TaskGroup(tool, tooltip=spec.purpose):
+    for dag_tool in tools:
+        tool = dag_tool.name
+        with TaskGroup(tool, tooltip=dag_tool.purpose):
             filtered = mapped_stage("filter", tool=tool, shards=tools_to_do.output)
             plan = stage("plan", tool=tool, returns_result=True)
             pools = {"annotate": GPU_POOL}
-            if spec.executes_apart:
+            if dag_tool.executes_apart:
                 pools = {
                     "sample": GPU_POOL,
-                    "execute": GPU_POOL if spec.needs_device else CPU_POOL,
+                    "execute": GPU_POOL if dag_tool.needs_device else CPU_POOL,
                     "score": GPU_POOL,
                 }
             # Tools that search have no filter, so the most texts. They start first: else they work alone at
             # the end.
-            priority = 2 if spec.needs_index else 1
+            priority = 2 if dag_tool.needs_index else 1
             shards = [
                 mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
                 for name, pool in pools.items()
@@ -117,7 +120,11 @@ def annotation_tasks(schedule: Schedule | None = None) -> None:
     )
     published, report = model_tasks(check_release, chosen_by=release)
     finish = FinishRun(
-        opened_by=start_run.task_id, gathered_by=gathered.task_id, made_by=release.task_id, product="release"
+        opened_by=start_run.task_id,
+        gathered_by=gathered.task_id,
+        made_by=release.task_id,
+        product="release",
+        tools=[tool.name for tool in tools],
     )
     list(checks.values()) >> gathered >> release >> check_release
     [check_release, *published, report] >> finish
@@ -169,12 +176,12 @@ def skip_missed_night(context: Context) -> None:
 # After a task: what is not needed
 
 
-def tools_without_work(context: Context, found: Mapping[str, Any]) -> dict[str, str]:
-    """The first tasks of the tools that were not chosen, and of those for which everything is done."""
+def tools_without_work(tools: Sequence[str], context: Context, found: Mapping[str, Any]) -> dict[str, str]:
+    """The first tasks of those tools of the DAG that were not chosen, or for which everything is done."""
     done, asked_for = "everything is done and checked", choices_of(context).tools
     return {
         f"{tool}.filter": done if tool in asked_for else f"not asked for: tools does not name {tool}"
-        for tool in tool_names()
+        for tool in tools
         if tool not in found["tools"]
     }
 

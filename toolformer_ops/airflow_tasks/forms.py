@@ -5,16 +5,16 @@ form has the choices that `FORM` names. All others are keys of a run's conf, whi
 (`requests.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import Param
 from pydantic_core import to_jsonable_python
 
+from toolformer_ops.airflow_tasks.dag_tools import DagTool
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, THRESHOLD_OF, RunChoices
-from toolformer_ops.tools.registry import get_tool, tool_names
 
 FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -61,7 +61,9 @@ FINETUNING_PARAMETERS = "{{ dict(params.items() | rejectattr(0, 'eq', 'release')
 PROPERTIES: Mapping[str, Any] = MappingProxyType(RunChoices.model_json_schema()["properties"])
 
 
-def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> dict[str, Param]:
+def annotation_form(
+    settings: Settings, tools: Sequence[DagTool], filled_in: RunChoices | None = None
+) -> dict[str, Param]:
     """The params of a run that annotates; for the keep thresholds one a tool, in place of an object.
 
     Airflow's form can be filled in by nobody but the user: no address holds values for it. So a field that a
@@ -69,6 +71,7 @@ def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> 
 
     Args:
         settings: the corpus, the preset and the model that the form starts with.
+        tools: those that may be chosen.
         filled_in: the choices of a schedule; its form starts with these, and has also the others that its
         file sets.
     """
@@ -88,19 +91,21 @@ def annotation_form(settings: Settings, filled_in: RunChoices | None = None) -> 
     for name in (*SECTION_OF, *of_file):
         if name != "keep_thresholds":
             form[name] = _param(
-                name, defaults.get(name), starts_empty=filled_in is None and is_of_presets(name)
+                name,
+                defaults.get(name),
+                starts_empty=filled_in is None and is_of_presets(name),
+                tools=[tool.name for tool in tools],
             )
             continue
         bounds = PROPERTIES[name]["additionalProperties"]
-        for tool in tool_names():
-            if_empty = get_tool(tool).spec.keep_threshold
-            form[f"{THRESHOLD_OF}{tool}"] = Param(
-                defaults.get(name, {}).get(tool),
-                description=f"Nats from which its calls are kept ({if_empty:g}); prune_below is not higher.",
+        for tool in tools:
+            form[f"{THRESHOLD_OF}{tool.name}"] = Param(
+                defaults.get(name, {}).get(tool.name),
+                description=f"Nats from which its calls are kept ({tool.keep_threshold:g}); prune_below is not higher.",
                 type=["number", "null"],
                 minimum=bounds["minimum"],
                 maximum=bounds["maximum"],
-                title=f"Keep threshold of {tool}",
+                title=f"Keep threshold of {tool.name}",
                 section=SECTION_OF[name],
             )
     return form
@@ -188,7 +193,7 @@ def shown(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _param(name: str, default: Any = None, *, starts_empty: bool = False) -> Param:
+def _param(name: str, default: Any = None, *, starts_empty: bool = False, tools: Sequence[str] = ()) -> Param:
     """The param for one choice; it starts with `default`, or else with the choice's; without either, the form asks for it.
 
     With `starts_empty`, it starts empty if there is no `default`, and may be left so.
@@ -200,8 +205,9 @@ def _param(name: str, default: Any = None, *, starts_empty: bool = False) -> Par
         if option["type"] != "null":
             keywords |= _or_null({key: value for key, value in option.items() if key in KEYWORDS})
     if name == "tools":
-        names = list(tool_names())
-        keywords |= {"items": {"type": "string", "enum": names}, "examples": names, "uniqueItems": True}
+        # No enum: Airflow holds a run that is cleared to it too, and would say that it lacks a tool that is
+        # gone in a traceback. The first task says it in words.
+        keywords |= {"items": {"type": "string"}, "examples": list(tools), "uniqueItems": True}
     elif name == "preset":
         keywords["values_display"] = PRESET_NAMES
     elif name == "evaluation_suites":

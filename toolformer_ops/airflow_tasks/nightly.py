@@ -5,6 +5,7 @@
 """
 
 import datetime
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
+from toolformer_ops.airflow_tasks.dag_tools import DagTool
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.schedules import load_schedule
@@ -35,13 +37,15 @@ clear it together with what follows: what is done stays done. A night without a 
 """
 
 
-def nightly_dag(path: str, content: bytes | None) -> DAG:
+def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> DAG:
     """The DAG of a schedule file with this content; None: of the file as it is, or the reason why it may not be read.
+
+    It has tasks for these tools.
 
     Raises:
         ConfigurationError: the file is no schedule; the message names the file, the key and the remedy.
     """
-    schedule = load_schedule(Path(path), content)
+    schedule = load_schedule(Path(path), content, [tool.name for tool in tools])
     # What starts a run. An asset is what another DAG declares by that name or URI. The clock makes one run
     # for each local time that
     # `cron` names, also on the days on which clocks change.
@@ -68,8 +72,8 @@ def nightly_dag(path: str, content: bytes | None) -> DAG:
         max_active_tasks=MAX_SHARDS,  # the pools are the limit
         dagrun_timeout=datetime.timedelta(hours=schedule.hours),
         default_args=DEFAULT_ARGS | {"owner": schedule.owner},
-        params=annotation_form(load_settings(), schedule.run),
+        params=annotation_form(load_settings(), tools, schedule.run),
         tags=["toolformer", "annotation", "nightly"],
     ) as dag:
-        annotation_tasks(schedule)
+        annotation_tasks(tools, schedule)
     return dag

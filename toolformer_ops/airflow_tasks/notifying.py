@@ -25,6 +25,7 @@ from airflow.sdk.exceptions import AirflowException
 from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+from toolformer_ops.airflow_tasks.dag_tools import from_json
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag_run_of
 from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule
 from toolformer_ops.config import Settings, load_settings
@@ -171,9 +172,12 @@ def notification_of(connection: Connection, name: str) -> Notification:
     """Who is told of the runs of a schedule: as its file says now, or as it said when it was a schedule last."""
     from toolformer_ops.storage import database, queries
 
-    for row in database.fetch_all(connection, queries.schedules.contents, name=name):
+    for row in database.fetch_all(connection, queries.bundles.schedule, name=name):
+        tools = from_json(bytes(row.tools)) if row.tools else ()
         try:
-            return load_schedule(Path(f"{name}.toml"), bytes(row.content)).notify
+            return load_schedule(
+                Path(f"{name}.toml"), bytes(row.content), [tool.name for tool in tools]
+            ).notify
         except ConfigurationError as error:
             logger.warning("%s", error)
     return Notification()

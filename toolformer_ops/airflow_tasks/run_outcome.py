@@ -7,7 +7,7 @@ red with the list of what failed, though the release or the model is there and c
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context, TriggerRule
@@ -27,7 +27,15 @@ SKIPPED = "skipped"
 TO_DO = "to_do"
 """Key of the XCom with the tools that have work."""
 REASON = "reason"
-"""Key of the XCom with the reason why a run did not start, of the task that failed."""
+"""Key of the XCom with the reason why a task failed."""
+FROM_A_LOG = re.compile(r"^stage [a-z-]+: exit status \d+: (\S+ )?ERROR \w+: ")
+"""What stands before the sentence of a stage's error in the message of its task."""
+
+GONE = (
+    "this version of the DAG has no such tool. Put its file back into {folder}, or install its package again, and clear the run "
+    "with the newest version of the DAG."
+)
+"""Why a run lacks a tool that it was started with."""
 
 
 def task_states(context: Context) -> dict[str, str | None]:
@@ -70,9 +78,26 @@ def note_why_not_started(context: Context) -> None:
 
     The last task says it again, in `runs_not_started` too.
     """
-    reason = str(context["exception"])
+    set_note(context, f"The run did not start. {_push_reason(context)}")
+
+
+def note_why_failed(context: Context) -> None:
+    """Set why a task failed as the run's note, at once; the last task says it again beside what else happened."""
+    reason = _push_reason(context)
+    set_note(context, f"{context['ti'].task_id} failed: {reason} What does not need it goes on.")
+
+
+def _push_reason(context: Context) -> str:
+    """Hand why a task failed to the last task; returns it without what only a log needs."""
+    reason = FROM_A_LOG.sub("", str(context["exception"]))
     context["ti"].xcom_push(key=REASON, value=reason)
-    set_note(context, f"The run did not start. {reason}")
+    return reason
+
+
+def _reason_of(context: Context, task: str) -> str | None:
+    """Why a task of `failed_tasks` failed; of shards the first that says so."""
+    pushed = context["ti"].xcom_pull(task_ids=task.partition(" ")[0], key=REASON)
+    return next((reason for reason in pushed if reason), None) if isinstance(pushed, list) else pushed
 
 
 class GatherTools(BaseOperator):
@@ -152,10 +177,18 @@ class FinishRun(StageProcess):
         is none.
         made_by: id of the task after which there is what the run is for.
         product: what that is, in one word.
+        tools: names of the tools that the DAG has tasks for; None of a DAG that annotates nothing.
     """
 
     def __init__(
-        self, *, opened_by: str, made_by: str, product: str, gathered_by: str | None = None, **kwargs: Any
+        self,
+        *,
+        opened_by: str,
+        made_by: str,
+        product: str,
+        gathered_by: str | None = None,
+        tools: Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(
             task_id="finish_run",
@@ -169,6 +202,7 @@ class FinishRun(StageProcess):
         self.gathered_by = gathered_by
         self.made_by = made_by
         self.product = product
+        self.tools = tools if tools is None else list(tools)
 
     def execute(self, context: Context) -> None:
         """Run `finish-run` with the state of the whole.
@@ -194,9 +228,10 @@ class FinishRun(StageProcess):
             else f"There is no {self.product}"
         )
         has_started = states.get(self.opened_by) == SUCCESS
-        reason = (
-            context["ti"].xcom_pull(task_ids=failed[0], key=REASON) if failed and not has_started else None
-        )
+        reason = _reason_of(context, failed[0]) if failed else None
+        if has_started and (without_tasks := self._tools_without_tasks(context)):
+            failed += without_tasks
+            reason = reason or GONE.format(folder=settings.tools_folder)
         problem = (
             f"failed: {', '.join(failed)}{f': {reason}' if reason else '.'} {outcome}." if failed else ""
         )
@@ -210,3 +245,9 @@ class FinishRun(StageProcess):
                 f"{problem} Open the log of the first, mend its cause, and clear it together with what follows: what is done stays "
                 "done."
             )
+
+    def _tools_without_tasks(self, context: Context) -> list[str]:
+        """The tools of the run that the DAG has no tasks for: it was cleared with a version that came after they were gone."""
+        if self.tools is None:
+            return []
+        return [tool for tool in choices_of(context).tools if tool not in self.tools]

@@ -8,7 +8,7 @@ files to Airflow; docs/nightly.md is the guide.
 import difflib
 import tomllib
 import zoneinfo
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Self
@@ -20,7 +20,7 @@ from toolformer_ops.airflow_tasks.run_ids import NIGHTLY
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage.local_paths import read_beside
-from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
+from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 
 CRON_FIELDS = 5
 ASSET_NAMES = ("wiki_index",)
@@ -139,6 +139,8 @@ class Schedule(Section):
     @field_validator("run")
     @classmethod
     def _tools_and_thresholds_fit(cls, run: RunChoices) -> RunChoices:
+        if not set(run.tools) <= set(tool_names()):
+            return run  # of an older version of the DAG, which had this tool: its stages say that it is gone
         try:
             run.kept_from()
         except UsageError as error:
@@ -152,8 +154,8 @@ class Schedule(Section):
         return self
 
 
-def load_schedule(path: Path, content: bytes | None = None) -> Schedule:
-    """The schedule in a file, or the one that it held when it had this content.
+def load_schedule(path: Path, content: bytes | None = None, tools: Collection[str] = ()) -> Schedule:
+    """The schedule in a file, or the one that it held when it had this content, and there were these tools.
 
     Raises:
         ConfigurationError: names the file, each wrong key, what was found, and the remedy.
@@ -174,7 +176,7 @@ def load_schedule(path: Path, content: bytes | None = None) -> Schedule:
         run = {**run, **{key: values[key] for key in OF_THE_FILE if key in values}}
         # What is wrong with a tool is told beside the other mistakes, so the others are looked for among the
         # tools that there are.
-        if unknown := _unknown_tools(run.get("tools")):
+        if unknown := _unknown_tools(run.get("tools"), tools):
             problems += [f"run.tools: {problem}" for problem in unknown.values()]
             run["tools"] = [name for name in run["tools"] if name not in unknown] or list(PAPER_TOOLS)
     try:
@@ -189,10 +191,12 @@ def load_schedule(path: Path, content: bytes | None = None) -> Schedule:
     return schedule
 
 
-def _unknown_tools(names: object) -> dict[str, str]:
-    """By each of the names that is no tool's, why."""
+def _unknown_tools(names: object, tools: Collection[str]) -> dict[str, str]:
+    """By each of the names that is no tool's, of these neither, why."""
     problems = {}
-    for name in filter(lambda name: isinstance(name, str), names if isinstance(names, list) else ()):
+    for name in names if isinstance(names, list) else ():
+        if not isinstance(name, str) or name in tools:
+            continue
         try:
             get_tool(name)
         except ToolError as error:

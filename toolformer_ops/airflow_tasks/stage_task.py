@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow.sdk import AssetAlias, BaseOperator, Context
 from airflow.sdk.bases.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPPED
+from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, release_asset
 from toolformer_ops.config import load_settings
@@ -81,24 +82,48 @@ class StageTask(BaseOperator):
     def has_nothing_to_do(self) -> bool:
         """Whether Postgres shows that the stage would find nothing to do; the log says so.
 
-        Asked of `placebo` alone, whose work the task before it mostly does. What hinders the question hinders
-        the stage as well, which then says so, and waits for what is away: so it starts.
-        """
-        if tuple(self.arguments[:2]) != ("stage", "placebo"):
-            return False
-        from toolformer_ops.stages.placebo import why_nothing_to_do
+        Asked of `placebo`, whose work the task before it mostly does, and of `filter`, the first of a tool.
+        What hinders the question hinders the stage as well, which then says so, and waits for what is away:
+        so it starts.
 
+        Raises:
+            AirflowSkipException: the run did not choose this tool.
+        """
+        question = {"placebo": self._why_no_placebos, "filter": self._require_chosen_tool}.get(
+            self.arguments[1] if self.arguments[:1] == ["stage"] else ""
+        )
+        if question is None:
+            return False
         options = dict(zip(self.arguments[2::2], self.arguments[3::2], strict=True))
         try:
-            reason = why_nothing_to_do(
-                load_settings(), options["--run"], options["--tool"], self.shard or "0/1"
-            )
+            reason = question(options["--run"], options["--tool"])
         except ToolformerError as error:
             self.log.warning("it is not known whether the stage has work, so it starts: %s", error)
             return False
         if reason:
             self.log.info("the stage has nothing to do and is not started: %s", reason)
         return bool(reason)
+
+    def _why_no_placebos(self, run_id: str, tool: str) -> str:
+        from toolformer_ops.stages.placebo import why_nothing_to_do
+
+        return why_nothing_to_do(load_settings(), run_id, tool, self.shard or "0/1") or ""
+
+    def _require_chosen_tool(self, run_id: str, tool: str) -> str:
+        """Skip the tool if the run did not choose it.
+
+        The task before has the scheduler skip it, unless it was no task then: a run that is cleared with the
+        newest version of its DAG gets the tasks of all tools that came since.
+        """
+        from toolformer_ops.runs.run_tools import require_run
+        from toolformer_ops.storage import database
+
+        run = require_run(database.connect(load_settings()), run_id)
+        if tool not in run.tools:
+            raise AirflowSkipException(
+                f"run {run_id} was started with {', '.join(run.tools)}, not with {tool}."
+            )
+        return ""
 
     def tell(self, context: Context) -> None:
         """Hand on what the stage printed, however it ended."""

@@ -13,6 +13,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
+from toolformer_ops.airflow_tasks.run_outcome import note_why_failed
 from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import load_settings
 
@@ -50,7 +51,7 @@ def stage(
     operator, common = stage_operator(name, tool=tool, arguments=arguments, pool=pool)
     if task_id:
         common["task_id"] = task_id
-    return operator(**common, **options)
+    return operator(**(common | options))
 
 
 def mapped_stage(
@@ -71,6 +72,7 @@ def stage_operator(
         "arguments": ["stage", name, *arguments, *(("--tool", tool) if tool else ())],
         "pool": pool,
         "execution_timeout": TIME_LIMITS[name],
+        "on_failure_callback": note_why_failed,
     }
     settings = load_settings()
     if settings.runner == "local" or name in ON_THE_WORKER:

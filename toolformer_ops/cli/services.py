@@ -4,6 +4,7 @@
 embedded services of this machine. Most are also targets of the Makefile.
 """
 
+import json
 import os
 import secrets
 import subprocess
@@ -187,13 +188,13 @@ def dags_folder_command() -> None:
 
     Example: export AIRFLOW__CORE__DAGS_FOLDER="$(toolformer-ops dags-folder)"
     """
-    from toolformer_ops.local.airflow import POOLS_FILE
+    from toolformer_ops.local.airflow import BUNDLES, POOLS_FILE
 
     typer.echo(SHIPPED / "dags")
     typer.echo(f"Airflow's pools, once: airflow pools import {POOLS_FILE}", err=True)
     typer.echo(
-        "A DAG for each schedule file: add to AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST the bundle "
-        '{"name": "schedules", "classpath": "toolformer_ops.airflow_tasks.schedule_bundle.ScheduleBundle", "kwargs": {}}',
+        "Runs that keep the tools that they started with, and a DAG for each schedule file: the two bundles in "
+        f"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(BUNDLES)}'",
         err=True,
     )
 

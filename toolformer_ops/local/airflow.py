@@ -34,6 +34,19 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "airflow-triggerer": (*_AIRFLOW, "triggerer", "--skip-serve-logs"),
 }
 """The words that run each part."""
+BUNDLES = (
+    {
+        "name": "dags-folder",
+        "classpath": "toolformer_ops.airflow_tasks.dags_bundle.DagsBundle",
+        "kwargs": {"refresh_interval": 10},
+    },
+    {
+        "name": "schedules",
+        "classpath": "toolformer_ops.airflow_tasks.schedule_bundle.ScheduleBundle",
+        "kwargs": {"refresh_interval": 10},
+    },
+)
+"""Airflow's DAG bundles: the DAGs of `dags/`, and one for each schedule file."""
 POOLS_FILE = Path(__file__).parent.parent / "airflow_tasks" / "pools.json"
 
 _HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
@@ -50,6 +63,7 @@ def configuration(
     return rendered_template(
         "airflow.cfg.jinja",
         dags_folder=SHIPPED / "dags",
+        bundles=json.dumps(BUNDLES),
         home=paths.airflow_home,
         passwords=paths.airflow_passwords,
         username=USERNAME,

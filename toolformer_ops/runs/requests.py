@@ -42,8 +42,10 @@ def require_known_fields(sent: Collection[str], known: Collection[str]) -> None:
         )
 
 
-def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoices:
+def require_annotation(settings: Settings, sent: Mapping[str, Any], form: Collection[str] = ()) -> RunChoices:
     """The choices of a run that annotates a corpus, if it can start.
+
+    `form` has the fields of its form, which may be one from before a tool was gone.
 
     Raises:
         UsageError: a field is unknown or out of its bounds, suites or `decontaminate` have no data, a
@@ -52,7 +54,7 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
         ToolError: a tool is not registered.
     """
     require_known_fields(
-        sent, (*RunChoices.model_fields, *(f"{THRESHOLD_OF}{tool}" for tool in tool_names()))
+        sent, (*RunChoices.model_fields, *(f"{THRESHOLD_OF}{tool}" for tool in tool_names()), *form)
     )
     choices = RunChoices.parse(sent)
     choices.kept_from()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ToolError, UsageError
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import RunChoices, registered_name
 from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import get_tool
 
@@ -151,11 +151,16 @@ def open_run_tool(settings: Settings, run_id: str, tool_name: str) -> tuple[Engi
     """The registered run, and an engine for what a stage does for it.
 
     Raises:
-        UsageError, ToolError: as `load_run_tool`; also if no tool has this name.
+        UsageError, ToolError: as `load_run_tool`; also if the tool is gone since the run started.
     """
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
-        return engine, load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
+        run = load_run_tool(connection, run_id, registered_name(tool_name))
+    try:
+        get_tool(run.tool)
+    except ToolError as error:
+        raise ToolError(f"run {run_id} was started with {run.tool}, which is gone: {error}") from error
+    return engine, run
 
 
 def load_run_tools(connection: Connection, run_id: str) -> list[RunTool]:

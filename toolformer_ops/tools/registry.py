@@ -55,7 +55,10 @@ def get_tool(name: str) -> Tool:
     if name.lower() in refused:
         raise ToolError(refused[name.lower()])
     if name.lower() not in tools:
-        raise ToolError(f"expected one of the tools {', '.join(tool_names())}, found {name!r}.")
+        raise ToolError(
+            f"expected one of the tools {', '.join(tool_names())}, found {name!r}. If it was a tool of yours, "
+            f"put its file back into {load_settings().tools_folder}, or install its package again."
+        )
     return tools[name.lower()]
 
 

@@ -1,0 +1,164 @@
+"""What becomes of a run when a tool file is written or removed while it is under way, or before it is cleared."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tests.dags.conftest import dags_of
+from tests.dags.test_schedules import written
+from tests.tool_files import forget_tools, write_tool
+from toolformer_ops.airflow_tasks import dag_tools
+from toolformer_ops.airflow_tasks.dag_tools import look_for_tools
+from toolformer_ops.airflow_tasks.dags_bundle import DagsBundle
+from toolformer_ops.airflow_tasks.local_process import StageProcess
+from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
+from toolformer_ops.airflow_tasks.versioned_bundle import VersionedBundle
+from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.runs import run_tools
+from toolformer_ops.storage import database
+from toolformer_ops.tools.registry import PAPER_TOOLS
+
+Bundles = Callable[..., VersionedBundle]
+
+
+@pytest.fixture
+def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the tool files; empty."""
+    folder = tmp_path_factory.mktemp("tools")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOOLFORMER_TOOLS_DIR", str(folder))
+        forget_tools()
+        yield folder
+    forget_tools()
+
+
+def version_of(processor: VersionedBundle) -> str:
+    """The version that the DAG processor takes the bundle for now."""
+    processor.refresh()
+    return processor.get_current_version().version
+
+
+def tools_in(bundle: VersionedBundle, dag_id: str) -> set[str]:
+    """The tools that a DAG of a bundle has tasks for."""
+    found = dags_of(bundle)
+    assert found.import_errors == {}
+    return {task.split(".")[0] for task in found.dags[dag_id].task_ids if task.endswith(".filter")}
+
+
+def test_a_tool_file_that_is_written_is_another_version_of_the_dags(bundle: Bundles, tools_dir: Path) -> None:
+    processor = bundle(kind=DagsBundle)
+    before = version_of(processor)
+    write_tool(tools_dir, "Echo", "echo")
+    assert version_of(processor) != before
+    assert tools_in(processor, "annotate_corpus") == {*PAPER_TOOLS, "Echo"}
+
+
+def test_a_run_keeps_its_tasks_when_a_tool_file_is_written(bundle: Bundles, tools_dir: Path) -> None:
+    before = version_of(bundle(kind=DagsBundle))
+    write_tool(tools_dir, "Echo", "echo")
+    forget_tools()
+    worker = bundle(before, machine="worker", kind=DagsBundle)
+    worker.initialize()
+    assert tools_in(worker, "annotate_corpus") == {*PAPER_TOOLS}
+
+
+def test_a_run_keeps_its_tasks_when_a_tool_file_is_removed(bundle: Bundles, tools_dir: Path) -> None:
+    file = write_tool(tools_dir, "Echo", "echo")
+    before = version_of(bundle(kind=DagsBundle))
+    file.unlink()
+    forget_tools()
+    worker = bundle(before, machine="worker", kind=DagsBundle)
+    worker.initialize()
+    assert tools_in(worker, "annotate_corpus") == {*PAPER_TOOLS, "Echo"}
+
+
+def test_a_night_keeps_its_dag_when_the_file_of_its_tool_is_removed(
+    bundle: Bundles, schedules: Path, tools_dir: Path
+) -> None:
+    file = write_tool(tools_dir, "Echo", "echo")
+    written(schedules, '[run]\ntools = ["Echo"]\n', name="posts")
+    before = version_of(bundle(kind=ScheduleBundle))
+    file.unlink()
+    forget_tools()
+    worker = bundle(before, machine="worker", kind=ScheduleBundle)
+    worker.initialize()
+    assert tools_in(worker, "nightly_posts") == {*PAPER_TOOLS, "Echo"}
+
+
+def test_a_schedule_file_with_a_tool_that_is_gone_is_no_dag_any_more(
+    bundle: Bundles, schedules: Path, tools_dir: Path
+) -> None:
+    file = write_tool(tools_dir, "Echo", "echo")
+    written(schedules, '[run]\ntools = ["Echo"]\n', name="posts")
+    processor = bundle(kind=ScheduleBundle)
+    processor.refresh()
+    file.unlink()
+    forget_tools()
+    processor.refresh()
+    [message] = dags_of(processor).import_errors.values()
+    assert f"found 'Echo'. If it was a tool of yours, put its file back into {tools_dir}" in message
+
+
+def test_the_dag_files_are_newer_when_only_the_tools_changed(bundle: Bundles, tools_dir: Path) -> None:
+    processor = bundle(kind=DagsBundle)
+    processor.refresh()
+    dag_file = processor.path / "annotate_corpus.py"
+    os.utime(dag_file, (1.0, 1.0))
+    processor.refresh()
+    assert dag_file.stat().st_mtime == 1.0, "nothing changed"
+    write_tool(tools_dir, "Echo", "echo")
+    processor.refresh()
+    assert dag_file.stat().st_mtime > 1.0
+
+
+def test_a_dag_file_of_no_version_has_the_tools_that_are_registered(tools_dir: Path, tmp_path: Path) -> None:
+    write_tool(tools_dir, "Echo", "echo")
+    forget_tools()
+    names = [tool.name for tool in dag_tools.tools_beside(str(tmp_path / "annotate_corpus.py"))]
+    assert names == [*PAPER_TOOLS, "Echo"]
+
+
+def test_a_process_that_looks_for_tools_and_dies_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dag_tools, "registered_tools", lambda: os._exit(1))
+    with pytest.raises(ConfigurationError, match="A package of a tool cannot be imported"):
+        look_for_tools()
+
+
+def test_a_process_that_looks_for_tools_and_never_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dag_tools, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(dag_tools, "registered_tools", lambda: __import__("time").sleep(600))
+    with pytest.raises(ConfigurationError, match="A package of a tool cannot be imported"):
+        look_for_tools()
+
+
+# A run that is cleared with the newest version of its DAG
+
+
+def filter_of(tool: str, monkeypatch: pytest.MonkeyPatch, chosen: tuple[str, ...]) -> StageProcess:
+    """The filter task of a tool, in a run that chose these."""
+    monkeypatch.setattr(database, "connect", lambda settings: None)
+    monkeypatch.setattr(run_tools, "require_run", lambda connection, run_id: SimpleNamespace(tools=chosen))
+    return StageProcess(
+        task_id="filter",
+        arguments=["stage", "filter", "--run", "night-1", "--tool", tool],
+        command=["python3", "-c", "pass"],
+    )
+
+
+def test_the_filter_of_a_tool_that_the_run_did_not_choose_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = filter_of("Echo", monkeypatch, chosen=("Calendar",))
+    with pytest.raises(AirflowSkipException, match="night-1 was started with Calendar, not with Echo"):
+        task.execute({})
+
+
+def test_the_filter_of_a_tool_that_the_run_chose_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    task: Any = filter_of("Calendar", monkeypatch, chosen=("Calendar",))
+    started: list[list[str]] = []
+    task.run_stage = started.append
+    task.execute({})
+    assert started == [["stage", "filter", "--run", "night-1", "--tool", "Calendar"]]
