@@ -58,6 +58,7 @@ with DAG(
     doc_md=__doc__,
     schedule=None,
     catchup=False,
+    is_paused_upon_creation=False,
     max_active_runs=4,
     max_active_tasks=MAX_SHARDS,  # the pools are the limit
     default_args=DEFAULT_ARGS,

@@ -14,21 +14,20 @@ runs beside stages.
 behind its last page.
 """
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import audit_form
 from toolformer_ops.airflow_tasks.notifying import set_report
 from toolformer_ops.airflow_tasks.stage_tasks import stage
+from toolformer_ops.airflow_tasks.timetables import audit_timetable
 from toolformer_ops.config import load_settings
-
-SCHEDULE = load_settings().audit_schedule
 
 with DAG(
     "audit",
     description="Prove that nothing is lost, doubled or changed",
     doc_md=__doc__,
-    schedule=None if SCHEDULE == "off" else CronTriggerTimetable(SCHEDULE, timezone="UTC"),
+    schedule=audit_timetable(load_settings()),
     catchup=False,
     is_paused_upon_creation=False,
     max_active_runs=1,

@@ -30,6 +30,7 @@ with DAG(
     doc_md=__doc__,
     schedule=None,
     catchup=False,
+    is_paused_upon_creation=False,
     max_active_runs=4,
     default_args=DEFAULT_ARGS,
     params=corpus_form(load_settings()),

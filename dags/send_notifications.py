@@ -1,7 +1,8 @@
-"""Tell people of the nights that have ended, by mail and webhooks, as the schedule files say.
+"""Tell people of the nights that have ended, by mail and webhooks, as the schedule files say, and end runs that have halted.
 
 **How to trigger.** It starts by itself: at the end of each run of a schedule, and every ten minutes if there
-is a schedule, for what was not told then. By hand it does the same.
+is a schedule, else every hour, for what was not told then. By hand it does the same. A run whose DAG was
+deleted or paused, which Airflow does not continue, it ends (docs/nightly.md).
 
 **What it costs.** About a CPU second; no GPU.
 
@@ -10,11 +11,11 @@ why. Mend the Connection (Admin, Connections; `docs/nightly.md`): the message is
 three days.
 """
 
-from airflow.sdk import DAG, CronTriggerTimetable
+from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, DEFAULT_ARGS, TIME_LIMITS
 from toolformer_ops.airflow_tasks.notifying import SEND, SendNotifications
-from toolformer_ops.airflow_tasks.schedules import schedule_files
+from toolformer_ops.airflow_tasks.timetables import sending_timetable
 from toolformer_ops.config import load_settings
 
 with DAG(
@@ -22,9 +23,7 @@ with DAG(
     description="Mails and webhooks about the nights that have ended",
     doc_md=__doc__,
     # Most ends of runs start it at once (`airflow_tasks/stopped_runs.py`).
-    schedule=CronTriggerTimetable("*/10 * * * *", timezone="UTC")
-    if schedule_files(load_settings().schedules_dir)
-    else None,
+    schedule=sending_timetable(load_settings()),
     catchup=False,
     is_paused_upon_creation=False,
     max_active_runs=1,

@@ -61,6 +61,14 @@ select run_id from annotation_runs
 where schedule = :schedule and run_id <> :run_id and state = 'running'
 order by started_at
 
+-- name: running_of_dags
+-- The runs that DAG runs opened, that have not ended, and for which nothing was committed since.
+select run_id, dag_id, dag_run_after
+from annotation_runs run
+where state = 'running' and dag_id <> ''
+  and greatest(started_at, (select max(committed_at) from micro_batches done where done.run_id = run.run_id)) <= :quiet_since
+order by started_at
+
 -- name: insert_tool
 -- Registering a tool of a run twice leaves the first registration, which is hashed.
 insert into run_tools

@@ -73,6 +73,10 @@ def test_every_task_has_owner_retries_with_backoff_time_limit_and_a_pool_that_is
         assert task.pool in pools
 
 
+def test_no_dag_is_paused_when_airflow_meets_it(local_dags: dict[str, DAG]) -> None:
+    assert {dag.is_paused_upon_creation for dag in local_dags.values()} == {False}
+
+
 def test_the_audit_runs_weekly_unless_it_is_switched_off(parse: Callable[..., dict[str, DAG]]) -> None:
     weekly: Any = parse()["audit"]
     assert (weekly.timetable.expression, weekly.is_paused_upon_creation) == ("0 6 * * 0", False)

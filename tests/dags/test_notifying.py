@@ -22,7 +22,7 @@ from tests.dags.test_schedules import written
 from tests.mail_server import mail_server, self_signed
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.airflow_tasks import notifying
-from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, RunState
+from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, DagState, RunState, TaskState
 from toolformer_ops.airflow_tasks.notifying import (
     NOTE_CHARACTERS,
     Message,
@@ -69,9 +69,10 @@ class Webhook:
 
 @dataclass
 class Airflow:
-    """The runs that Airflow shows as ended, and the notes of all."""
+    """The runs that Airflow shows as ended, those that are open in DAGs that are gone, and the notes of all."""
 
     ended: list[RunState] = field(default_factory=list)
+    halted: list[RunState] = field(default_factory=list)
     notes: dict[tuple[str, str], str] = field(default_factory=dict)
     is_away: bool = False
 
@@ -82,6 +83,20 @@ class Airflow:
     def ended_runs(self, prefix: str, since: dt.datetime) -> list[RunState]:
         self._ask()
         return [run for run in self.ended if run.dag_id.startswith(prefix)]
+
+    def open_runs(self) -> list[RunState]:
+        self._ask()
+        return list(self.halted)
+
+    def dag(self, dag_id: str) -> DagState:
+        return DagState(is_paused=False, is_stale=True)
+
+    def tasks(self, dag_id: str, run_id: str) -> list[TaskState]:
+        return []
+
+    def end_run(self, dag_id: str, run_id: str, state: str, note: str) -> None:
+        self.halted.clear()
+        self.notes[dag_id, run_id] = note
 
     def note(self, dag_id: str, run_id: str) -> str:
         self._ask()
@@ -198,6 +213,17 @@ def test_a_night_is_told_though_whoever_saw_its_end_was_killed(world: World, has
     assert text.startswith("nightly_posts: FAILED: ended by a person, or by its time limit")
     assert world.note.startswith("ended by a person, or by its time limit.")
     assert "skipped" not in str(world.airflow.notes)
+
+
+def test_of_a_night_whose_schedule_was_deleted_in_mid_run_people_are_told(world: World) -> None:
+    world.schedule(NOTIFY)
+    world.night(state="running")
+    world.airflow.halted = [RunState("nightly_posts", DAG_RUN, "running", NOW, looked_at=NOW)]
+    for _ in range(2):
+        world.send()
+    [text] = world.webhook.texts
+    assert text.startswith("nightly_posts: FAILED: Its DAG nightly_posts is gone: its file was deleted")
+    assert world.note.startswith("Its DAG nightly_posts is gone")
 
 
 def test_without_airflows_api_what_postgres_knows_is_told(

@@ -68,6 +68,8 @@ MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
     ('[notify]\nwebhooks = ["https://hooks.example/secret"]\n', {}, "notify.webhooks.0: "),
     ("", {"cron": '"61 2 * * *"'}, "cron: expected five fields"),
     ("", {"cron": '"@daily"'}, "cron: expected five fields"),
+    ("", {"cron": '"0 2 30 2 *"'}, "cron: expected a day that some month has"),
+    ("", {"cron": '"R 2 * * *"'}, "cron: expected times, found a field that is drawn at random"),
     ("", {"cron": None}, "expected cron, after, or both: nothing would start a run"),
     ("", {"time_zone": '"Europe/Berln"'}, "such as Europe/Berlin (found 'Europe/Berln')"),
     ("", {"after": '["wiki"]'}, "after: expected wiki_index or the URI of an asset"),

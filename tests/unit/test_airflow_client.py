@@ -138,7 +138,7 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends_and_runs_as_they_are
         .tasks("d", "r", "failed")
     )
     assert (len(found), found[0].name, found[1].name) == (101, "early", "late")
-    at_two = {"run_after": "2026-11-26T02:00:00Z"}
+    at_two = {"run_after": "2026-11-26T02:00:00Z", "last_scheduling_decision": None}
     runs = [
         {"dag_id": f"nightly_{number}", "dag_run_id": "r", "state": "failed", **at_two}
         for number in range(130)
@@ -149,6 +149,51 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends_and_runs_as_they_are
     assert ended == [RunState(f"nightly_{number}", "r", "failed", run_after) for number in range(130)]
     [_, second] = [request.url.params for request in airflow.sent()]
     assert (second["offset"], second["end_date_gte"]) == ("100", "2026-11-20T00:00:00+00:00")
+
+
+LOOKED_AT = dt.datetime(2026, 11, 26, 2, 0, 1, 500000, tzinfo=dt.UTC)
+OPEN = {
+    "dag_id": "d",
+    "dag_run_id": "r",
+    "state": "running",
+    "run_after": "2026-11-26T02:00:00Z",
+    "last_scheduling_decision": "2026-11-26T02:00:01.500000Z",
+}
+
+
+def test_open_runs_are_the_queued_with_the_running_of_all_dags() -> None:
+    airflow = ScriptedAirflow(GET=(200, {"dag_runs": [OPEN], "total_entries": 1}))
+    [run] = airflow.client().open_runs()
+    assert (run.dag_id, run.run_id, run.state, run.looked_at) == ("d", "r", "running", LOOKED_AT)
+    [request] = airflow.sent()
+    assert request.url.path == "/api/v2/dags/~/dagRuns"
+    assert request.url.params.get_list("state") == ["queued", "running"]
+
+
+def test_a_run_that_was_deleted_is_not_found() -> None:
+    assert ScriptedAirflow(GET=(404, {"detail": "no run"})).client().find_run("d", "r") is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_paused", "is_stale"),
+    [
+        ((200, {"is_paused": False, "is_stale": False}), False, False),
+        ((200, {"is_paused": True, "is_stale": False}), True, False),
+        ((200, {"is_paused": False, "is_stale": True}), False, True),
+        ((404, {"detail": "no DAG"}), False, True),
+    ],
+)
+def test_a_dag_is_paused_or_gone_as_airflow_says(answer: Any, is_paused: bool, is_stale: bool) -> None:
+    dag = ScriptedAirflow(GET=answer).client().dag("d")
+    assert (dag.is_paused, dag.is_stale) == (is_paused, is_stale)
+
+
+@pytest.mark.parametrize(("note", "body"), [("", {}), ("Its DAG is gone.", {"note": "Its DAG is gone."})])
+def test_a_run_is_ended_in_a_state_with_a_note_if_there_is_one(note: str, body: dict[str, str]) -> None:
+    airflow = ScriptedAirflow(PATCH=(200, {}))
+    airflow.client().end_run("d", "r", "failed", note)
+    [request] = airflow.sent()
+    assert json.loads(request.content) == {"state": "failed", **body}
 
 
 def test_the_end_of_a_log_is_read_from_structured_and_plain_lines() -> None:

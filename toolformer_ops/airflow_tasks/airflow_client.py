@@ -59,6 +59,29 @@ class RunState:
     state: str
     run_after: datetime.datetime
     """When Airflow may start it."""
+    looked_at: datetime.datetime | None = None
+    """When Airflow's scheduler looked last whether tasks of it can start; None if it never did."""
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Self:
+        """Return the run of an entry of the API."""
+        looked_at = entry["last_scheduling_decision"]
+        return cls(
+            dag_id=entry["dag_id"],
+            run_id=entry["dag_run_id"],
+            state=entry["state"],
+            run_after=datetime.datetime.fromisoformat(entry["run_after"]),
+            looked_at=datetime.datetime.fromisoformat(looked_at) if looked_at else None,
+        )
+
+
+@dataclass(frozen=True)
+class DagState:
+    """Whether Airflow continues the runs of a DAG."""
+
+    is_paused: bool
+    is_stale: bool
+    """Whether its file is gone, or makes no such DAG any more."""
 
 
 class _Login(httpx.Auth):
@@ -211,6 +234,25 @@ class AirflowClient:
         }
         return self._runs(**query)
 
+    def open_runs(self) -> list[RunState]:
+        """Return the runs of all DAGs that are queued or running."""
+        return self._runs(state=["queued", "running"])
+
+    def find_run(self, dag_id: str, run_id: str) -> RunState | None:
+        """Return a run; None if there is none."""
+        entry = self._request("GET", _run_path(dag_id, run_id), empty_at=httpx.codes.NOT_FOUND)
+        return RunState.of(entry) if entry else None
+
+    def end_run(self, dag_id: str, run_id: str, state: str, note: str) -> None:
+        """End a run in a state; what runs of it is stopped. An empty note leaves the note that it has."""
+        body = {"state": state, **({"note": note} if note else {})}
+        self._request("PATCH", _run_path(dag_id, run_id), json=body)
+
+    def dag(self, dag_id: str) -> DagState:
+        """Return whether Airflow continues the runs of a DAG; one that it does not know is stale."""
+        entry = self._request("GET", f"/dags/{dag_id}", empty_at=httpx.codes.NOT_FOUND)
+        return DagState(is_paused=bool(entry.get("is_paused")), is_stale=bool(entry.get("is_stale", True)))
+
     def note(self, dag_id: str, run_id: str) -> str:
         """Return the note of a run; empty if it has none."""
         return str(self.get(_run_path(dag_id, run_id))["note"] or "")
@@ -229,8 +271,9 @@ class AirflowClient:
         at = datetime.datetime.fromisoformat(found["responded_at"])
         return {name: found[name] for name in names} | {"responded_at": at}
 
-    def tasks(self, dag_id: str, run_id: str, state: str) -> list[TaskState]:
-        """Return the task instances in that state, those that ended first first."""
+    def tasks(self, dag_id: str, run_id: str, state: str = "") -> list[TaskState]:
+        """Return the task instances, in that state alone if one is named, those that ended first first."""
+        query = {"state": state} if state else {}
         found = [
             TaskState(
                 task_id=entry["task_id"],
@@ -239,9 +282,7 @@ class AirflowClient:
                 try_number=entry["try_number"],
                 ended_at=entry["end_date"] or "",
             )
-            for entry in self._all(
-                f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances", state=state
-            )
+            for entry in self._all(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances", **query)
         ]
         return sorted(found, key=lambda task: (task.ended_at, task.name))
 
@@ -268,15 +309,7 @@ class AirflowClient:
 
     def _runs(self, **query: Any) -> list[RunState]:
         """The DAG runs of a query."""
-        return [
-            RunState(
-                dag_id=run["dag_id"],
-                run_id=run["dag_run_id"],
-                state=run["state"],
-                run_after=datetime.datetime.fromisoformat(run["run_after"]),
-            )
-            for run in self._all("/dags/~/dagRuns", "dag_runs", order_by="id", **query)
-        ]
+        return [RunState.of(run) for run in self._all("/dags/~/dagRuns", "dag_runs", order_by="id", **query)]
 
     def _all(self, path: str, key: str, **query: Any) -> list[dict[str, Any]]:
         """The entries of all pages of an answer."""

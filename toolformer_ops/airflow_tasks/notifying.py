@@ -26,6 +26,7 @@ from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.airflow_tasks.dag_tools import from_json
+from toolformer_ops.airflow_tasks.halted_runs import close_lost_runs, end_halted_runs
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag_run_of
 from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule
 from toolformer_ops.config import Settings, load_settings
@@ -80,6 +81,7 @@ class SendNotifications(BaseOperator):
         engine = database.connect(settings)
         with airflow_client(settings) as airflow:
             close_ended_runs(settings, airflow, since)
+            end_what_airflow_does_not_continue(settings, airflow)
             due = database.fetch_all(engine, queries.notifications.due, prefix=NIGHTLY, since=since)
             problems = []
             for run in due:
@@ -118,6 +120,15 @@ def close_ended_runs(settings: Settings, airflow: AirflowClient, since: datetime
             close_run(settings, name, is_failure=run.state == "failed", dag_run=owner)
         except ToolformerError as error:
             logger.warning("run %s of %s could not be closed: %s", run.run_id, run.dag_id, error)
+
+
+def end_what_airflow_does_not_continue(settings: Settings, airflow: AirflowClient) -> None:
+    """End the runs that Airflow does not continue, since their DAG is deleted or paused, or they are deleted themselves."""
+    try:
+        end_halted_runs(settings, airflow)
+        close_lost_runs(settings, airflow)
+    except ToolformerError as error:
+        logger.warning("runs that Airflow does not continue are not looked for: %s %s", error, _CREDENTIALS)
 
 
 def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[Any]) -> list[str]:

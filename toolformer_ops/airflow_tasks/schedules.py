@@ -13,16 +13,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Self
 
-from croniter import croniter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from toolformer_ops.airflow_tasks.cron import require_cron
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 
-CRON_FIELDS = 5
 ASSET_NAMES = ("wiki_index",)
 """Assets that a schedule names by a word; all others are named by their URI."""
 OF_THE_FILE = ("corpus", "model")
@@ -109,11 +108,9 @@ class Schedule(Section):
 
     @field_validator("cron")
     @classmethod
-    def _cron_is_valid(cls, cron: str | None) -> str | None:
-        if cron is not None and (len(cron.split()) != CRON_FIELDS or not croniter.is_valid(cron)):
-            raise ValueError(
-                "expected five fields, minute, hour, day of month, month, day of week, such as 0 2 * * * for two at night"
-            )
+    def _cron_fires(cls, cron: str | None) -> str | None:
+        if cron is not None:
+            require_cron(cron)
         return cron
 
     @field_validator("time_zone")

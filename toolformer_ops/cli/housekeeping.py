@@ -4,6 +4,7 @@ And whether a stage could run here, or on the cluster.
 """
 
 import contextlib
+import itertools
 import shlex
 import sys
 import uuid
@@ -15,7 +16,10 @@ from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from toolformer_ops.audit.auditing import Scope
+    from toolformer_ops.runs.self_check import Finding
     from toolformer_ops.storage.forgetting import Forgotten, Kind
 
 app = typer.Typer()
@@ -227,8 +231,17 @@ def doctor(
     wait_seconds: Annotated[
         float, typer.Option(min=1, help="Longest wait for such a pod; adding a node takes minutes.")
     ] = 900.0,
+    end_halted: Annotated[
+        bool,
+        typer.Option(
+            "--end-halted",
+            help="End the runs that Airflow does not continue, as their DAG is deleted or paused.",
+        ),
+    ] = False,
 ) -> None:
     """Say what a stage needs and what of it is missing, a line each: ok, missing with the remedy, or unknown.
+
+    With an Airflow in the settings also which runs it does not continue.
 
     Ends with 1 if something is missing. `unknown` is what cannot be seen with the rights that there are.
 
@@ -245,11 +258,21 @@ def doctor(
             from toolformer_ops.runs.self_check import findings
 
             found = findings(settings)
+        if settings.airflow_password.get_secret_value() or end_halted:
+            found = itertools.chain(found, _findings_of_runs(settings, end=end_halted))
         for finding in found:
             typer.echo(str(finding), file=stdout)
             missing += finding.state == "missing"
     if missing:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _findings_of_runs(settings: Settings, *, end: bool) -> "Iterator[Finding]":
+    from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+    from toolformer_ops.airflow_tasks.halted_runs import findings_of_runs
+
+    with AirflowClient.of(settings, patience_seconds=5.0) as airflow:
+        yield from findings_of_runs(settings, airflow, end=end)
 
 
 def _show(found: "Forgotten", what: str) -> None:

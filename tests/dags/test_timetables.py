@@ -1,0 +1,69 @@
+"""When our own DAGs start by the clock, and which cron expressions are taken."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from toolformer_ops.airflow_tasks.cron import require_cron
+from toolformer_ops.airflow_tasks.timetables import audit_timetable
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "0 2 * * *",
+        "*/10 * * * *",
+        "0 2 29 2 *",  # every leap year
+        "0 2 30 2 mon",  # each Monday in February
+        "0 2 * mar fri",
+        "0 2 l * *",  # the last day of a month
+        "0 2 * * 5#2",  # its second Friday
+    ],
+)
+def test_an_expression_that_fires_is_taken(expression: str) -> None:
+    require_cron(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("0 2 30 2 *", "a day that some month has"),
+        ("0 2 31 4,6,9,11 *", "a day that some month has"),
+        ("R 2 * * *", "drawn at random"),
+        ("R(0-29) 2 * * *", "drawn at random"),
+        ("0 h * * *", "drawn at random"),
+        ("61 2 * * *", "five fields"),
+        ("0 2 * *", "five fields"),
+        ("0 2 * * * 30", "five fields"),
+        ("@daily", "five fields"),
+    ],
+)
+def test_an_expression_that_fires_never_or_by_chance_is_refused(expression: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        require_cron(expression)
+
+
+def test_an_audit_that_would_never_start_is_an_error_that_names_the_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_AUDIT_SCHEDULE", "0 6 31 2 *")
+    load_settings.cache_clear()
+    with pytest.raises(
+        ConfigurationError, match="TOOLFORMER_AUDIT_SCHEDULE: expected a day that some month has"
+    ):
+        audit_timetable(load_settings())
+
+
+@pytest.mark.parametrize(("files", "expression"), [(["posts.toml"], "*/10 * * * *"), ([], "0 * * * *")])
+def test_halted_runs_are_looked_for_also_when_the_last_schedule_is_gone(
+    parse: Callable[..., dict[str, DAG]], tmp_path: Path, files: list[str], expression: str
+) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    timetable: Any = parse(schedules_dir=str(tmp_path))["send_notifications"].timetable
+    assert timetable.expression == expression
