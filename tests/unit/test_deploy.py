@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 from tests.kubernetes.admission import KUBERNETES_VERSION, pod_security_violations
 from toolformer_ops.airflow_tasks.defaults import POOLS
+from toolformer_ops.airflow_tasks.run_ids import RUN_ID_PATTERN
 from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
 
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
@@ -62,6 +63,27 @@ def values() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
     return variables(BASE / "settings.env")
+
+
+def test_every_deployment_refuses_run_ids_that_no_folder_of_logs_can_have(settings: dict[str, str]) -> None:
+    name = "AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN"
+    compose = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+    assert settings[name] == RUN_ID_PATTERN
+    assert compose["x-toolformer"]["environment"][name].replace("$$", "$") == RUN_ID_PATTERN
+
+
+@pytest.mark.parametrize(
+    ("run_id", "is_taken"),
+    [
+        ("r" * 200, True),
+        ("r" * 201, False),
+        ("scheduled__2026-11-22T02:00:00+00:00", True),
+        ("a/b", False),
+        ("", False),
+    ],
+)
+def test_a_run_id_has_at_most_two_hundred_characters(run_id: str, is_taken: bool) -> None:
+    assert bool(re.match(RUN_ID_PATTERN, run_id)) == is_taken
 
 
 # Manifests

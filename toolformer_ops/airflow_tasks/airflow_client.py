@@ -166,6 +166,11 @@ class AirflowClient:
             return {}
         return {name: str((part or {}).get("status")) for name, part in parts.items()}
 
+    def pool_slots(self, name: str) -> int | None:
+        """Return the slots of a pool; None if there is no such pool."""
+        pool = self._request("GET", f"/pools/{name}", empty_at=httpx.codes.NOT_FOUND)
+        return int(pool["slots"]) if pool else None
+
     def set_pool(self, name: str, slots: int, description: str, include_deferred: bool) -> None:
         """Make a pool, or give it these slots if it is there."""
         body = {"slots": slots, "description": description, "include_deferred": include_deferred}

@@ -6,6 +6,10 @@ since all that start at the same minute have the same id in Airflow, one in each
 
 ANNOTATE = "annotate_corpus"
 FINETUNE = "finetune_release"
+RUN_ID_PATTERN = "^[A-Za-z0-9_.~:+-]{1,200}$"
+"""Airflow's setting `[scheduler] allowed_run_id_pattern`: what its API and command line take as the id of a run.
+The folder of a run's logs has its id; file systems take names of 255 bytes. Without its folder no task of the
+run can start, and each is tried as often as its policy says."""
 NIGHTLY = "nightly_"
 """How the ids of the DAGs begin that are made from schedule files."""
 RUN_ID = f"{{{{ dag.dag_id ~ '.' ~ run_id if dag.dag_id.startswith('{NIGHTLY}') else run_id }}}}"

@@ -188,6 +188,7 @@ def dags_folder_command() -> None:
 
     Example: export AIRFLOW__CORE__DAGS_FOLDER="$(toolformer-ops dags-folder)"
     """
+    from toolformer_ops.airflow_tasks.run_ids import RUN_ID_PATTERN
     from toolformer_ops.local.airflow import BUNDLES, POOLS_FILE
 
     typer.echo(SHIPPED / "dags")
@@ -195,6 +196,10 @@ def dags_folder_command() -> None:
     typer.echo(
         "Runs that keep the tools that they started with, and a DAG for each schedule file: the two bundles in "
         f"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(BUNDLES)}'",
+        err=True,
+    )
+    typer.echo(
+        f"No run whose id is too long for a folder of logs: AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN='{RUN_ID_PATTERN}'",
         err=True,
     )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import psycopg2
 
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
+from toolformer_ops.airflow_tasks.run_ids import RUN_ID_PATTERN
 from toolformer_ops.config import SHIPPED
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import postgres
@@ -69,6 +70,7 @@ def configuration(
         username=USERNAME,
         secrets=secrets,
         task_slots=task_slots,
+        run_id_pattern=RUN_ID_PATTERN,
         port=ports["airflow"],
         url=url,
         database_dsn=dsn.replace("postgresql:", "postgresql+psycopg2:", 1),
@@ -125,10 +127,30 @@ def is_healthy(client: AirflowClient) -> bool:
     return all(health.get(part) == "healthy" for part in _HEALTHY_PARTS)
 
 
-def set_pools(client: AirflowClient, slots: Mapping[str, int]) -> dict[str, int]:
-    """Make the pools of `airflow_tasks/pools.json`, with the slots of this machine; returns the slots."""
+def set_pools(paths: StatePaths, client: AirflowClient, slots: Mapping[str, int]) -> dict[str, int]:
+    """Make the pools of `airflow_tasks/pools.json`, with the slots of this machine; returns the slots that they have.
+
+    Slots that a person has set since, in the UI for example, stay.
+    """
     wanted = json.loads(POOLS_FILE.read_text(encoding="utf-8"))
-    chosen = {name: slots.get(name, pool["slots"]) for name, pool in wanted.items()}
+    note = paths.airflow_pools
+    set_last = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+    found = {}
     for name, pool in wanted.items():
-        client.set_pool(name, chosen[name], pool["description"], pool["include_deferred"])
-    return chosen
+        chosen = slots.get(name, pool["slots"])
+        present = client.pool_slots(name)
+        if present in (None, set_last.get(name)):
+            client.set_pool(name, chosen, pool["description"], pool["include_deferred"])
+            found[name] = set_last[name] = chosen
+        else:
+            found[name] = present
+            if present != chosen:
+                logger.warning(
+                    "the pool %s keeps the %d slots that a person has set; of this machine %d would be. Admin, Pools in the UI "
+                    "changes them",
+                    name,
+                    present,
+                    chosen,
+                )
+    write_private(note, json.dumps(set_last) + "\n")
+    return found

@@ -210,7 +210,7 @@ class _Startup:
             airflow.migrate(self.paths, of_airflow, self.supervisor.environment())
             with AirflowClient.of(settings) as client:
                 self._start(AIRFLOW, lambda: airflow.is_healthy(client))
-                slots = airflow.set_pools(client, self.slots)
+                slots = airflow.set_pools(self.paths, client, self.slots)
             shown = ", ".join(f"{name} {count}" for name, count in sorted(slots.items()))
             logger.info("airflow: ready on %s, slots of its pools: %s", settings.airflow_url, shown)
         return settings

@@ -48,6 +48,8 @@ class StatePaths:
         self.airflow_passwords = self.airflow_home / "passwords.json"
         # Which Airflow last migrated its database, and to which schema.
         self.airflow_schema = self.airflow_home / "migrated"
+        # The slots of Airflow's pools as `up` set them last; other slots are a person's.
+        self.airflow_pools = self.airflow_home / "pools.json"
         self.schedules = self.state / "schedules"  # schedule files, each a nightly DAG
         self.logs = self.state / "logs"
         self.supervisor_log = self.logs / "supervisord.log"

@@ -13,7 +13,15 @@ from sqlalchemy import create_engine
 
 from toolformer_ops.airflow_tasks.airflow_client import TaskState
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import AirflowError, AirflowNotReadyError, ToolformerError
+from toolformer_ops.errors import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    AirflowError,
+    AirflowNotReadyError,
+    ToolformerError,
+    UsageError,
+    exit_code,
+)
 from toolformer_ops.local.demo import driver
 from toolformer_ops.local.demo.driver import watch
 from toolformer_ops.local.demo.progress import Snapshot
@@ -128,10 +136,45 @@ def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_n
     assert f"or watch it again: {attach}" in written(console)
 
 
+def failed_at(task_id: str, try_number: int = 1) -> TaskState:
+    return TaskState(task_id, -1, "failed", try_number, "1")
+
+
+@pytest.mark.parametrize(
+    ("failed", "is_refused"),
+    [
+        ([failed_at("ingest"), FINISH], True),
+        ([failed_at("start_run"), FINISH], True),
+        ([failed_at("build_index")], True),
+        ([failed_at("ingest", 3), FINISH], False),  # an error of its own, or Postgres was away
+        ([failed_at("ingest")], False),  # a person ended the run
+        ([QA, FINISH], False),
+        ([], False),
+    ],
+)
+def test_a_run_whose_first_task_was_not_tried_again_was_a_wrong_request(
+    console: Console, failed: list[TaskState], is_refused: bool
+) -> None:
+    with pytest.raises(ToolformerError) as caught:
+        run_dag(console, scripted_airflow(["failed"], failed))
+    assert exit_code(caught.value) == (EXIT_USAGE if is_refused else EXIT_FAILED)
+
+
+def test_a_run_that_is_not_there_is_a_wrong_request(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow = scripted_airflow([])
+    airflow.find_run.return_value = None
+    monkeypatch.setattr(driver, "start_all", lambda console, settings, with_model: settings)
+    monkeypatch.setattr(driver, "AirflowClient", SimpleNamespace(of=lambda *_, **__: nullcontext(airflow)))
+    with pytest.raises(UsageError, match="expected a run of annotate_corpus, found none called nothing"):
+        driver.attach(console, Settings(), "nothing")
+
+
 def test_a_run_that_is_watched_again_starts_nothing_and_ends_with_its_report(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    airflow = scripted_airflow(["running", "running", "success"])
+    airflow = scripted_airflow(["running", "success"])
     reported: list[tuple[str, bool]] = []
     monkeypatch.setattr(driver, "start_all", lambda console, settings, with_model: settings)
     monkeypatch.setattr(driver, "AirflowClient", SimpleNamespace(of=lambda *_, **__: nullcontext(airflow)))

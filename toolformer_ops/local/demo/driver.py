@@ -20,7 +20,7 @@ from rich.console import Console
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import AirflowError, NoKeptCallError, ToolformerError
+from toolformer_ops.errors import AirflowError, NoKeptCallError, ToolformerError, UsageError
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.choices import PRESET
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
@@ -38,8 +38,12 @@ INDEX_DAG = "build_wiki_index"
 TRAINING_TASKS = frozenset({"finetune", "finetune_without_calls"})
 TRAINING_STEP = re.compile(r"step \d+ of \d+: .*")
 """What `finetuning/training_log.py` logs of a step: its loss, the speed, the time left."""
-CONSEQUENT_TASKS = frozenset({"gather_tools", "finish_run"})
+LAST_TASK = "finish_run"
+CONSEQUENT_TASKS = frozenset({"gather_tools", LAST_TASK})
 """Red only because another task is."""
+OPENING_TASKS = frozenset({"build_index", "ingest", "start_run"})
+"""Tasks that look whether the request is right. One that failed at its first try was not tried again: it is
+wrong."""
 RELEASE_TASK = "release"
 """Red if no call was kept."""
 SECONDS_BETWEEN_LOOKS = 3.0
@@ -94,11 +98,19 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
 
 
 def attach(console: Console, settings: Settings, run_id: str) -> None:
-    """Watch a run of `annotate_corpus` that was started before, to its end, and report it; raises as `run_demo`."""
+    """Watch a run of `annotate_corpus` that was started before, to its end, and report it.
+
+    Raises:
+        UsageError: there is no such run.
+        ToolformerError: as `run_demo`.
+    """
     started = time.monotonic()
     settings = start_all(console, settings, with_model=False)
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
-        client.run_state(ANNOTATE, run_id)  # raises if there is no such run
+        if client.find_run(ANNOTATE, run_id) is None:
+            raise UsageError(
+                f"--attach: expected a run of {ANNOTATE}, found none called {run_id}. `toolformer-ops runs` lists the runs."
+            )
         kept = _watch(console, client, settings, ANNOTATE, run_id)
     _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
 
@@ -143,6 +155,7 @@ def run_dags(
     """Build the index of the KILT records if a tool needs it, annotate, and report.
 
     Raises:
+        UsageError: a DAG run refused its request, and why was printed.
         ToolformerError: a DAG run failed, and what failed was printed.
         NoKeptCallError: all is done, and no call was kept; the report says which come nearest.
         KeyboardInterrupt: the user left; the run continues, and where to look was printed.
@@ -227,7 +240,20 @@ def _watch(
     finally:
         engine.dispose()
     print_failure(console, client, dag_id, run_id, causes)
+    if was_refused(failed):
+        raise UsageError(f"{dag_id} {run_id} could not start, as its request is wrong. Look at {url}")
     raise ToolformerError(f"{dag_id} {run_id} ended as {state}. Look at {url}")
+
+
+def was_refused(failed: Sequence[TaskState]) -> bool:
+    """Whether a run with these failed tasks could not start, as its request is wrong.
+
+    Of a run that a person ended its last task has not failed; the DAG of the index has no such task.
+    """
+    opening = [task for task in failed if task.task_id in OPENING_TASKS]
+    others = {task.task_id for task in failed} - OPENING_TASKS
+    is_index = any(task.task_id == "build_index" for task in opening)
+    return any(task.try_number == 1 for task in opening) and (is_index or others == {LAST_TASK})
 
 
 def watch(
