@@ -1,5 +1,14 @@
 -- Corpora and their versions.
 
+-- name: corpora_are_named_by_their_address
+-- fail: an address whose hash is the corpus's id
+-- corpus: changed corpora
+-- remedy: Restore the row from a backup: annotation_runs.corpus_uri of its runs has the address, too.
+select corpus_id as place, format('%s, whose hash is %s', uri, hashed.id) as found
+from corpora
+cross join lateral (select left(encode(sha256(convert_to(uri, 'UTF8')), 'hex'), 16) as id) hashed
+where corpus_id = any(cast(:corpus_ids as text[])) and corpus_id <> hashed.id
+
 -- name: corpus_files_are_those_of_their_version
 -- fail: the hash and the number of records with which the newest version read the file
 -- corpus: changed corpus_files

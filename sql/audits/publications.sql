@@ -29,6 +29,17 @@ where model.model_id = any(cast(:model_ids as text[]))
        or model.definition ->> 'base_model' is distinct from released.model_identity
        or trained.model_identity is distinct from released.model_identity)
 
+-- name: models_are_those_of_the_run_that_made_them
+-- fail: a model of this kind of the run that trained one
+-- model: lost run_models
+-- remedy: Restore the row from a backup, or publish the run's model again: `toolformer-ops stage publish --run RUN`.
+select format('%s of %s', case when model.without_calls then 'baseline' else 'model' end, model.run_id) as place,
+       format('none, and model %s that it trained', model.model_id) as found
+from finetuned_models model
+where model.model_id = any(cast(:model_ids as text[]))
+  and not exists (
+      select from run_models made where made.run_id = model.run_id and made.without_calls = model.without_calls)
+
 -- name: rates_on_cards_are_those_of_the_run
 -- fail: the false-discovery rates that the run had counted when its release was made
 -- release: changed dataset_releases

@@ -67,6 +67,43 @@ where cost.run_id = any(cast(:run_ids as text[]))
   and compared.is_known and compared.stored is distinct from compared.chosen
 group by cost.run_id, cost.tool
 
+-- name: documents_given_up_are_named
+-- fail: a row in failed_documents for a document that the ledger counts as given up
+-- run: lost failed_documents
+-- remedy: Restore the row from a backup: `toolformer-ops retry-failed` finds the document by it.
+select format('%s of %s under %s', done.stage, done.document_id, done.recipe_id) as place,
+       format('%s in the ledger, and no row', done.counts) as found
+from micro_batches batch
+join stage_ledger done on done.recipe_id = batch.recipe_id and done.stage = batch.stage and done.batch_id = batch.batch_id
+where batch.recipe_id = any(cast(:recipe_ids as text[]))
+  -- Answers are shared, so that a later stage counts the reason of documents that were not given up, too.
+  and batch.stage in ('filter', 'sample')
+  and batch.counts ?| array['process_killed', 'out_of_memory']
+  and done.counts ?| array['process_killed', 'out_of_memory']
+  and not exists (
+      select from failed_documents failed
+      where failed.recipe_id = done.recipe_id and failed.document_id = done.document_id and failed.stage = done.stage)
+
+-- name: failed_documents_are_in_the_ledger
+-- fail: a document that its run gave up in this stage for this reason, as the ledger counts it
+-- run: changed failed_documents
+-- remedy: Restore the row from a backup, or delete it: the ledger says that the document was done.
+select format('%s of %s under %s', failed.stage, failed.document_id, failed.recipe_id) as place,
+       format('%s by run %s, and %s by run %s in the ledger', failed.reason, failed.run_id, coalesce(cast(done.counts as text), 'nothing'),
+              coalesce(batch.run_id, 'none')) as found
+from failed_documents failed
+left join stage_ledger done
+    on done.recipe_id = failed.recipe_id and done.document_id = failed.document_id and done.stage = failed.stage
+left join micro_batches batch on batch.batch_id = done.batch_id
+where failed.recipe_id = any(cast(:recipe_ids as text[]))
+  and (done.document_id is null
+       or failed.reason not in ('process_killed', 'out_of_memory')
+       or batch.run_id <> failed.run_id
+       or batch.tool <> failed.tool
+       or failed.stage in ('filter', 'sample') and not done.counts ? failed.reason
+       -- All inputs may have been answered before, and a text may hold no call: then the reason is counted nowhere.
+       or failed.stage = 'score' and done.counts ? 'scored')
+
 -- name: finished_runs_have_ended
 -- fail: the end of a run whose numbers are stored
 -- run: changed annotation_runs

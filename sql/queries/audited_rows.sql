@@ -40,6 +40,27 @@ left join recipes execution on execution.recipe_id = :execution_recipe_id
 left join call_results answer
     on answer.tool = :tool and answer.tool_version = execution.definition ->> 'tool_version' and answer.input_key = call.input_key
 
+-- name: models_of_run
+-- The models of a run with what they were made of; is_of_last_release: the run was not released again since.
+select made.run_id, made.model_id, made.without_calls, model.release_id, model.definition, run.parameters, run.model_identity,
+       released.release_id as of_run_release_id, coalesce(released.released_at <= made.published_at, false) as is_of_last_release
+from run_models made
+join finetuned_models model using (model_id)
+join annotation_runs run on run.run_id = made.run_id
+left join run_releases released on released.run_id = made.run_id
+-- Parameters that were changed are found as that.
+where made.run_id = :run_id and coalesce(run.registered_hash = registration_hash(run), true)
+order by made.without_calls
+
+-- name: scores
+-- The scores of a run; is_replaced: a later evaluation wrote the file of inputs again.
+select run_id, suite, subset, model, variant, call_start_rank, metric, inputs, score, low, high, call_shares, inputs_with_call,
+       score_with_call, score_without_call, inputs_uri, inputs_sha256,
+       inputs_sha256 <> first_value(inputs_sha256) over (partition by inputs_uri order by evaluated_at desc) as is_replaced
+from evaluation_scores
+where run_id = :run_id
+order by suite, variant, call_start_rank, subset, metric, evaluated_at
+
 -- name: documents
 -- Audit: the next documents. Their ids are hashes of their texts (those of variants of url and date, too), and a corpus holds each of them.
 with page as materialized (

@@ -4,7 +4,8 @@
 -- How much an audit found, and how much of it speaks against the rows that numbers are counted from.
 select count(*) as found, count(repaired_at) as repaired, count(repair) as repairable,
        count(*) filter (
-           where relation not in ('dataset_releases', 'judgements', 'quality_results', 'finetuned_models', 'published_artifacts', 'object', 'folder'))
+           where relation not in ('dataset_releases', 'judgements', 'quality_results', 'finetuned_models', 'run_models', 'evaluation_scores',
+                                'published_artifacts', 'object', 'folder'))
            as in_rows
 from audit_findings
 where audit_id = :audit_id
@@ -40,7 +41,7 @@ order by release_id
 
 -- name: scope_models
 select model.model_id, model.run_id, model.release_id, model.uri, model.manifest_sha256, model.definition, model.without_calls,
-       model.withdrawn_at is not null as is_withdrawn
+       model.training_loss, model.best_step, model.development_perplexity, model.withdrawn_at is not null as is_withdrawn
 from finetuned_models model
 join annotation_runs trained on trained.run_id = model.run_id
 where :scope = 'all'

@@ -38,6 +38,9 @@ from toolformer_ops.errors import (
     UsageError,
     exit_code,
 )
+from toolformer_ops.evaluation.records import CALENDAR_DATE, EvaluatedInput, SuiteScore
+from toolformer_ops.evaluation.running import ShareCorrect
+from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.release.format import CallSpan, ReleasedText, read_release, write_texts
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
@@ -162,17 +165,62 @@ def make(state: State, folder: Path) -> None:
     recipe = FinetuningRecipe(release_id=state.release_id, base_model="fake", choices=FinetuningChoices())
     state.model_id = recipe.model_id
     weights.write_bytes(b"weights " * 100)
-    manifest = state.store.publish(f"models/{recipe.model_id}", {"model.safetensors": weights})
+    record = folder / "finetuning.json"
+    training = {"training_loss_nats_per_token": 1.0, "best_step": None, "development_perplexity": None}
+    record.write_text(json.dumps(training))
+    files = {"model.safetensors": weights, "finetuning.json": record}
+    manifest = state.store.publish(f"models/{recipe.model_id}", files)
     with database.transaction(database.connect(state.settings)) as connection:
         database.execute(
             connection, queries.finetuning.register, model_id=recipe.model_id, release_id=state.release_id, run_id=RUN,
             uri=state.store.uri(manifest.prefix), manifest_sha256=manifest.sha256, definition=recipe.definition, training_loss=1.0,
             without_calls=False, best_step=None, development_perplexity=None,
         )  # fmt: skip
+        database.execute(
+            connection, queries.finetuning.model_of_run_set, run_id=RUN, model_id=recipe.model_id, without_calls=False
+        )  # fmt: skip
+    evaluate_model(state)
     artifacts.publish(
         state.settings, "index", "fingerprint", "indices/wiki", {"terms": weights}, source="a Wikipedia"
     )
     finish_run(state.settings, RUN, "success")
+
+
+def evaluate_model(state: State) -> None:
+    """Scores of the model on two data sets of a suite: one of three answers is right, and one of one."""
+    of_model = {"suite": "lama", "model": state.model_id, "variant": "with_tools", "call_start_rank": 10}
+    inputs = [
+        EvaluatedInput(
+            **of_model,
+            subset=subset,
+            number=number,
+            prompt="What?",
+            answers=("5",),
+            written=" 5",
+            predicted="5",
+            correct=number == 1,
+            calls=(),
+            date=CALENDAR_DATE,
+        )
+        for subset, number in (("squad", 1), ("squad", 2), ("squad", 3), ("trex", 1))
+    ]
+    state.store.require_bucket()
+    file = write_inputs(state.store, RUN, inputs)
+    scores = [
+        SuiteScore(
+            **of_model,
+            subset=subset,
+            metric="share_correct",
+            seconds=1.0,
+            data_sha256="0" * 64,
+            **vars(ShareCorrect.of([item for item in inputs if item.subset == subset])),
+        )
+        for subset in ("squad", "trex")
+    ]
+    with database.transaction(database.connect(state.settings)) as connection:
+        write_scores(
+            connection, RUN, scores, {state.model_id: state.model_id}, {("lama", "with_tools", 10): file}
+        )
 
 
 @pytest.fixture(scope="module")
@@ -365,6 +413,8 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
                 "update annotation_runs set state = 'running', started_at = now() - interval '9 days', finished_at = null",
                 "*update micro_batches set committed_at = now() - interval '8 days'",
                 "update run_releases set released_at = now() - interval '8 days'",
+                "update run_models set published_at = now() - interval '8 days'",
+                "*update evaluation_scores set evaluated_at = now() - interval '8 days'",
                 "*update quality_results set checked_at = now() - interval '8 days'",
             ),
             "orphaned annotation_runs",
@@ -505,6 +555,21 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
         "registered manifest changed": update("dataset_releases", "manifest_sha256 = repeat('0', 64)", finds="changed object"),
     },
     {
+        "address of a corpus": update("corpora", "uri = uri || '2'"),
+        "index that nobody registered": ("delete from published_artifacts", "lost published_artifacts"),
+        "model of a run lost": delete("run_models", "not without_calls"),
+        "training loss of a model": update("finetuned_models", "training_loss = 0.5"),
+        "share of right answers": update("evaluation_scores", "score = 0.9", "subset = 'squad'"),
+        "score that was invented": (
+            COPY.format("evaluation_scores", "'subset', 'google_re'") + " where subset = 'trex'", "changed evaluation_scores"
+        ),
+        "document that was not given up": (
+            "insert into failed_documents (recipe_id, document_id, stage, tool, reason, deaths, run_id) "
+            f"select recipe_id, document_id, stage, 'Calculator', 'process_killed', 3, '{RUN}' from stage_ledger where {SAMPLED}",
+            "changed failed_documents",
+        ),
+    },
+    {
         "manifest deleted": (lambda s: s.store.delete(s.key("models/", "manifest")), "lost object"),
         "file added": (lambda s: s.put(f"releases/{s.release_id}/note.txt", b"hello"), "orphaned object"),
         "older folder left": (
@@ -618,6 +683,59 @@ def test_an_audit_finds_an_answer_that_is_not_the_result_of_a_released_call(stat
     found = list(state.findings(state.audit()))
     assert {(row.kind, row.relation) for row in found} == {("changed", "release")}
     assert "expected the result '7' of Calculator, as in call_results, found '5'" in found[0].what
+
+
+def test_a_document_that_the_ledger_counts_as_given_up_is_missed_in_failed_documents(state: State) -> None:
+    state.change(
+        f"update stage_ledger set {add('counts', process_killed=1)} where {FILTERED_OUT} and stage = 'filter' "
+        f"and recipe_id = {RECIPES['filter']}"
+    )
+    state.change(
+        f"update micro_batches set {add('counts', process_killed=1)} where recipe_id = {RECIPES['filter']}"
+    )
+    assert state.found() == ["lost failed_documents"]
+
+
+def test_a_document_that_was_given_up_gives_no_finding(state: State) -> None:
+    test_a_document_that_the_ledger_counts_as_given_up_is_missed_in_failed_documents(state)
+    state.change(
+        "insert into failed_documents (recipe_id, document_id, stage, tool, reason, deaths, run_id) "
+        f"select recipe_id, document_id, stage, 'Calculator', 'process_killed', 3, '{RUN}' from stage_ledger "
+        f"where {FILTERED_OUT} and stage = 'filter' and recipe_id = {RECIPES['filter']}"
+    )
+    assert state.found() == []
+
+
+def test_a_model_of_another_training_is_no_model_of_the_run(state: State) -> None:
+    other = FinetuningRecipe(
+        release_id=state.release_id, base_model="fake", choices=FinetuningChoices(finetune_steps=7)
+    )
+    state.change(
+        "insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256, definition, withdrawn_at) "
+        "select :model_id, release_id, run_id, uri || '2', manifest_sha256, cast(:definition as jsonb), now() "
+        "from finetuned_models",
+        model_id=other.model_id,
+        definition=json.dumps(other.definition),
+    )
+    state.change("update run_models set model_id = :model_id", model_id=other.model_id)
+    [found] = [row for row in state.findings(state.audit()) if row.relation == "run_models"]
+    assert "with finetune_steps " in found.what
+
+
+def test_a_file_of_inputs_that_was_changed_shows_in_the_scores(state: State) -> None:
+    key = state.key("reports/", "inputs")
+    state.put(key, state.bucket[key][0].replace(b'"correct": false', b'"correct": true'))
+    [found] = state.findings(state.audit())
+    assert (found.kind, found.relation) == ("changed", "evaluation_scores")
+    assert "expected score 1.0, as its inputs give, found 0.3333333333333333; the file " in found.what
+
+
+def test_scores_of_inputs_that_a_later_evaluation_replaced_are_not_provable(state: State) -> None:
+    earlier = "evaluated_at = evaluated_at - interval '1 day', score = 0.9, inputs_sha256 = repeat('0', 64)"
+    state.change(f"update evaluation_scores set {earlier} where subset = 'squad'")
+    outcome = state.audit()
+    assert state.found(outcome) == []
+    assert [check.unprovable for check in outcome.checks if check.name == "scores"] == [1]
 
 
 def test_a_release_that_its_id_does_not_fit_is_not_repaired(state: State) -> None:

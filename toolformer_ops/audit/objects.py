@@ -23,15 +23,23 @@ from toolformer_ops.audit.released_calls import ComparedCall, compare_calls
 from toolformer_ops.errors import CorruptObjectError
 from toolformer_ops.records import document_id_of
 from toolformer_ops.release.format import ROW_GROUP_TEXTS, ReleasedText, read_file
+from toolformer_ops.runs.models import FINETUNING
 from toolformer_ops.runs.recipes import id_of_content
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import MANIFEST, Manifest, ObjectStore, require_registered
+from toolformer_ops.tools.retrieval import wiki_index
 
 LEFT_FOLDERS = ("release-", "check-release-", "audit-")
 """Beginnings of the names of temporary folders in the state folder."""
 RESTORE = "Restore the row from a backup."
+TRAINING_RECORD = {
+    "training_loss": "training_loss_nats_per_token",
+    "best_step": "best_step",
+    "development_perplexity": "development_perplexity",
+}
+"""Columns of `finetuned_models` that the model's own record of its training holds, by their names there."""
 
 
 @dataclass
@@ -184,7 +192,18 @@ def models(auditing: Auditing, model_id: str, _: str) -> Page:
         what = f"expected the definition that the id is the hash of, found one with the hash {hashed}"
         page.add("changed", "finetuned_models", model_id, what, RESTORE)
     remedy = f"Train it again: `toolformer-ops stage finetune --run {row.run_id}`, then `publish` with the same arguments."
-    _check_objects(auditing, row.uri, row.manifest_sha256, remedy, page)
+    manifest = _check_objects(auditing, row.uri, row.manifest_sha256, remedy, page)
+    if manifest is None or page.findings:
+        return page
+    record = auditing.store.read_file(manifest, FINETUNING)
+    if record is None:
+        page.unprovable += 1
+        return page
+    stated = json.loads(record)
+    for column, name in TRAINING_RECORD.items():
+        if getattr(row, column) != stated[name]:
+            what = f"expected {column} {stated[name]}, as the model's {FINETUNING} says, found {getattr(row, column)}"
+            page.add("changed", "finetuned_models", f"{model_id} training", what, RESTORE)
     return page
 
 
@@ -259,6 +278,7 @@ def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
         {
             f"{release_stage.PREFIX}/",
             f"{finetuning.PREFIX}/",
+            f"{wiki_index.PREFIX.split('/')[0]}/",
             *(f"{prefix.split('/')[0]}/" for prefix in named),
         }
     )
@@ -294,6 +314,12 @@ def _add_orphans(
         if draft in keys:
             remedy = "A trained model waits here: publish it (`toolformer-ops stage publish --run RUN`), or delete it by hand."
         elif manifest_key in keys:
+            artifact = _artifact(store, prefix)
+            if artifact is not None:
+                what = f"expected a row for the {artifact.kind} {artifact.identity} that is published here, found none"
+                remedy = "Publish it again, which writes the row; or delete it by hand."
+                page.add("lost", "published_artifacts", store.uri(prefix), what, remedy)
+                return
             remedy = "It was published: restore its row from a backup, or delete it by hand."
         else:
             remedy, repair = unread, {"action": "delete_objects", "prefix": prefix, "keys": list(keys[:50])}
@@ -315,6 +341,15 @@ def _add_orphans(
         what = f"expected nothing that the manifest does not name, found {len(group)} objects, such as {group[0]}"
         repair = {"action": "delete_objects", "prefix": "", "keys": group}
         page.add("orphaned", "object", store.uri(place), what, unread, repair=repair)
+
+
+def _artifact(store: ObjectStore, prefix: str) -> Manifest | None:
+    """The manifest of a published model or index; None if there is none, or one of a release or a finetuned model."""
+    try:
+        manifest = store.read_manifest(prefix)
+    except CorruptObjectError:
+        return None
+    return manifest if manifest is not None and manifest.kind else None
 
 
 def left_folders(auditing: Auditing, _: str, __: str) -> Page:

@@ -20,6 +20,7 @@ from toolformer_ops.audit.auditing import (
     subjects_of,
 )
 from toolformer_ops.audit.claims import claim_checks
+from toolformer_ops.audit.evaluations import EVALUATION_CHECKS
 from toolformer_ops.audit.objects import OBJECT_CHECKS
 from toolformer_ops.audit.repairing import accept_numbers, planned, repair
 from toolformer_ops.audit.resampling import resampling_check
@@ -96,6 +97,7 @@ def audit(
             *ROW_CHECKS,
             *claim_checks(),
             *OBJECT_CHECKS,
+            *EVALUATION_CHECKS,
             *NUMBER_CHECKS,
             resampling_check(sample, seed),
         )

@@ -21,9 +21,9 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt
 from toolformer_ops.errors import InfrastructureError, ToolError, ToolformerError
@@ -71,6 +71,43 @@ class ModelVariant:
 
 
 @dataclass(frozen=True)
+class ShareCorrect:
+    """What follows from the evaluated inputs of a data set: fields of `SuiteScore`."""
+
+    inputs: int
+    score: float
+    low: float
+    high: float
+    call_shares: dict[str, float]
+    inputs_with_call: int
+    score_with_call: float | None
+    score_without_call: float | None
+
+    @classmethod
+    def of(cls, inputs: Sequence[EvaluatedInput]) -> Self:
+        """The numbers of these inputs, at least one."""
+        right = sum(found.correct for found in inputs)
+        interval = wilson_interval(right, len(inputs))
+        with_call = [found.correct for found in inputs if found.has_call]
+        without_call = [found.correct for found in inputs if not found.has_call]
+        calls_by_tool = Counter(
+            tool
+            for found in inputs
+            for tool in {call.tool for call in found.calls if call.result is not None}
+        )
+        return cls(
+            inputs=len(inputs),
+            score=right / len(inputs),
+            low=interval.low,
+            high=interval.high,
+            call_shares={tool: count / len(inputs) for tool, count in sorted(calls_by_tool.items())},
+            inputs_with_call=len(with_call),
+            score_with_call=sum(with_call) / len(with_call) if with_call else None,
+            score_without_call=sum(without_call) / len(without_call) if without_call else None,
+        )
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The result of a model in a variant on one data set."""
 
@@ -98,28 +135,14 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
     started = time.monotonic()
     inputs = _judged_inputs(asked, suite, loaded)
     require_working_tools(f"suite {suite.name}", [call for found in inputs for call in found.calls])
-    right = sum(found.correct for found in inputs)
-    interval = wilson_interval(right, len(inputs))
-    with_call = [found.correct for found in inputs if found.has_call]
-    without_call = [found.correct for found in inputs if not found.has_call]
-    by_tool = Counter(
-        tool for found in inputs for tool in {call.tool for call in found.calls if call.result is not None}
-    )
     score = SuiteScore(
         suite=suite.name,
         subset=loaded.data_set.name,
         model=asked.name,
         variant=asked.variant,
         call_start_rank=asked.call_start_rank,
-        inputs=len(inputs),
         metric=SHARE_CORRECT,
-        score=right / len(inputs),
-        low=interval.low,
-        high=interval.high,
-        call_shares={tool: count / len(inputs) for tool, count in sorted(by_tool.items())},
-        inputs_with_call=len(with_call),
-        score_with_call=sum(with_call) / len(with_call) if with_call else None,
-        score_without_call=sum(without_call) / len(without_call) if without_call else None,
+        **vars(ShareCorrect.of(inputs)),
         seconds=round(time.monotonic() - started, 3),
         data_sha256=loaded.sha256,
     )

@@ -79,8 +79,13 @@ def input_lines(inputs: Iterable[EvaluatedInput]) -> bytes:
 def read_inputs(store: "ObjectStore", run_id: str) -> Iterator[EvaluatedInput]:
     """All evaluated inputs of a run, file by file."""
     for key in store.list(f"{report_prefix(run_id)}/inputs/"):
-        for line in store.get(key).splitlines():  # of bytes: a text may hold other line ends than "\n"
-            yield _INPUT.validate_json(line)
+        yield from parsed_inputs(store.get(key))
+
+
+def parsed_inputs(content: bytes) -> Iterator[EvaluatedInput]:
+    """The inputs of a file; raises `ValueError` if a line is none."""
+    for line in content.splitlines():  # of bytes: a text may hold other line ends than "\n"
+        yield _INPUT.validate_json(line)
 
 
 def write_scores(
