@@ -138,7 +138,7 @@ def test_second_finetune_of_one_release_finds_the_model_and_two_at_once_end_as_o
     assert len(other.rows("select 1 from finetuned_models")) == 1
     assert len(other.rows("select 1 from run_models")) == 2
     ObjectStore(settings).fetch(model_prefix(model_id), tmp_path / "model")
-    assert (tmp_path / "model" / "README.md").read_text().startswith("# Finetuned model")
+    assert (tmp_path / "model" / "README.md").read_text().startswith("---\nbase_model: ")
 
 
 def test_training_and_publishing_that_were_killed_at_their_end_go_on_and_leave_nothing_half_written(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
@@ -93,6 +94,21 @@ def _mean_nats(network: Any, rows: Sequence[Sequence[int]]) -> float:
             log_probs = network(row).logits.log_softmax(-1)[0, :-1]  # (position, vocabulary)
         nats -= float(log_probs.gather(1, row[0, 1:, None]).sum())
     return nats / sum(len(ids) - 1 for ids in rows)
+
+
+def test_a_trained_model_has_the_names_of_transformers_4_too(train: Train) -> None:
+    folder = train(finetune_steps=1).directory
+    configuration = json.loads((folder / "config.json").read_text())
+    assert configuration["rope_theta"] == configuration["rope_parameters"]["rope_theta"]
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
+
+
+def test_the_card_of_a_trained_model_names_its_base_for_hubs(train: Train) -> None:
+    card = (train(finetune_steps=1).directory / "README.md").read_text(encoding="utf-8")
+    header = yaml.safe_load(card.split("---")[1])
+    assert header["base_model"] == "tiny@1"
+    assert header["library_name"] == "transformers"
 
 
 # What a step computes

@@ -40,13 +40,13 @@ def locked(*files: str) -> list[str]:
     return [line.split("==")[0] for line in lines if re.match("[a-z]", line) and is_for_this_python(line)]
 
 
-@pytest.mark.parametrize("file", [*LOCKS, "gpu.lock", "tools.lock"])
+@pytest.mark.parametrize("file", [*LOCKS, "gpu.lock", "tools.lock", "transformers4.lock"])
 def test_every_locked_package_has_a_version_and_hashes(file: str) -> None:
     text = (REQUIREMENTS / file).read_text()
     packages = re.findall(
         r"^[a-z0-9.-]+==\S+(?: ; [^\\\n]+[^ ])?(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE
     )
-    assert len(packages) == len(re.findall(r"^[a-z]", text, re.MULTILINE)) > 4
+    assert len(packages) == len(re.findall(r"^[a-z]", text, re.MULTILINE)) > 2
 
 
 def test_every_package_is_locked_once_and_torch_apart() -> None:

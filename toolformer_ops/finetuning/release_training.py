@@ -28,7 +28,7 @@ from toolformer_ops.finetuning.training import (
     training_arguments,
 )
 from toolformer_ops.finetuning.training_log import write_curves
-from toolformer_ops.language_model.models.identity import split_revision
+from toolformer_ops.language_model.models.identity import hub_name, split_revision
 from toolformer_ops.release.card import markdown
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.models import FINETUNING
@@ -86,7 +86,9 @@ def train_on_release(settings: Settings, job: TrainingJob, *, processes: int | N
         "development_perplexity": best.perplexity if best else None,
     }
     (trained.directory / FINETUNING).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    card = markdown(Path(__file__).with_name("model_card.md.jinja"), **record)
+    base_model = hub_name(recipe.base_model) or recipe.base_model
+    template = Path(__file__).with_name("model_card.md.jinja")
+    card = markdown(template, base_model=base_model, **record)
     (trained.directory / CARD).write_text(card, encoding="utf-8")
     write_curves(trained.directory, f"Model {recipe.model_id}", recipe.loss_counts)
     return trained

@@ -33,6 +33,7 @@ from toolformer_ops.finetuning.sequences import NOT_SCORED, ShuffledPasses, Toke
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.models.gpus import require_own_memory
 from toolformer_ops.language_model.models.loading import load_network
+from toolformer_ops.language_model.models.version_4 import write_for_version_4
 from toolformer_ops.language_model.tokenization import Tokenization
 
 LOGGED_STEPS = 100
@@ -220,6 +221,7 @@ def train(
     copy_weights(checkpoints.weights(best.step if best else None), directory)
     base.network.config.save_pretrained(directory)  # the checkpoint's says that there is no cache
     base.tokenizer.save_pretrained(directory)
+    write_for_version_4(directory)
     for path in (log.training, log.development):
         shutil.copyfile(path, directory / path.name)
     return TrainedModel(directory, loss, log.seconds(), "bfloat16" if arguments.bf16 else "float32", best)

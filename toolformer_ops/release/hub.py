@@ -29,7 +29,7 @@ from toolformer_ops.errors import (
     ToolformerError,
     UsageError,
 )
-from toolformer_ops.language_model.models.identity import hub_failed
+from toolformer_ops.language_model.models.identity import hub_failed, hub_name
 from toolformer_ops.release.format import read_release
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import (
@@ -264,8 +264,10 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
         card.data["tags"] = ["toolformer", "tool-use"]
         record = folder / "finetuning.json"
         base = json.loads(record.read_bytes())["definition"]["base_model"] if record.is_file() else ""
-        if of_hub := re.fullmatch(r"([^@/]+/[^@/]+)@[0-9a-f]{40}", base):
-            card.data["base_model"] = of_hub[1]
+        if name := hub_name(base):
+            card.data["base_model"] = name
+        else:
+            card.data.pop("base_model", None)  # hubs take the names of hubs alone
     card.data["license"] = described.licence or "unknown"
     if languages:
         card.data["language"] = list(languages)

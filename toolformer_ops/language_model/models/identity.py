@@ -70,6 +70,12 @@ def split_revision(model: str) -> tuple[str, str | None]:
     return (name, revision) if at and "/" not in revision else (model, None)
 
 
+def hub_name(identity: str) -> str | None:
+    """Return the name on the hub of a model with this identity, such as `org/name`; None for a model of a folder."""
+    of_hub = re.fullmatch(r"([^@/]+/[^@/]+)@[0-9a-f]{40}", identity)
+    return of_hub[1] if of_hub else None
+
+
 def model_identity(
     path_or_hub_id: str,
     revision: str | None = None,
