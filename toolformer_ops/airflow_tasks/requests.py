@@ -31,7 +31,7 @@ def check_before_first_task(context: Context) -> None:
     settings, dag_id, sent = load_settings(), context["dag"].dag_id, context["params"]
     try:
         if dag_id == ANNOTATE or dag_id.startswith(NIGHTLY):
-            require_annotation(settings, sent, form=context["dag"].params)
+            require_annotation(settings, sent)
         elif dag_id == FINETUNE:
             require_finetuning(settings, sent)
         else:  # a form without choices, whose first field holds an address

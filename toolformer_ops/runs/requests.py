@@ -15,7 +15,6 @@ from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
 from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.local_paths import local_path
-from toolformer_ops.tools.registry import tool_names
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +41,8 @@ def require_known_fields(sent: Collection[str], known: Collection[str]) -> None:
         )
 
 
-def require_annotation(settings: Settings, sent: Mapping[str, Any], form: Collection[str] = ()) -> RunChoices:
+def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoices:
     """The choices of a run that annotates a corpus, if it can start.
-
-    `form` has the fields of its form, which may be one from before a tool was gone.
 
     Raises:
         UsageError: a field is unknown or out of its bounds, suites or `decontaminate` have no data, a
@@ -53,8 +50,9 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any], form: Collec
             `prune_below`, or nothing is at the address of the corpus, the model or the evaluation data.
         ToolError: a tool is not registered.
     """
+    # A run that is cleared may give a threshold for a tool that is gone: `kept_from` says that it is.
     require_known_fields(
-        sent, (*RunChoices.model_fields, *(f"{THRESHOLD_OF}{tool}" for tool in tool_names()), *form)
+        [name for name in sent if not name.startswith(THRESHOLD_OF)], RunChoices.model_fields
     )
     choices = RunChoices.parse(sent)
     choices.kept_from()
