@@ -30,8 +30,8 @@ everything is done. The log of the task before them says which it is. They start
 last task,
 `finish_run`, is red and lists what failed, so that a run is green only if nothing is lacking.
 
-A run without a single kept call is red at `release`, since there is nothing to release; its calls are in
-Postgres all the same.
+A run without a single kept call is green, and releases nothing: its note says how many calls were sampled,
+which come nearest, and which thresholds would keep how many.
 
 1. Open the log of the first failed task; its last line says what was expected, what was found, and the
    remedy.

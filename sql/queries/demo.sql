@@ -1,10 +1,5 @@
 -- What the demo prints while it runs and at its end.
 
--- name: kept_nothing
--- Whether a run has no kept call, though its tools are done.
-select exists (select from run_tools where run_id = :run_id)
-   and not exists (select from kept_calls where run_id = :run_id and releasable) as kept_nothing
-
 -- name: calls_so_far
 -- Distinct calls that were sampled so far for a run's documents.
 select coalesce(sum((l.counts ->> 'candidates')::bigint), 0)::bigint as calls
@@ -26,16 +21,6 @@ where r.run_id = :run_id
 group by rt.tool
 order by rt.tool
 
--- name: scored_by_tool
--- Calls of a run that were sampled and scored, by tool.
-select rt.tool, coalesce(sum(y.count) filter (where y.stage = 'sample' and y.reason = 'candidates'), 0)::bigint as calls,
-       coalesce(sum(y.count) filter (where y.stage = 'score' and y.reason = 'scored'), 0)::bigint as scored
-from run_tools rt
-left join yield_by_stage y on y.run_id = rt.run_id and y.tool = rt.tool
-where rt.run_id = :run_id
-group by rt.tool
-order by rt.tool
-
 -- name: best_calls
 -- The kept calls that save most, one a text.
 with best_of_text as (
@@ -48,36 +33,6 @@ select tool, text_before, call_text, result, text_after, loss_reduction
 from best_of_text
 order by loss_reduction desc, document_id
 limit :at_most
-
--- name: nearest_calls
--- The scored calls that come nearest to the threshold of their tool, one a text.
-with nearest_of_text as (
-    select distinct on (document_id) tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold, document_id
-    from scored_calls
-    where run_id = :run_id and not input_only_after
-    order by document_id, keep_threshold - loss_reduction, call_text
-)
-select tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold
-from nearest_of_text
-order by keep_threshold - loss_reduction, document_id
-limit :at_most
-
--- name: lower_thresholds
--- By tool, the thresholds that would keep one, ten and a hundred calls; null if so many do not save anything.
-with ranked as (
-    select tool, loss_reduction, row_number() over (partition by tool order by loss_reduction desc) as place
-    from scored_calls
-    where run_id = :run_id and loss_reduction > 0
-)
-select rt.tool, rt.keep_threshold, rt.prune_below,
-       max(ranked.loss_reduction) filter (where ranked.place = 1) as keeps_1,
-       max(ranked.loss_reduction) filter (where ranked.place = 10) as keeps_10,
-       max(ranked.loss_reduction) filter (where ranked.place = 100) as keeps_100
-from run_tools rt
-left join ranked on ranked.tool = rt.tool
-where rt.run_id = :run_id
-group by rt.tool, rt.keep_threshold, rt.prune_below
-order by rt.tool
 
 -- name: outputs
 -- The release and the finetuned model of a run; null if it has none.

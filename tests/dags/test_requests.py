@@ -63,7 +63,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"model": "/nowhere"}, f"model: {NOWHERE}"),
     (ANNOTATE, {"proposer": "/nowhere"}, f"proposer: {NOWHERE}"),
     (ANNOTATE, {"max_position": 3}, r"found max_position \(did you mean max_positions\?\)"),
-    (ANNOTATE, {"tools": ["Abacus"], "keep_threshold_Abacus": 1.0}, "found 'Abacus'. If it was a tool of yours, put its file back"),
+    (
+        ANNOTATE,
+        {"tools": ["Abacus"], "keep_threshold_Abacus": 1.0},
+        "found 'Abacus'. If it was a tool of yours, put its file back",
+    ),
     (ANNOTATE, {"keep_threshold_Abacus": 1.0}, "keep_thresholds: expected chosen tools, found Abacus"),
     (ANNOTATE, {"keep_threshold_MT": 0.25}, "found 0.25 for MT .* Set prune_below to 0.25 or lower"),
     (

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.models.xcom import XCOM_RETURN_KEY
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from sqlalchemy import Engine
 
@@ -51,7 +52,8 @@ class Instance:
         return {run_id: states for run_id in run_ids if dag_id == self.dag_id}
 
     def xcom_pull(self, task_ids: str, key: str) -> Any:
-        return self.pushed.get(task_ids)
+        pushed = self.pushed.get(task_ids)
+        return pushed if (key == XCOM_RETURN_KEY) == isinstance(pushed, dict) else None
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = value
@@ -200,6 +202,14 @@ def test_the_end_says_why_the_first_failed_task_failed(tmp_path: Path, notes: li
     with pytest.raises(AirflowFailException):
         finish(context(failed, **{"QA.annotate": [None, "QA is gone."]}), tmp_path / "argv")
     assert notes == [f"failed: QA.annotate (2 shards): QA is gone. {OUT}"]
+
+
+def test_a_run_that_keeps_no_call_and_lacks_a_tool_is_not_said_to_have_a_release(
+    tmp_path: Path, notes: list[str]
+) -> None:
+    with pytest.raises(AirflowFailException):
+        finish(context({"MT.check": "failed"}, release={"release_id": None}), tmp_path / "argv")
+    assert notes == ["failed: MT.check. There is no release."]
 
 
 def test_a_tool_that_the_run_chose_and_the_dag_lacks_makes_the_run_red(

@@ -98,7 +98,7 @@ def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(
     with database.transaction(run.engine) as connection:
         report = report_of(connection, run)
         for run_id, kept_nothing in ((run.run_id, True), ("none", False)):
-            [found] = database.fetch_all(connection, queries.demo.kept_nothing, run_id=run_id)
+            [found] = database.fetch_all(connection, queries.summary.kept_nothing, run_id=run_id)
             assert found.kept_nothing is kept_nothing
     assert [call.partition(" ")[0] for call in shown_calls(report)] == ["2.26", "-0.50"]
     assert "Calculator: 2.25 keeps 1 (now 3;" in report

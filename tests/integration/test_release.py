@@ -13,7 +13,6 @@ from tests.servers import flip_a_byte
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import (
     CorruptObjectError,
-    NoKeptCallError,
     NoResultError,
     ObjectStoreError,
     UsageError,
@@ -21,7 +20,7 @@ from toolformer_ops.errors import (
 from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.stages.release import ReleaseOfRun, release_of_run, release_prefix
+from toolformer_ops.stages.release import release_of_run, release_prefix
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -288,8 +287,7 @@ def test_a_release_of_results_that_follow_has_the_next_best_call_and_counts_the_
         run.add_call("Calculator", document, " so", "193 - 520", "-327", saves=2.0)
         run.add_call("Calculator", document, " are", "1 + 1", "2", saves=2.0)
     run.complete("Calculator")
-    with pytest.raises(NoKeptCallError, match="4 calls are left out, since require_following is set"):
-        release(settings, strict.run_id)
+    assert "4 calls are left out, since require_following is set" in release_of_run(settings, "strict").reason
     run.add_call("Calculator", document, " so", "520 - 193", "327", saves=1.0)
     release(settings, run.run_id)
     [held] = _released(settings, release(settings, strict.run_id), tmp_path)
@@ -378,17 +376,23 @@ def test_what_was_lost_or_changed_on_s3_is_there_again_and_another_manifest_is_r
     assert (tmp_path / "anew" / "README.md").read_text() == "# A card of a later version"
 
 
-def test_nothing_kept_and_nothing_complete_and_no_run_each_say_so(settings: Settings) -> None:
+def test_a_run_that_keeps_no_call_has_no_release_but_a_reason(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text(SUM)
+    run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
+    run.complete("Calculator")
+    released = release_of_run(settings, run.run_id)
+    assert (released.release_id, released.changed_examples) == (None, 0)
+    assert "threshold_counts shows what lower thresholds would keep" in released.reason
+
+
+def test_nothing_complete_and_no_run_each_say_so(settings: Settings) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
     with pytest.raises(NoResultError, match="Calculator: documents not filtered: 1"):
         release(settings, run.run_id)
     run.complete("Calculator")
-    with pytest.raises(NoResultError, match="threshold_counts shows what lower thresholds would keep"):
-        release_of_run(settings, run.run_id)
-    run.change("update annotation_runs set schedule = 'posts'")
-    assert release_of_run(settings, run.run_id) == ReleaseOfRun(None)  # such a run may keep no call
     with pytest.raises(UsageError, match="expected a started run, found 'nobody'"):
         release(settings, "nobody")
     with pytest.raises(ObjectStoreError, match="TOOLFORMER_S3_BUCKET=nowhere"):

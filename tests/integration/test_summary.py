@@ -9,9 +9,10 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from tests.annotated_runs import AnnotatedRun
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.cli.people import app
-from toolformer_ops.config import load_settings
+from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.records import SuiteScore
 from toolformer_ops.evaluation.store import write_scores
@@ -210,3 +211,45 @@ def test_commands_list_the_runs_and_count_the_changes_of_one_by_reason(
     assert (across["summary"]["run_id"], across["summary"]["previous_run_id"]) == ("three", "one")
     assert across["changes"] == found["changes"]
     assert isinstance(command("changes", "none").exception, UsageError)
+
+
+def test_a_run_without_a_kept_call_says_what_comes_nearest(settings: Settings) -> None:
+    note = summary_of_run_that_keeps_nothing(settings).as_text().splitlines()
+    assert note[0] == "- No call was kept, so nothing is released: 2 texts, 2 calls sampled, 2 of them scored"
+    assert note[1].endswith("[Calculator(520 - 187) -> 333] 333 left.` (Calculator, saves 2.26 nats)")
+    assert "saves -0.50 nats" in note[2]
+
+
+def test_a_run_without_a_kept_call_says_which_threshold_keeps_how_many(settings: Settings) -> None:
+    note = summary_of_run_that_keeps_nothing(settings).as_text().splitlines()
+    found = "Calculator: 2.25 keeps 1 (now 3; what is pruned below 0.5 is not counted)"
+    assert note[3] == f"- Thresholds in nats: {found}"
+
+
+def test_a_run_without_a_kept_call_is_told_so_in_its_headline(settings: Settings) -> None:
+    assert summary_of_run_that_keeps_nothing(settings).headline == "No call was kept, so nothing is released"
+
+
+def test_a_run_that_is_at_work_is_not_said_to_have_kept_nothing(settings: Settings) -> None:
+    run = run_that_keeps_nothing(settings)
+    with database.transaction(run.engine) as connection:
+        assert summarise(connection, run.run_id).nothing_released is None
+
+
+def run_that_keeps_nothing(settings: Settings) -> AnnotatedRun:
+    """A run over two texts with a call each, below the thresholds of 3 and 1 nats."""
+    run = AnnotatedRun(settings, {"Calculator": 3.0, "Calendar": 1.0})
+    shirts = run.add_text("The shop had 520 shirts and sold 187 of them, so it has 333 left.")
+    post = run.add_text("We met on a Friday.")
+    run.add_call("Calculator", shirts, " 333", "520 - 187", "333", saves=2.256)
+    run.add_call("Calendar", post, " Friday", "", "Today is Friday, March 1, 2019.", saves=-0.5)
+    run.complete("Calculator", "Calendar")
+    return run
+
+
+def summary_of_run_that_keeps_nothing(settings: Settings) -> RunSummary:
+    """Its summary once it has ended."""
+    run = run_that_keeps_nothing(settings)
+    run.change("update annotation_runs set state = 'success', finished_at = now()")
+    with database.transaction(run.engine) as connection:
+        return summarise(connection, run.run_id)

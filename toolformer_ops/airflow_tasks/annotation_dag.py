@@ -107,6 +107,7 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
     )
     release = stage(
         "release",
+        arguments=("--run", RUN_ID, "--accept-none"),
         not_needed=partial(
             not_needed_after_release, schedule.finetune.min_changed_examples if schedule else None
         ),

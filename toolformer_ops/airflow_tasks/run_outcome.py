@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from airflow.models.xcom import XCOM_RETURN_KEY
 from airflow.sdk import BaseOperator, Context, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
@@ -221,7 +222,7 @@ class FinishRun(StageProcess):
             end_pods_of_run(settings, dag_id=context["ti"].dag_id, run_id=context["ti"].run_id)
         own = {self.task_id, self.gathered_by}
         failed = failed_tasks(states, [task_id for task_id in context["dag"].task_ids if task_id not in own])
-        made = states.get(self.made_by) == SUCCESS
+        made = states.get(self.made_by) == SUCCESS and self._is_there(context)
         outcome = (
             f"The {self.product} is out, without what these would have given"
             if made
@@ -245,6 +246,11 @@ class FinishRun(StageProcess):
                 f"{problem} Open the log of the first, mend its cause, and clear it together with what follows: what is done stays "
                 "done."
             )
+
+    def _is_there(self, context: Context) -> bool:
+        """Whether the task that makes the product made one: a run that keeps no call has no release."""
+        result = context["ti"].xcom_pull(task_ids=self.made_by, key=XCOM_RETURN_KEY)
+        return not (isinstance(result, dict) and result.get(f"{self.product}_id", "") is None)
 
     def _tools_without_tasks(self, context: Context) -> list[str]:
         """The tools of the run that the DAG has no tasks for: it was cleared with a version that came after they were gone."""

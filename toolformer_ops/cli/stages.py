@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolformer_ops.config import load_settings
+from toolformer_ops.errors import NoKeptCallError
 
 if TYPE_CHECKING:
     from toolformer_ops.runs.owners import DagRun
@@ -217,17 +218,26 @@ def check(run: Run, tool: Tool) -> None:
 
 
 @app.command("release")
-def release(run: Run) -> None:
+def release(
+    run: Run,
+    accept_none: Annotated[
+        bool,
+        typer.Option("--accept-none", help="Exit 0, not 3, if no call was kept: an outcome, as in the DAG."),
+    ] = False,
+) -> None:
     """Weave the kept calls of all tools into their texts, publish them as a release on S3, and print its id as JSON.
 
-    Prints how many examples changed since the schedule's last finetuning, too. The run of a schedule may keep
-    no call.
+    Prints how many examples changed since the schedule's last finetuning, too. Without a kept call the id is
+    null, and the exit status 3.
 
     Example: toolformer-ops stage release --run night-1
     """
     from toolformer_ops.stages import release as releasing
 
-    _print_result(asdict(releasing.release_of_run(load_settings(), run)))
+    released = releasing.release_of_run(load_settings(), run)
+    _print_result(asdict(released))
+    if released.release_id is None and not accept_none:
+        raise NoKeptCallError(released.reason)
 
 
 @app.command("check-release")

@@ -4,6 +4,7 @@ Compares the run with the one before it (`changes.previous_run`). Reads Postgres
 """
 
 import datetime
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +20,9 @@ from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import tools_on_device
 
 BEST_CALLS = 3
+SHOWN_BEFORE, SHOWN_AFTER = 60, 30
+"""Characters of the text that are shown around a call."""
+SUCCESS = "success"
 _HARMLESS = str.maketrans({"`": "'", "<": "("})
 
 
@@ -55,7 +59,7 @@ class ToolSummary:
 
 @dataclass(frozen=True)
 class BestCall:
-    """A call that a release holds, with the text around it."""
+    """A call with the text around it."""
 
     tool: str
     call: str
@@ -68,12 +72,12 @@ class BestCall:
 
     @classmethod
     def of(cls, row: Row[Any]) -> "BestCall":
-        """The call of a row of `summary.best_calls` or `summary.released_calls`."""
+        """The call of a row of `summary.best_calls`, `summary.released_calls` or `summary.nearest_calls`."""
         return cls(
             tool=row.tool,
             call=call_with_result(parse_call(row.call_text), row.result or ""),
-            text_before=row.text_before,
-            text_after=row.text_after,
+            text_before=row.text_before[-SHOWN_BEFORE:],
+            text_after=row.text_after[:SHOWN_AFTER],
             loss_reduction=row.loss_reduction,
         )
 
@@ -84,6 +88,64 @@ class BestCall:
         """
         quoted = " ".join(f"{self.text_before}{self.call} {self.text_after}".split())
         return f"`{quoted.translate(_HARMLESS)}` ({self.tool}, saves {self.loss_reduction:.2f} nats)"
+
+
+@dataclass(frozen=True)
+class LowerThresholds:
+    """Which thresholds below its own would keep calls of a tool."""
+
+    tool: str
+    keep_threshold: float
+    """The tool's own in this run, in nats."""
+    prune_below: float
+    """Calls that save less were not computed to the end, and are not counted."""
+    keeps: Mapping[int, float]
+    """By number of calls, one, ten and a hundred, the threshold in nats that keeps so many."""
+
+    @classmethod
+    def of(cls, row: Row[Any]) -> "LowerThresholds":
+        """Those of a row of `summary.lower_thresholds`."""
+        # Rounded down, so that a threshold that is typed as it is printed keeps what it says.
+        keeps = {
+            calls: math.floor(saves * 100) / 100
+            for calls, saves in ((1, row.keeps_1), (10, row.keeps_10), (100, row.keeps_100))
+            if saves is not None and saves < row.keep_threshold
+        }
+        return cls(tool=row.tool, keep_threshold=row.keep_threshold, prune_below=row.prune_below, keeps=keeps)
+
+    def __str__(self) -> str:
+        """Such as `Calculator: 0.31 keeps 1, 0.2 keeps 10 (now 0.5)`."""
+        keeps = ", ".join(f"{threshold:g} keeps {calls}" for calls, threshold in self.keeps.items())
+        pruned = f"; what is pruned below {self.prune_below:g} is not counted" if self.prune_below else ""
+        return f"{self.tool}: {keeps} (now {self.keep_threshold:g}{pruned})"
+
+
+@dataclass(frozen=True)
+class NothingReleased:
+    """Why a run that succeeded has no release, and what would give it one."""
+
+    sampled: int
+    """Candidate calls."""
+    scored: int
+    is_nothing_kept: bool
+    """False: calls are kept, and each is left out of the release, for its text or for require_following."""
+    nearest: tuple[BestCall, ...]
+    """Scored calls that come nearest to their tool's threshold, one a text."""
+    thresholds: tuple[LowerThresholds, ...]
+    """Of the tools that a lower threshold would keep calls of."""
+
+    def lines(self, documents: int) -> list[str]:
+        """What a note says of it; `documents` are the run's."""
+        why = "No call was kept" if self.is_nothing_kept else "Each kept call is left out of the release"
+        found = [
+            f"{why}, so nothing is released: {documents:,} texts, {self.sampled:,} calls sampled, {self.scored:,} of them scored"
+        ]
+        found += [f"Nearest: {call}" for call in self.nearest]
+        if self.thresholds:
+            found.append(f"Thresholds in nats: {'. '.join(map(str, self.thresholds))}")
+        elif self.is_nothing_kept:
+            found.append("No threshold keeps one: no call saves anything")
+        return found
 
 
 @dataclass(frozen=True)
@@ -139,6 +201,8 @@ class RunSummary:
     examples_added: int
     examples_removed: int
     examples_with_other_calls: int
+    nothing_released: NothingReleased | None
+    """None if the run has a release, failed or works."""
     best_calls: tuple[BestCall, ...]
     """Those new calls that save most."""
     model_id: str | None
@@ -181,6 +245,8 @@ class RunSummary:
             return failure_headline(self.problem)
         if self.is_nothing_new:
             return "nothing new"
+        if self.nothing_released:
+            return self.nothing_released.lines(self.documents)[0].partition(":")[0]
         calls = sum(tool.calls_added for tool in self.tools)
         counts = [
             f"{number:,} new {what}{'' if number == 1 else 's'}"
@@ -191,11 +257,14 @@ class RunSummary:
     def as_text(self) -> str:
         """Lines that a mail, a chat and Airflow's note show alike; the first matter most, for a note holds 1,000 characters."""
         # 1. What changed.
+        lines = self.nothing_released.lines(self.documents) if self.nothing_released else []
         if self.is_nothing_new:
-            lines = [
-                f"Nothing new: {self.documents:,} texts as before, nothing computed. Release {self.release_id} of "
-                f"{self.examples:,} texts as before."
-            ]
+            release = (
+                f"Release {self.release_id} of {self.examples:,} texts as before."
+                if self.release_id
+                else "No release, as before."
+            )
+            lines += [f"Nothing new: {self.documents:,} texts as before, nothing computed. {release}"]
         else:
             moves = (
                 f"{self.documents_added:,} new",
@@ -203,7 +272,7 @@ class RunSummary:
                 f"{self.documents_corrected:,} with another url, date or title",
                 f"{self.documents_changed:,} of a record with another text",
             )
-            lines = [f"Corpus: {self.documents:,} texts ({', '.join(moves)})", f"Release: {self._release()}"]
+            lines += [f"Corpus: {self.documents:,} texts ({', '.join(moves)})", f"Release: {self._release()}"]
         lines += self.approvals
         lines += [f"Warning: {warning}" for warning in self.warnings]
         # 2. What it found.
@@ -318,6 +387,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     if added and not changes.calls(is_added=True):
         warnings.append(f"{added:,} new documents, but no new kept call")
     answers = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
+    has_no_release = bool(rows) and run.state == SUCCESS and run.release_id is None
     # 4. The model, and how it does.
     models = database.fetch_all(connection, queries.summary.model, run_id=run_id)
     scores = database.fetch_all(connection, queries.summary.scores, run_id=run_id)
@@ -344,12 +414,28 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         examples_added=changes.texts_added,
         examples_removed=changes.texts_removed,
         examples_with_other_calls=changes.texts_changed,
+        nothing_released=_nothing_released(connection, run_id) if has_no_release else None,
         best_calls=tuple(map(BestCall.of, best)),
         model_id=models[0].model_id if models else None,
         scores=tuple(EvaluatedSuite(**row._asdict()) for row in scores),
         lacking_tools=run.lacking_tools,
         approvals=tuple(_answer(row) for row in answers),
         warnings=tuple(warnings),
+    )
+
+
+def _nothing_released(connection: Connection, run_id: str) -> NothingReleased:
+    [kept] = database.fetch_all(connection, queries.summary.kept_nothing, run_id=run_id)
+    counts = database.fetch_all(connection, queries.summary.scored_by_tool, run_id=run_id)
+    nearest = database.fetch_all(connection, queries.summary.nearest_calls, run_id=run_id, at_most=BEST_CALLS)
+    lower = database.fetch_all(connection, queries.summary.lower_thresholds, run_id=run_id)
+    thresholds = [LowerThresholds.of(row) for row in lower]
+    return NothingReleased(
+        sampled=sum(row.calls for row in counts),
+        scored=sum(row.scored for row in counts),
+        is_nothing_kept=kept.kept_nothing,
+        nearest=tuple(map(BestCall.of, nearest)),
+        thresholds=tuple(of_tool for of_tool in thresholds if of_tool.keeps),
     )
 
 

@@ -114,18 +114,19 @@ class ReleaseOfRun:
     """Texts that differ from the release that a run of the same schedule was finetuned on last."""
     unchanged_since: str | None = None
     """The run whose release it took, since nothing has changed; None if it made its own."""
+    reason: str = ""
+    """Why it has no release; empty if it has one."""
 
 
 def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
     """Publish what the run kept and register it.
 
-    If nothing has changed since the run before, its release is the run's, and is not made again. A run of a
-    schedule may have kept no call, since nights without one are usual.
+    If nothing has changed since the run before, its release is the run's, and is not made again. That no call
+    was kept is an outcome: the run has no release.
 
     Raises:
         UsageError: there is no such run.
         NoResultError: no tool is complete, or a text does not come back when its calls are taken out.
-        NoKeptCallError: none of their calls was kept, and the run was started by hand.
         EvaluationDataError: it is to be compared with evaluation data, and they are not there, or of another
         format. ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
@@ -157,11 +158,8 @@ def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
             with database.transaction(engine) as connection:
                 written = write_release(connection, run_id, tools, Path(folder), evaluation_data)
         except NoKeptCallError as error:
-            [run] = database.fetch_all(engine, queries.runs.by_id, run_id=run_id)
-            if run.schedule is None:
-                raise
             logger.warning("%s", error)
-            return ReleaseOfRun(None)
+            return ReleaseOfRun(None, reason=str(error))
         manifest = publish(settings, store, written)
         has_our_card = file_sha256(written.card) in {file.sha256 for file in manifest.files}
         # 3. Register it with its calls, which are read from the files again: they need not fit into memory.

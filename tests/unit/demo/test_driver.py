@@ -96,9 +96,11 @@ def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log
 
 @pytest.fixture
 def console(monkeypatch: pytest.MonkeyPatch) -> Console:
-    """A console whose text is kept, and a database that says nothing new, and that calls were kept."""
+    """A console whose text is kept, and a database that says nothing new, and that there is a release."""
     monkeypatch.setattr(driver.database, "connect", lambda _: create_engine("sqlite://"))
-    monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(kept_nothing=False)])
+    monkeypatch.setattr(
+        driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri="s3://r")]
+    )
     monkeypatch.setattr(driver, "read_progress", lambda *_: Snapshot((), 1))
     monkeypatch.setattr(driver, "SECONDS_BETWEEN_LOOKS", 0.0)
     return Console(file=io.StringIO(), width=200)
@@ -114,16 +116,20 @@ def run_dag(console: Console, airflow: Any) -> bool:
     return driver._watch(console, airflow, Settings(), "annotate_corpus", "run-1", {})
 
 
-def test_a_run_whose_release_alone_failed_has_ended_where_no_call_was_kept(
+def test_a_run_that_succeeded_has_made_what_it_is_for(console: Console) -> None:
+    assert run_dag(console, scripted_airflow(["success"]))
+
+
+def test_a_run_that_succeeded_without_a_release_kept_no_call(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run_dag(console, scripted_airflow(["success"]))
+    monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri=None)])
+    assert not run_dag(console, scripted_airflow(["success"]))
+
+
+def test_a_run_whose_release_failed_has_failed(console: Console) -> None:
     with pytest.raises(ToolformerError):
         run_dag(console, scripted_airflow(["failed"], [RELEASE, FINISH]))
-    monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(kept_nothing=True)])
-    assert not run_dag(console, scripted_airflow(["failed"], [RELEASE, FINISH]))
-    with pytest.raises(ToolformerError):
-        run_dag(console, scripted_airflow(["failed"], [RELEASE, QA]))
 
 
 def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_not_answer(

@@ -44,8 +44,6 @@ CONSEQUENT_TASKS = frozenset({"gather_tools", LAST_TASK})
 OPENING_TASKS = frozenset({"build_index", "ingest", "start_run"})
 """Tasks that look whether the request is right. One that failed at its first try was not tried again: it is
 wrong."""
-RELEASE_TASK = "release"
-"""Red if no call was kept."""
 SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
 """Looking takes at most this share of the time: the progress of a million documents is not counted every
@@ -203,7 +201,7 @@ def _watch(
 ) -> bool:
     """Watch a DAG run to its end, started now if `conf` is given; raises as `run_dags`.
 
-    Returns whether it succeeded: False for one that has nothing to release, and did all else.
+    Returns whether there is what it is for: False for one that kept no call, and did all else.
     """
     if conf is not None:
         client.open_dag(dag_id)
@@ -223,13 +221,13 @@ def _watch(
         with progress_display(console) as show:
             state = watch(client, dag_id, run_id, look if dag_id == ANNOTATE else None, show)
         if state == "success":
-            return True
+            if dag_id != ANNOTATE:
+                return True
+            with database.transaction(engine) as connection:
+                [made] = database.fetch_all(connection, queries.demo.outputs, run_id=run_id)
+            return made.release_uri is not None
         failed = client.tasks(dag_id, run_id, "failed")
         causes = [task for task in failed if task.task_id not in CONSEQUENT_TASKS] or failed
-        if [task.task_id for task in causes] == [RELEASE_TASK]:
-            with database.transaction(engine) as connection:
-                if database.fetch_all(connection, queries.demo.kept_nothing, run_id=run_id)[0].kept_nothing:
-                    return False
     except (KeyboardInterrupt, ToolformerError):
         say(console, f"\nThe run continues without this window. Look at it: {url}")
         if again:

@@ -3,7 +3,6 @@
 Everything is read from Postgres; the query at the end is run by the read-only role, as its reader would.
 """
 
-import math
 import os
 import shlex
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from sqlalchemy import Connection, Row, text
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
 from toolformer_ops.runs.placebo_rates import kept_by_chance
+from toolformer_ops.runs.summary import LowerThresholds
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.queries import Statement
 
@@ -53,11 +53,11 @@ def print_report(
         say(console, f"Annotated {annotated} of {pairs}; the rest was done before.")
 
     # 2. the paper's Table 2: calls (texts) that save at least a threshold
-    print_thresholds(console, rows(queries.page.thresholds), rows(queries.demo.scored_by_tool))
+    print_thresholds(console, rows(queries.page.thresholds), rows(queries.summary.scored_by_tool))
 
     # 3. the best calls, each in its sentence with the nats that it saves
     best = rows(queries.demo.best_calls, at_most=BEST_CALLS)
-    shown = best or rows(queries.demo.nearest_calls, at_most=BEST_CALLS)
+    shown = best or rows(queries.summary.nearest_calls, at_most=BEST_CALLS)
     if best:
         title = "The best kept calls, one a text, and how many nats each saves"
     elif shown:
@@ -73,7 +73,7 @@ def print_report(
             say(console, f"  {line.plain}")
 
     if not best:
-        print_lower_thresholds(console, rows(queries.demo.lower_thresholds))
+        print_lower_thresholds(console, rows(queries.summary.lower_thresholds))
 
     # 4. where the release, the model and the user interface are
     console.print()
@@ -111,22 +111,15 @@ def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
     """Print which threshold would keep how many calls of each tool, and the words that start such a run."""
     words = ""
     for row in rows:
-        # Rounded down, so that a threshold that is typed as it is printed keeps what it says.
-        lower = {
-            count: math.floor(saves * 100) / 100
-            for count, saves in ((1, row.keeps_1), (10, row.keeps_10), (100, row.keeps_100))
-            if saves is not None and saves < row.keep_threshold
-        }
-        if not lower:
+        lower = LowerThresholds.of(row)
+        if not lower.keeps:
             continue
         if not words:
             say(console, "\nWhich threshold would keep how many calls, in nats")
-        keeps = ", ".join(f"{threshold:g} keeps {count}" for count, threshold in lower.items())
-        pruned = f"; what is pruned below {row.prune_below:g} is not counted" if row.prune_below else ""
-        say(console, f"  {row.tool}: {keeps} (now {row.keep_threshold:g}{pruned})")
-        words = words or f"--thresholds={row.tool}={lower[1]:g}"
-        if lower[1] < row.prune_below and "--parameters" not in words:
-            words += f" --parameters='{{\"prune_below\": {lower[1]:g}}}'"
+        say(console, f"  {lower}")
+        words = words or f"--thresholds={row.tool}={lower.keeps[1]:g}"
+        if lower.keeps[1] < row.prune_below and "--parameters" not in words:
+            words += f" --parameters='{{\"prune_below\": {lower.keeps[1]:g}}}'"
     if words:
         say(console, f"Try one: toolformer-ops run CORPUS {words}")
 
