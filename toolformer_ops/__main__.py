@@ -31,7 +31,10 @@ logger = logging.getLogger("toolformer_ops")
 
 
 class OneRecord(logging.Formatter):
-    """Marks the further lines of a message, so that none passes for a separate record."""
+    """Writes a record with its date, and marks the further lines of its message, so that none passes for another record."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s", datefmt="%Y-%m-%dT%H:%M:%S%z")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, D102 - the library's name
         return in_one_record(super().formatMessage(record))
@@ -47,7 +50,7 @@ def main() -> None:
     # through them takes 0.3 CPU seconds so, and 1.2 at Python's thresholds.
     gc.set_threshold(20_000, 20, 20)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneRecord("%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(OneRecord())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in (
         "httpx",

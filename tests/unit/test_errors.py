@@ -91,11 +91,22 @@ def test_what_an_address_holds_forges_no_line_of_a_log() -> None:
     record = logging.LogRecord(
         "toolformer_ops", logging.ERROR, "", 0, "CorpusError: found %s", (forged,), None
     )
-    shown = command_line.OneRecord("%(levelname)s %(message)s").format(record)
-    assert shown.splitlines() == [
-        "ERROR CorpusError: found s3://b/x",
-        r"  | 12:00:00 INFO all is well\r\x1b[2J\x9b2J\u2028\x00",
-    ]
+    first, second = command_line.OneRecord().format(record).splitlines()
+    assert first.endswith(" ERROR CorpusError: found s3://b/x")
+    assert second == r"  | 12:00:00 INFO all is well\r\x1b[2J\x9b2J\u2028\x00"
+
+
+def test_a_line_of_a_log_begins_with_its_date_in_its_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    record = logging.LogRecord("toolformer_ops", logging.INFO, "", 0, "scored 512 calls", (), None)
+    record.created = 1_795_653_000.0  # 2026-11-26, half past one at night in Berlin
+    try:
+        shown = command_line.OneRecord().format(record)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert shown == "2026-11-26T01:30:00+0100 INFO scored 512 calls"
 
 
 @pytest.mark.parametrize(

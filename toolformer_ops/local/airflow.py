@@ -8,6 +8,7 @@ part again that has died. The api-server reads task logs from the disk, so the l
 import importlib.metadata
 import json
 import logging
+import secrets
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from toolformer_ops.airflow_tasks.run_ids import RUN_ID_PATTERN
 from toolformer_ops.config import SHIPPED
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import postgres
+from toolformer_ops.local.airflow_additions import read_additions, users_in, with_additions
 from toolformer_ops.local.ports import LOOPBACK
 from toolformer_ops.local.state_folder import GeneratedSecrets, StatePaths, rendered_template, write_private
 
@@ -55,26 +57,42 @@ _MIGRATE_SECONDS = 300.0
 
 
 def configuration(
-    paths: StatePaths, secrets: GeneratedSecrets, ports: Mapping[str, int], task_slots: int
+    paths: StatePaths, generated: GeneratedSecrets, ports: Mapping[str, int], task_slots: int
 ) -> str:
-    """Return what `airflow.cfg` says; it holds secrets."""
+    """Return what `airflow.cfg` says, with a person's additions (`airflow_additions.py`); it holds secrets.
+
+    Raises:
+        ConfigurationError: the additions cannot be used.
+    """
     url = f"http://{LOOPBACK}:{ports['airflow']}"
-    database = postgres.PostgresAddress(ports["postgres"], secrets.postgres_superuser)
-    dsn = database.dsn(postgres.AIRFLOW, postgres.AIRFLOW, secrets.postgres_airflow)
-    return rendered_template(
+    database = postgres.PostgresAddress(ports["postgres"], generated.postgres_superuser)
+    dsn = database.dsn(postgres.AIRFLOW, postgres.AIRFLOW, generated.postgres_airflow)
+    configuration = rendered_template(
         "airflow.cfg.jinja",
         dags_folder=SHIPPED / "dags",
         bundles=json.dumps(BUNDLES),
         home=paths.airflow_home,
         passwords=paths.airflow_passwords,
         username=USERNAME,
-        secrets=secrets,
+        secrets=generated,
         task_slots=task_slots,
         run_id_pattern=RUN_ID_PATTERN,
         port=ports["airflow"],
         url=url,
         database_dsn=dsn.replace("postgresql:", "postgresql+psycopg2:", 1),
     )
+    return with_additions(configuration, read_additions(paths.airflow_additions), USERNAME)
+
+
+def write_passwords(paths: StatePaths, configuration: str, admin_password: str) -> None:
+    """Write the passwords of the users in `airflow.cfg`: those that have one keep it, the others get one.
+
+    Airflow would make the lacking ones itself, and print them into its log.
+    """
+    path = paths.airflow_passwords
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    passwords = {user: before.get(user) or secrets.token_urlsafe(16) for user in users_in(configuration)}
+    write_private(path, json.dumps(passwords | {USERNAME: admin_password}) + "\n")
 
 
 def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:

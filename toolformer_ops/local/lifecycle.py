@@ -6,7 +6,6 @@ databases, S3 with its bucket, the `environment` file, our tables, Airflow's tab
 Ports and configuration are settled when the supervisor starts, and stay until `down`.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -21,6 +20,7 @@ from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import airflow, object_store, postgres
 from toolformer_ops.local.accounts import relocated_directory
+from toolformer_ops.local.airflow_additions import dropped, read_additions
 from toolformer_ops.local.ports import LOOPBACK, is_free, ports_of, recalled_ports, settle_ports
 from toolformer_ops.local.state_folder import (
     AIRFLOW,
@@ -126,6 +126,8 @@ class _Startup:
         """Do what is missing, and return the settings with the addresses of the services."""
         # 1. what a crash left, ports, configuration, the supervisor
         self._supervise()
+        if AIRFLOW in wanted:
+            self._name_what_is_dropped()
         secrets, ports, bucket = self.secrets, self.ports, self.settings.s3_bucket
 
         # 2. Postgres with its roles and databases
@@ -236,9 +238,7 @@ class _Startup:
             if self.ports[name] != port
         ]
         if AIRFLOW not in self._living():
-            write_private(
-                paths.airflow_passwords, json.dumps({airflow.USERNAME: self.secrets.airflow_admin}) + "\n"
-            )
+            airflow.write_passwords(paths, cfg, self.secrets.airflow_admin)
             write_private(paths.airflow_configuration, cfg)
         elif paths.airflow_configuration.read_text(encoding="utf-8") != cfg:
             other.append(paths.airflow_configuration.name)
@@ -250,6 +250,12 @@ class _Startup:
                 "if they are to see the new %s",
                 ", ".join(other),
             )
+
+    def _name_what_is_dropped(self) -> None:
+        """Say which variables of the shell the embedded Airflow does not see, and what to do instead."""
+        path = self.paths.airflow_additions
+        for name, remedy in dropped(os.environ, read_additions(path), path).items():
+            logger.warning("%s is not taken from the environment: %s", name, remedy)
 
     def _living(self) -> set[str]:
         return {report.service for report in self.supervisor.reports() if report.is_living}

@@ -38,6 +38,8 @@ class StatePaths:
         self.secrets = self.state / "secrets.json"
         self.ports = self.state / "ports.json"
         self.lock = self.state / "services.lock"  # held by `up` and `down`, so that two do not work at once
+        # What a person adds to Airflow's configuration.
+        self.airflow_additions = self.state / "airflow-additions.cfg"
         self.supervisor_configuration = self.state / "supervisord.conf"
         self.supervisor_pid = self.state / "supervisord.pid"
         self.postgres = self.state / "postgres"
