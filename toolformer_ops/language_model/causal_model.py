@@ -44,6 +44,17 @@ formats; 0.17 by positions that are wrong by one,
 0.24 by a token that is not seen."""
 SECONDS_BETWEEN_LINES = 50.0
 """Of a long computation: below a minute, since a layer of the network may take some seconds."""
+_OF_ANOTHER_STRUCTURE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    RuntimeError,  # torch's, of shapes that do not fit
+    TypeError,
+    ValueError,
+)
+"""What a network raises in the comparison at load that is built in another way than the engine takes it to be."""
 _ATTENTION = "toolformer_ops"
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
@@ -80,8 +91,10 @@ class CausalModel:
         Raises:
             ModelError: its passes cannot be shared, or it names no longest sequence.
         """
+        decoder_config = network.config.get_text_config(decoder=True)
+        require_shared_cache(type(network).__name__, decoder_config.to_dict())
         self.network = network.eval().requires_grad_(False)
-        self.config = network.config.get_text_config(decoder=True)
+        self.config = decoder_config
         self.device = torch.device(network.get_input_embeddings().weight.device)
         """Where token ids go."""
         self.dtype: torch.dtype = network.dtype
@@ -103,7 +116,12 @@ class CausalModel:
             and getattr(self.config, "use_sliding_window", True) is not False
             and (not layers or "sliding_attention" in layers)
         )  # whether a layer forgets within the model's window
-        self.memory = DeviceMemory(network)
+        try:
+            self.memory = DeviceMemory(network)
+        except AttributeError as error:  # a configuration without heads
+            raise cannot_share(
+                type(network).__name__, f"no attention as the engine knows it ({error})"
+            ) from error
         """How much may be in flight."""
         self.pulse = Pulse()
         """Told what is done after each pass."""
@@ -122,7 +140,6 @@ class CausalModel:
         """Whether all texts are attended to in one set of operations, padded to the longest: few launches,
         but more arithmetic."""
         self._prompts: dict[tuple[int, ...], CachedPrompt] = {}
-        require_shared_cache(type(self.network).__name__, self.config.to_dict())
         self._compare_with_plain_passes()
 
     @property
@@ -336,5 +353,8 @@ class CausalModel:
                             f"logits that differ by {difference:.2g} where {size:.2g} is their size ({what}, "
                             f"{self.number_format}; at most {TOLERANCE[self.number_format]:g} of it)",
                         )
-            except (TypeError, AttributeError, LookupError) as error:  # it is built in another way
-                raise cannot_share(type(self.network).__name__, f"{type(error).__name__}: {error}") from error
+            except (torch.OutOfMemoryError, torch.AcceleratorError):
+                raise  # they say something of the machine, and nothing of the network
+            except _OF_ANOTHER_STRUCTURE as error:
+                reason = f"a pass over shared keys and values that ends in {type(error).__name__}: {error}"
+                raise cannot_share(type(self.network).__name__, reason) from error

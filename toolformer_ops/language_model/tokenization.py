@@ -22,6 +22,7 @@ Prompt files belong to the tools; `AnnotationPrompt` finds the slot in their tex
 """
 
 import functools
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -131,7 +132,8 @@ class Tokenization:
         """Read a vocabulary of transformers.
 
         Raises:
-            ModelError: the tokenizer has no character offsets, or cannot write a call.
+            ModelError: the tokenizer has no character offsets, changes case or accents, or cannot write a
+            call.
         """
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
@@ -139,6 +141,7 @@ class Tokenization:
                 f"expected a tokenizer with character offsets (tokenizer.json), found {type(tokenizer).__name__}. "
                 f"Convert it with transformers' convert_slow_tokenizer and save it."
             )
+        _require_text_as_it_is(backend)
         self._backend = backend
         self._backend.no_truncation()
         self._backend.no_padding()
@@ -245,6 +248,24 @@ class Tokenization:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included; bytes that are not yet a character come as U+FFFD."""
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
+
+
+def _require_text_as_it_is(backend: Any) -> None:
+    """Refuse a vocabulary that reads capitals as small letters, or letters without their accents.
+
+    What such a model writes would not be what its texts say: `[QA(who was ada lovelace?)]`.
+
+    Raises:
+        ModelError: it does.
+    """
+    probe = "ÉS"
+    normal = backend.normalizer.normalize_str(probe) if backend.normalizer else probe
+    read = unicodedata.normalize("NFC", normal)
+    if not all(letter in read for letter in probe):
+        raise ModelError(
+            f"expected a tokenizer that keeps capitals and accents, found that {probe!r} reads as {normal!r}: calls and results "
+            "would come back changed. Choose a cased model."
+        )
 
 
 def start_token_ids(tokenizer: Any) -> tuple[int, ...]:

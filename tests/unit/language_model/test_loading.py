@@ -15,10 +15,11 @@ from unittest import mock
 
 import httpx2
 import pytest
+import torch
 from huggingface_hub.errors import HfHubHTTPError
 from transformers import AutoModelForCausalLM
 
-from tests.tiny_models import save_tiny
+from tests.tiny_models import GROUPED, save_tiny, save_tiny_model, token_ids, train_tokenizer
 from tests.unit.language_model.conftest import (
     TEXT,
     TextToSample,
@@ -28,7 +29,13 @@ from tests.unit.language_model.conftest import (
     score_calls,
 )
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ConfigurationError, InfrastructureError, ModelError, ToolError
+from toolformer_ops.errors import (
+    ConfigurationError,
+    DeviceMemoryError,
+    InfrastructureError,
+    ModelError,
+    ToolError,
+)
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.models import loading, model_identity
@@ -254,7 +261,7 @@ def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(folde
 def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_not_loaded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by the comparison at load; an error within it is not taken for an answer."""
+    """Found by the comparison at load."""
     run = CausalModel.run
 
     def shifted(self: CausalModel, ids: Any, positions: Any, attend: Any) -> Any:
@@ -265,9 +272,96 @@ def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_n
     for dtype in ("float32", "bfloat16"):
         with pytest.raises(ModelError, match="logits that differ"):
             LanguageModel.load(str(folder), dtype=dtype)
-    monkeypatch.setattr(CausalModel, "run", mock.Mock(side_effect=RuntimeError("a kernel that fails")))
-    with pytest.raises(RuntimeError, match="a kernel that fails"):
+
+
+@pytest.mark.parametrize("raised", [RuntimeError, ValueError, TypeError, AssertionError, ZeroDivisionError])
+def test_what_a_network_raises_in_the_comparison_is_why_it_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, raised: type[Exception]
+) -> None:
+    monkeypatch.setattr(CausalModel, "run", mock.Mock(side_effect=raised("shapes do not fit")))
+    with pytest.raises(ModelError, match=f"ends in {raised.__name__}: shapes do not fit. Choose a model"):
         LanguageModel.load(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [(torch.OutOfMemoryError, DeviceMemoryError), (torch.AcceleratorError, torch.AcceleratorError)],
+)
+def test_what_says_something_of_the_machine_is_no_refusal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, raised: type[Exception], expected: type[Exception]
+) -> None:
+    monkeypatch.setattr(CausalModel, "run", mock.Mock(side_effect=raised("of the machine")))
+    with pytest.raises(expected, match="of the machine"):
+        LanguageModel.load(str(folder))
+
+
+RECURRENT = "recurrent layers"
+IN_THE_LAYER = "computes inside the layer"
+SMALL = {"hidden_size": 32, "num_hidden_layers": 2}
+LATENT = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 12,
+}
+EXPERTS = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "topk_group": 1}
+HEADS = {"num_attention_heads": 4}
+
+
+@pytest.mark.parametrize(
+    ("configuration", "numbers", "reason"),
+    [
+        ("BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4}, "ALiBi"),
+        ("FalconConfig", SMALL | HEADS | {"alibi": True}, "ALiBi"),
+        ("FalconConfig", SMALL | HEADS | {"alibi": False}, IN_THE_LAYER),
+        ("RwkvConfig", SMALL | {"attention_hidden_size": 32}, RECURRENT),
+        ("MambaConfig", SMALL | {"state_size": 8}, RECURRENT),
+        ("FalconMambaConfig", SMALL | {"state_size": 8}, RECURRENT),
+        ("XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, "both directions"),
+        ("DeepseekV2Config", GROUPED | LATENT | EXPERTS | {"n_group": 1}, "latent attention"),
+        ("DeepseekV3Config", GROUPED | LATENT | EXPERTS | {"n_group": 2}, "latent attention"),
+        ("GptOssConfig", GROUPED | {"head_dim": 8, "num_local_experts": 4}, "sinks"),
+    ],
+)
+def test_an_architecture_that_cannot_share_is_refused_with_its_own_reason(
+    tmp_path: Path, configuration: str, numbers: dict[str, Any], reason: str
+) -> None:
+    import transformers
+
+    tokenizer = train_tokenizer()
+    tokenizer.model_max_length = 1024
+    config = getattr(transformers, configuration)(**numbers | token_ids(tokenizer))
+    model = save_tiny_model(tmp_path / "model", config, tokenizer)
+    with pytest.raises(ModelError, match=f"expected layers that can share a KV cache, found .*{reason}"):
+        LanguageModel.load(str(model))
+
+
+@pytest.mark.parametrize("named", ["CTRLTokenizer", "BioGptTokenizer", "XLMTokenizer", "MarianTokenizer"])
+def test_a_tokenizer_whose_files_are_not_there_is_refused(folder: Path, named: str) -> None:
+    _change("tokenizer_config.json", tokenizer_class=named)(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match="expected"):
+        LanguageModel.load(str(folder))
+
+
+def _with_normalizer(folder: Path, *kinds: str) -> None:
+    description = json.loads((folder / "tokenizer.json").read_text())
+    steps = [{"type": kind} for kind in kinds]
+    description["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    (folder / "tokenizer.json").write_text(json.dumps(description))
+
+
+@pytest.mark.parametrize("kinds", [("Lowercase",), ("NFD", "StripAccents")])
+def test_a_tokenizer_that_changes_case_or_accents_is_refused(folder: Path, kinds: tuple[str, ...]) -> None:
+    _with_normalizer(folder, *kinds)
+    with pytest.raises(ModelError, match="expected a tokenizer that keeps capitals"):
+        LanguageModel.load(str(folder))
+
+
+def test_a_tokenizer_that_composes_characters_is_taken(folder: Path) -> None:
+    _with_normalizer(folder, "NFC")
+    LanguageModel.load(str(folder))
 
 
 def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tmp_path: Path) -> None:

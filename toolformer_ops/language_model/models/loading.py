@@ -25,6 +25,19 @@ logger = logging.getLogger(__name__)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+_CANNOT_BE_READ = (
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,  # of tokenizers whose vocabulary is not there: expected str, found NoneType
+    ValueError,
+)
+"""What transformers raises for files that are missing, of another kind, or read by a package that is not installed."""
+
+
 def load_network(
     path_or_hub_id: str,
     revision: str | None,
@@ -103,7 +116,7 @@ def load_weights(
             **placed,
             **pinned,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (*_CANNOT_BE_READ, SafetensorError) as error:
         raise _cannot_be_loaded(source, pinned, error) from error
     network, report = loaded
     if lacking := sorted(
@@ -205,7 +218,7 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings
     source, pinned = _source(path_or_hub_id, revision, settings)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **pinned)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except _CANNOT_BE_READ as error:
         raise _cannot_be_loaded(source, pinned, error) from error
     require_no_own_code(tokenizer, path_or_hub_id)
     return tokenizer

@@ -15,8 +15,29 @@ from toolformer_ops.errors import ModelError
 
 SHARED_LAYERS = {"full_attention", "sliding_attention"}
 """Of transformers' names for kinds of layers."""
-BY_BIAS = {"bloom", "mpt"}
-"""Types of models that know positions by a bias of their scores alone (ALiBi)."""
+_ALIBI = "positions as a bias of scores (ALiBi)"
+_RECURRENT = "recurrent layers, which carry a state from token to token"
+_IN_THE_LAYER = "attention that transformers computes inside the layer and not by its attention interface"
+REASONS = {
+    "bloom": _ALIBI,
+    "mpt": _ALIBI,
+    "rwkv": _RECURRENT,
+    "mamba": _RECURRENT,
+    "mamba2": _RECURRENT,
+    "falcon_mamba": _RECURRENT,
+    "falcon_h1": _RECURRENT,
+    "recurrent_gemma": _RECURRENT,
+    "jamba": _RECURRENT,
+    "bamba": _RECURRENT,
+    "zamba": _RECURRENT,
+    "zamba2": _RECURRENT,
+    "xlstm": _RECURRENT,
+    "falcon": _IN_THE_LAYER,
+    "xlnet": "attention in both directions, over an order of the tokens that is drawn",
+    "gpt_oss": "attention with sinks, a score that belongs to no token",
+    "xglm": _IN_THE_LAYER,
+}
+"""By the type of a model, why its layers cannot share a KV cache."""
 
 
 def require_sharing_config(file: Path) -> None:
@@ -41,19 +62,26 @@ def require_shared_cache(model: str, config: Mapping[str, Any]) -> None:
         ModelError: it does; the message says which.
     """
     decoder = config.get("text_config") or config
-    found = sorted(set(decoder.get("layer_types") or []) - SHARED_LAYERS)
-    if "local" in str(
-        decoder.get("attention_types") or decoder.get("attention_layers")
-    ):  # GPT-Neo masks inside its layers
-        found.append("local attention")
-    if decoder.get("alibi") or decoder.get("model_type") in BY_BIAS:
-        found.append("positions as a bias of scores (ALiBi)")
-    if found:
-        raise cannot_share(model, f"layers with {', '.join(found)}")
+    reasons = []
+    if kinds := sorted(set(decoder.get("layer_types") or []) - SHARED_LAYERS):
+        reasons.append(f"layers with {', '.join(kinds)}")
+    # GPT-Neo masks inside its layers.
+    if "local" in str(decoder.get("attention_types") or decoder.get("attention_layers")):
+        reasons.append("local attention")
+    if decoder.get("alibi"):
+        reasons.append(_ALIBI)
+    elif reason := REASONS.get(decoder.get("model_type", "")):
+        reasons.append(reason)
+    # DeepSeek V2 and V3, MiniCPM 3: keys have a part with positions beside the part that they share with values.
+    key_width = int(decoder.get("qk_nope_head_dim") or 0) + int(decoder.get("qk_rope_head_dim") or 0)
+    if key_width and key_width != decoder.get("v_head_dim"):
+        reasons.append("latent attention, whose values are narrower than its keys")
+    if reasons:
+        raise cannot_share(model, " and ".join(reasons))
 
 
 def cannot_share(model: str, found: str) -> ModelError:
-    """The error that names what was found in place of layers that share."""
+    """The error that names what the model has instead of layers that share."""
     return ModelError(
         f"{model}: expected layers that can share a KV cache, found {found}. Choose a model with full or sliding "
         f"attention, such as Llama, Qwen 2 and 3, Mistral, Gemma 2 and 3, Phi 3, GPT-2 or GPT-J."
