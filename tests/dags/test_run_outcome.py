@@ -25,6 +25,7 @@ from toolformer_ops.airflow_tasks.run_outcome import (
     GatherTools,
     choices_of,
     failed_tasks,
+    note_what_it_takes,
     note_why_failed,
     note_why_not_started,
 )
@@ -187,6 +188,12 @@ def test_why_a_run_did_not_start_is_its_note_at_once_and_kept_for_its_end(notes:
     note_why_not_started(first | {"exception": AirflowFailException(NO_CORPUS)})
     assert notes == [f"The run did not start. {NO_CORPUS}"]
     assert first["ti"].pushed == {REASON: NO_CORPUS}
+
+
+def test_a_run_that_has_started_says_at_once_how_many_documents_it_takes(notes: list[str]) -> None:
+    started = {"tools": ["QA", "MT"], "takes": "1 of 64 texts (document limit 1)"}
+    note_what_it_takes(context(), started)
+    assert notes == ["Takes 1 of 64 texts (document limit 1), with QA, MT."]
 
 
 def test_why_a_task_failed_is_the_note_at_once_without_what_only_a_log_needs(notes: list[str]) -> None:

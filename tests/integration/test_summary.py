@@ -16,7 +16,7 @@ from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.records import SuiteScore
 from toolformer_ops.evaluation.store import write_scores
-from toolformer_ops.runs.summary import RunSummary, summarise
+from toolformer_ops.runs.summary import RunSummary, documents_taken, summarise
 from toolformer_ops.storage import database
 
 TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
@@ -211,6 +211,23 @@ def test_commands_list_the_runs_and_count_the_changes_of_one_by_reason(
     assert (across["summary"]["run_id"], across["summary"]["previous_run_id"]) == ("three", "one")
     assert across["changes"] == found["changes"]
     assert isinstance(command("changes", "none").exception, UsageError)
+
+
+def test_a_run_says_how_many_of_its_corpus_documents_it_takes(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    nights.start("all", *TOOLS)
+    nights.start("some", *TOOLS, limit=10)
+    with database.transaction(nights.engine) as connection:
+        assert str(documents_taken(connection, "all")) == "30 of 30 texts (no document limit)"
+        assert str(documents_taken(connection, "some")) == "10 of 30 texts (document limit 10)"
+
+
+def test_a_run_with_a_limit_is_summed_up_with_what_it_leaves_out(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    assert (
+        "- Corpus: 10 texts of 30, by the document limit (10 new"
+        in night(nights, "some", *TOOLS, limit=10).as_text()
+    )
 
 
 def test_a_run_without_a_kept_call_says_what_comes_nearest(settings: Settings) -> None:

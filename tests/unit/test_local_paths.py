@@ -156,6 +156,33 @@ def test_a_path_to_a_secret_is_refused_wherever_it_is_taken(
         assert PASSWORD not in str(caught.value)
 
 
+def test_a_relative_path_that_is_refused_is_named_with_what_it_means_here(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(settings.state_dir)
+    with pytest.raises(UsageError) as caught:
+        local_path(settings, "data/x.jsonl", "corpus")
+    meaning = (
+        f"data/x.jsonl, a relative path, which is {settings.state_dir.resolve()}/data/x.jsonl for the process"
+    )
+    assert meaning in str(caught.value)
+
+
+def test_a_relative_path_without_a_file_is_named_with_what_it_means_here(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        UsageError, match=f"which is {tmp_path}/posts.jsonl for the process that looks for it"
+    ):
+        require_there(settings, "posts.jsonl", "corpus")
+
+
+def test_a_whole_path_is_named_as_it_is(settings: Settings) -> None:
+    with pytest.raises(UsageError, match="expected files at /nowhere, found nothing"):
+        require_there(settings, "/nowhere", "corpus")
+
+
 def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_own_files_is_not(
     settings: Settings, tiny_model_dir: Path, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from toolformer_ops.airflow_tasks.run_outcome import (
     FinishRun,
     GatherTools,
     choices_of,
+    note_what_it_takes,
     note_why_not_started,
 )
 from toolformer_ops.airflow_tasks.schedules import Schedule
@@ -63,6 +64,7 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
     start_run = stage(
         "start-run",
         arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule, *OF_DAG_RUN),
+        tells=note_what_it_takes,
         on_failure_callback=note_why_not_started,
     )
     tools_to_do = ToolsToDo(

@@ -74,6 +74,11 @@ def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> l
     return failed
 
 
+def note_what_it_takes(context: Context, started: Mapping[str, Any]) -> None:
+    """Set how many documents a run takes, and its tools, as its note: a form may have changed what a person typed."""
+    set_note(context, f"Takes {started['takes']}, with {', '.join(started['tools'])}.")
+
+
 def note_why_not_started(context: Context) -> None:
     """Set why a task failed without which no run starts as the run's note, which Airflow's UI shows while other tasks still end.
 

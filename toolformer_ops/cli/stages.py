@@ -98,11 +98,14 @@ def start_run(
     "models/m"}'
     """
     from toolformer_ops.runs.choices import RunChoices
+    from toolformer_ops.runs.summary import documents_taken
     from toolformer_ops.stages.run_setup import start_run as start
+    from toolformer_ops.storage import database
 
-    choices = RunChoices.parse_json(parameters)
-    tools = start(load_settings(), run, choices, schedule or None, _dag_run(dag_run))
-    _print_result({"tools": tools})
+    settings, choices = load_settings(), RunChoices.parse_json(parameters)
+    tools = start(settings, run, choices, schedule or None, _dag_run(dag_run))
+    with database.transaction(database.connect(settings)) as connection:
+        _print_result({"tools": tools, "takes": str(documents_taken(connection, run))})
 
 
 @app.command("filter")

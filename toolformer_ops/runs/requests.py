@@ -14,7 +14,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
 from toolformer_ops.storage.corpus_addresses import normal_uri
-from toolformer_ops.storage.local_paths import local_path
+from toolformer_ops.storage.local_paths import described, local_path
 
 logger = logging.getLogger(__name__)
 
@@ -113,5 +113,5 @@ def require_there(settings: Settings, address: str, name: str) -> None:
         looking.shutdown(wait=False)
     if not there:
         raise UsageError(
-            f"{name}: expected files at {address}, found nothing. Correct it, or put the files there."
+            f"{name}: expected files at {described(address)}, found nothing. Correct it, or put the files there."
         )

@@ -91,6 +91,33 @@ class BestCall:
 
 
 @dataclass(frozen=True)
+class TakenDocuments:
+    """How many documents a run takes of its corpus."""
+
+    documents: int
+    corpus_documents: int
+    """All of the corpus, at the run's version."""
+    document_limit: int | None
+    """What the run asked for at most; None: all."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the limit leaves documents out."""
+        return self.documents < self.corpus_documents
+
+    def __str__(self) -> str:
+        """Such as `20 of 1,400 texts (document limit 20)`."""
+        limit = f"document limit {self.document_limit:,}" if self.document_limit else "no document limit"
+        return f"{self.documents:,} of {self.corpus_documents:,} texts ({limit})"
+
+
+def documents_taken(connection: Connection, run_id: str) -> TakenDocuments:
+    """How many documents a registered run takes."""
+    [row] = database.fetch_all(connection, queries.summary.documents, run_id=run_id)
+    return TakenDocuments(**row._asdict())
+
+
+@dataclass(frozen=True)
 class LowerThresholds:
     """Which thresholds below its own would keep calls of a tool."""
 
@@ -184,6 +211,8 @@ class RunSummary:
     previous_corpus_version: int | None
     documents: int
     """Documents of the run. The four that follow are documents, too, compared with the run before."""
+    taken: TakenDocuments
+    """How many the run was to take."""
     documents_added: int
     documents_removed: int
     documents_corrected: int
@@ -272,7 +301,13 @@ class RunSummary:
                 f"{self.documents_corrected:,} with another url, date or title",
                 f"{self.documents_changed:,} of a record with another text",
             )
-            lines += [f"Corpus: {self.documents:,} texts ({', '.join(moves)})", f"Release: {self._release()}"]
+            of_all = (
+                f" of {self.taken.corpus_documents:,}, by the document limit" if self.taken.is_cut else ""
+            )
+            lines += [
+                f"Corpus: {self.documents:,} texts{of_all} ({', '.join(moves)})",
+                f"Release: {self._release()}",
+            ]
         lines += self.approvals
         lines += [f"Warning: {warning}" for warning in self.warnings]
         # 2. What it found.
@@ -402,6 +437,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         corpus_version=run.corpus_version,
         previous_corpus_version=before.corpus_version if before else None,
         documents=documents,
+        taken=documents_taken(connection, run_id),
         documents_added=added,
         documents_removed=moved["removed"],
         documents_corrected=moved["corrected"],

@@ -38,11 +38,22 @@ def local_path(settings: Settings, address: str, name: str, *, within: Path | No
     """
     path = Path(normal_uri(address).removeprefix("file://"))
     if reason := refusal(settings, path, *([within.resolve()] if within else [])):
+        roots = settings.corpus_roots or "all but system, hidden and state folders"
         raise UsageError(
-            f"{name}: expected files that may be read, found {address}, which {reason}. Put them on S3, or into a folder that "
-            f"{ENV_PREFIX}CORPUS_ROOTS allows ({settings.corpus_roots or 'all but system, hidden and state folders'})."
+            f"{name}: expected files that may be read, found {described(address)}, which {reason}. Put them on S3, or into a "
+            f"folder that {ENV_PREFIX}CORPUS_ROOTS allows ({roots})."
         )
     return path
+
+
+def described(address: str) -> str:
+    """An address as a message names it: a relative path together with what it means to the process that looks for it."""
+    if address.startswith(("/", "~", "s3://", "file:///")):
+        return address
+    path = normal_uri(address).removeprefix("file://")
+    return (
+        f"{address}, a relative path, which is {path} for the process that looks for it (give the whole path)"
+    )
 
 
 def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
