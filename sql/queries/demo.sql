@@ -44,3 +44,14 @@ left join dataset_releases release on release.release_id = made.release_id
 left join run_models trained on trained.run_id = r.run_id and not trained.without_calls
 left join finetuned_models model on model.model_id = trained.model_id
 where r.run_id = :run_id
+
+-- name: outcome
+-- How a run ended, with its corpus, release and finetuned model; null if it has none.
+select r.state, r.problem, r.corpus_uri, r.corpus_version, release.release_id, release.uri as release_uri,
+       release.documents as released_texts, release.calls as released_calls, model.model_id, model.uri as model_uri
+from annotation_runs r
+left join run_releases made on made.run_id = r.run_id
+left join dataset_releases release on release.release_id = made.release_id
+left join run_models trained on trained.run_id = r.run_id and not trained.without_calls
+left join finetuned_models model on model.model_id = trained.model_id
+where r.run_id = :run_id

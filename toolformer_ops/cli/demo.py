@@ -77,28 +77,49 @@ def run_corpus(
             metavar="RUN", help="Start nothing: watch this run of annotate_corpus to its end, and report it."
         ),
     ] = "",
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print one line of JSON on stdout, how the run ended with its release, model and counts; all else on stderr.",
+        ),
+    ] = False,
 ) -> None:
     """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 if no call is kept.
 
     Example: toolformer-ops run posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds
     Calculator=0.7
     Example: toolformer-ops run --attach run-20261123-081500
+    Example: toolformer-ops run posts.jsonl --json | tail -n 1 | jq -r .release.uri
     """
     from rich.console import Console
 
     from toolformer_ops.config import load_settings
-    from toolformer_ops.errors import UsageError
+    from toolformer_ops.errors import ToolformerError, UsageError, exit_code
     from toolformer_ops.local.demo import driver
     from toolformer_ops.local.demo.choices import corpus_choices
+    from toolformer_ops.local.demo.outcome import outcome_line
 
     if attach and (corpus or tools or limit or model or parameters or thresholds):
         raise UsageError("--attach: expected nothing else, found what only a new run takes.")
+    console = Console(stderr=as_json)
     settings = load_settings()
+    run_id = attach or driver.new_run_id("run")
+
+    def print_outcome(exit_status: int, reason: str | None = None) -> None:
+        if as_json:  # `up` has told the settings where the services are
+            typer.echo(outcome_line(load_settings(), run_id, exit_status, reason))
+
     try:
         if attach:
-            driver.attach(Console(), settings, attach)
+            driver.attach(console, settings, attach)
         else:
             chosen = corpus_choices(settings, corpus, tools or (), limit, model, parameters, thresholds or ())
-            driver.run_corpus(Console(), settings, chosen)
+            driver.run_corpus(console, settings, chosen, run_id)
     except KeyboardInterrupt:
+        print_outcome(INTERRUPTED, "interrupted: the run continues")
         raise typer.Exit(INTERRUPTED) from None
+    except ToolformerError as error:
+        print_outcome(exit_code(error), str(error))
+        raise
+    print_outcome(0)

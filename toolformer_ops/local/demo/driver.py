@@ -81,10 +81,15 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         store.put_if_absent(key, records)
         records_uri = store.uri(key)
     choices = RunChoices.parse({"preset": PRESET, "corpus": uri, "model": model, "document_limit": documents})
-    run_dags(console, settings, choices, "demo", started, records_uri)
+    run_dags(console, settings, choices, new_run_id("demo"), started, records_uri)
 
 
-def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> None:
+def new_run_id(name: str) -> str:
+    """Return the id of a run that begins now, such as `demo-20261123-081500`."""
+    return f"{name}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}"
+
+
+def run_corpus(console: Console, settings: Settings, choices: RunChoices, run_id: str) -> None:
     """Run over a user's own corpus, which `choices.corpus_choices` has checked; raises as `run_demo`."""
     started = time.monotonic()
     settings = start_all(
@@ -92,7 +97,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices) -> Non
     )
     if choices.corpus.startswith("s3://"):
         ObjectStore(settings).list_uri(choices.corpus)  # raises if nothing is there
-    run_dags(console, settings, choices, "run", started, str(wikipedia(settings.state_dir)))
+    run_dags(console, settings, choices, run_id, started, str(wikipedia(settings.state_dir)))
 
 
 def attach(console: Console, settings: Settings, run_id: str) -> None:
@@ -148,7 +153,7 @@ def wikipedia(state: Path) -> Path:
 
 
 def run_dags(
-    console: Console, settings: Settings, choices: RunChoices, name: str, started: float, records_uri: str
+    console: Console, settings: Settings, choices: RunChoices, run_id: str, started: float, records_uri: str
 ) -> None:
     """Build the index of the KILT records if a tool needs it, annotate, and report.
 
@@ -158,7 +163,6 @@ def run_dags(
         NoKeptCallError: all is done, and no call was kept; the report says which come nearest.
         KeyboardInterrupt: the user left; the run continues, and where to look was printed.
     """
-    run_id = f"{name}-{datetime.datetime.now(datetime.UTC):%Y%m%d-%H%M%S}"
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
         # 1. the search index
         if any(get_tool(tool).spec.needs_index for tool in choices.tools):
