@@ -185,8 +185,9 @@ class Settings(BaseSettings):
     corpus_roots: str = Field(
         default="",
         description="Folders of this machine that runs may read corpora, models, evaluation data and Wikipedia from, with colons "
-        "between; S3 is always allowed. Empty: all but /dev, /etc, /proc, /run, /sys, /var, hidden folders, and the state folder "
-        "without its `demo` and `models`. In the image: /corpora.",
+        "between; S3 is always allowed. Empty: all but the folders of the system and of programs (/usr, /opt, /root; what is below "
+        "the current folder or the home may be read), hidden ones except the hub's cache, and state folders without their `demo` "
+        "and `models`. In the image: /corpora.",
     )
     quote_rejected: bool = Field(
         default=False,

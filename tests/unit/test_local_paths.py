@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +81,98 @@ def test_by_default_runs_read_all_else(
     (tmp_path / "..data" / "a.jsonl").touch()
     (tmp_path / "a.jsonl").symlink_to("..data/a.jsonl")
     assert local_path(settings, str(tmp_path / "a.jsonl"), "corpus") == tmp_path / "..data" / "a.jsonl"
+
+
+@pytest.mark.parametrize(
+    "place", ["/usr/share/x", "/opt/x", "/boot/x", "/root/x", "/lib/x", "/bin/x", "/sbin/x"]
+)
+def test_by_default_runs_read_no_folder_of_programs(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="is in a folder of the system"):
+        local_path(settings, place, "corpus")
+
+
+def test_by_default_runs_read_below_a_home_among_programs(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/opt/ann")
+    assert local_path(settings, "/opt/ann/posts.jsonl", "corpus") == Path("/opt/ann/posts.jsonl")
+
+
+def test_by_default_runs_read_nothing_hidden_of_a_home(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/opt/ann")
+    with pytest.raises(UsageError, match="is hidden"):
+        local_path(settings, "/opt/ann/.ssh/id_rsa", "corpus")
+
+
+def test_by_default_runs_read_below_a_current_folder_among_programs(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "cwd", lambda: Path("/opt/work"))
+    assert local_path(settings, "/opt/work/posts.jsonl", "corpus") == Path("/opt/work/posts.jsonl")
+
+
+def test_a_current_folder_in_the_state_folder_opens_nothing_of_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (settings.state_dir / "airflow").mkdir()
+    monkeypatch.chdir(settings.state_dir / "airflow")
+    with pytest.raises(UsageError, match="where passwords are kept"):
+        local_path(settings, "airflow.cfg", "corpus")
+
+
+def test_a_current_folder_of_the_system_opens_nothing_of_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "cwd", lambda: Path("/var/lib/service"))
+    with pytest.raises(UsageError, match="is in a folder of the system"):
+        local_path(settings, "/var/lib/service/x", "corpus")
+
+
+def test_the_state_folder_of_another_deployment_is_not_read(settings: Settings, tmp_path: Path) -> None:
+    other = tmp_path / "other-deployment"
+    (other / "airflow").mkdir(parents=True)
+    (other / "secrets.json").write_text("{}")
+    for place in (other, other / "secrets.json", other / "airflow" / "airflow.cfg"):
+        with pytest.raises(UsageError, match="where another deployment keeps its passwords"):
+            local_path(settings, str(place), "corpus")
+
+
+def test_the_models_of_another_deployment_may_be_named(settings: Settings, tmp_path: Path) -> None:
+    other = tmp_path / "other-deployment"
+    other.mkdir()
+    (other / "secrets.json").write_text("{}")
+    assert local_path(settings, str(other / "models" / "tiny"), "model") == other / "models" / "tiny"
+
+
+def test_a_model_in_the_cache_of_the_hub_is_read_by_its_path(
+    settings: Settings, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As huggingface_hub lays it out: a snapshot of links into the folder of its blobs."""
+    cache = tmp_path / ".cache" / "huggingface" / "hub"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    snapshot = cache / "models--org--tiny" / "snapshots" / ("0" * 40)
+    blobs = cache / "models--org--tiny" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for file in tiny_model_dir.glob("[!.]*"):
+        shutil.copy(file, blobs / f"blob-of-{file.name}")
+        (snapshot / file.name).symlink_to(f"../../blobs/blob-of-{file.name}")
+    assert model_identity(str(snapshot), settings=settings)
+
+
+def test_the_token_of_the_hub_is_hidden(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / ".cache" / "huggingface"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache / "hub"))
+    with pytest.raises(UsageError, match="is hidden"):
+        local_path(settings, str(cache / "token"), "corpus")
 
 
 def test_with_roots_runs_read_below_them_and_what_the_deployment_names(
@@ -251,7 +344,8 @@ def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(
 def test_a_file_that_becomes_a_link_between_the_look_and_the_opening_is_not_opened(
     settings: Settings, tmp_path: Path
 ) -> None:
-    secret = settings.state_dir / "secrets.json"
+    secret = settings.state_dir / "posts.jsonl"
+    secret.write_text(PASSWORD)
     for number, swap in enumerate(
         (
             lambda folder: ((folder / secret.name).unlink(), (folder / secret.name).symlink_to(secret)),

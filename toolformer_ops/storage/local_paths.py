@@ -7,6 +7,7 @@ hidden folders. A path is judged with its symbolic links resolved, and opened wi
 that is made in between is refused.
 """
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -18,6 +19,10 @@ from toolformer_ops.storage.corpus_addresses import normal_uri
 
 SYSTEM_FOLDERS = ("dev", "etc", "proc", "run", "sys", "var")
 """Below /, what a deployment that names no roots lets nobody read."""
+PROGRAM_FOLDERS = ("bin", "boot", "lib", "lib32", "lib64", "opt", "root", "sbin", "snap", "usr")
+"""The same, but for the current folder and the home, which may be below them."""
+SECRETS_FILE = "secrets.json"
+"""What a state folder keeps its passwords in, by which that of another deployment is known."""
 OPEN_PLACES = ("demo", "models")
 """What of the state folder may be named, with every setting: the demo's Wikipedia, and the demo's model and
 others beside it."""
@@ -38,7 +43,7 @@ def local_path(settings: Settings, address: str, name: str, *, within: Path | No
     """
     path = Path(normal_uri(address).removeprefix("file://"))
     if reason := refusal(settings, path, *([within.resolve()] if within else [])):
-        roots = settings.corpus_roots or "all but system, hidden and state folders"
+        roots = settings.corpus_roots or "all but hidden folders, state folders and those of the system"
         raise UsageError(
             f"{name}: expected files that may be read, found {described(address)}, which {reason}. Put them on S3, or into a "
             f"folder that {ENV_PREFIX}CORPUS_ROOTS allows ({roots})."
@@ -59,12 +64,16 @@ def described(address: str) -> str:
 def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
     """Why nobody may read at an absolute path without symbolic links, as the end of a sentence; None if everybody may.
 
-    `more`: folders that may be read besides.
+    Of the folders with a rule of their own that hold the path, the innermost decides. `more`: folders that may
+    be read besides.
     """
+    # 1. The folders that may be read.
     state = settings.state_dir.resolve()
-    roots = [
-        Path(root).expanduser().resolve() for root in (settings.corpus_roots or "/").split(os.pathsep) if root
-    ]
+    if settings.corpus_roots:
+        paths = (Path(root) for root in settings.corpus_roots.split(os.pathsep) if root)
+        roots = [path.expanduser().resolve() for path in paths]
+    else:
+        roots = _default_roots(state)
     of_settings = (
         settings.default_corpus, settings.default_model, settings.qa_reader_model, settings.translator_model,
         settings.evaluation_data,
@@ -74,16 +83,46 @@ def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
     holding = [folder for folder in folders if path.is_relative_to(folder)]
     if not holding:
         return "is in none of the folders that may be read"
+    # 2. The innermost, and what is below it.
     folder = max(holding, key=lambda path: len(path.parts))
     if folder == state or path == settings.kubernetes_config_file:
         return "is where passwords are kept"
     below = path.relative_to(folder).parts
-    if folder == Path("/") and (not below or below[0] in SYSTEM_FOLDERS):
+    if folder == Path("/") and (not below or below[0] in SYSTEM_FOLDERS + PROGRAM_FOLDERS):
         return "is in a folder of the system"
     # Names that begin with two dots are those of Kubernetes' volumes, whose files are links to them.
     if any(part.startswith(".") and not part.startswith("..") for part in below):
         return "is hidden"
+    # 3. The state folder of another deployment.
+    if folder in roots and _is_in_another_state_folder(path, state):
+        return f"is in a folder with {SECRETS_FILE}, where another deployment keeps its passwords"
     return None
+
+
+def _default_roots(state: Path) -> list[Path]:
+    """What a deployment that names no roots lets everybody read: all, but for what `refusal` says of it.
+
+    The current folder and the home may be below a folder of programs. So is the hub's cache in a hidden
+    folder: its models can be named by their hub ids, too, and its token is kept elsewhere.
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    roots = [Path("/"), Path(HF_HUB_CACHE).resolve()]
+    for place in (Path.cwd, Path.home):
+        with contextlib.suppress(OSError, RuntimeError):  # it was deleted, or there is no such user
+            folder = place().resolve()
+            is_of_the_system = any(folder.is_relative_to(f"/{name}") for name in SYSTEM_FOLDERS)
+            if not is_of_the_system and not folder.is_relative_to(state):
+                roots.append(folder)
+    return roots
+
+
+def _is_in_another_state_folder(path: Path, state: Path) -> bool:
+    for folder in (path, *path.parents):
+        if folder != state and (folder / SECRETS_FILE).is_file():
+            below = path.relative_to(folder).parts
+            return not below or below[0] not in OPEN_PLACES
+    return False
 
 
 def refusal_in_folder(settings: Settings, folder: Path, found: Path) -> str | None:
