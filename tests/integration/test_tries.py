@@ -16,6 +16,7 @@ from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel, UseModel
 from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import check_tool
+from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, UsageError
 from toolformer_ops.records import Document
@@ -98,6 +99,7 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
     assert counted == [("sample", 1, 1), ("score", 3, 1)]  # a text; the calls of a text, one a position
     finish_run(settings, "r", "success")
     assert run_sql(settings, lost) == counted  # stored now
+    require_sound(audit(settings, "run", "r"))
 
     # 2. Tried again, on a machine on which they do not kill: the rows are those of an undisturbed run.
     disturbed = snapshot(settings)
