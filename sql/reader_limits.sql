@@ -1,4 +1,4 @@
--- Limits of the roles that people and pages sign in as. Run by a superuser, in the database of the factory, after each restore of it and
+-- Limits of the roles that people and pages sign in as; views that migrations make again are given back by it. Run by a superuser, in the database of the factory, after each restore of it and
 -- if a role has changed its own settings: `make up` does that for its own Postgres; elsewhere
 --     psql --dbname=postgresql://superuser@host/toolformer --file=sql/reader_limits.sql
 -- docs/operations.md says what a reader can still do.
@@ -14,7 +14,7 @@ begin
         from pg_db_role_setting settings
         join pg_roles roles on roles.oid = settings.setrole
         left join pg_database databases on databases.oid = settings.setdatabase
-        where roles.rolname in ('toolformer_reader', 'toolformer_page', 'toolformer_reviewer')
+        where roles.rolname in ('toolformer_reader', 'toolformer_page', 'toolformer_reviewer', 'toolformer_analyst')
     loop
         execute case
             when limited.datname is null then format('alter role %I reset all', limited.rolname)
@@ -23,12 +23,21 @@ begin
     end loop;
     -- 2. The limits. A session may change all settings but temp_file_limit, which is a superuser's; the next one has them again.
     for limited in
-        select rolname from pg_roles where rolname in ('toolformer_reader', 'toolformer_page', 'toolformer_reviewer')
+        select rolname from pg_roles
+        where rolname in ('toolformer_reader', 'toolformer_page', 'toolformer_reviewer', 'toolformer_analyst')
     loop
         execute format('alter role %I connection limit 20', limited.rolname);
         execute format('alter role %I set temp_file_limit = %L', limited.rolname, '4GB');  -- of each process, for sorting
         if limited.rolname = 'toolformer_reviewer' then
             execute format('alter role %I set statement_timeout = %L', limited.rolname, '10s');
+        elsif limited.rolname = 'toolformer_analyst' then
+            -- What they make without naming a schema is made in their own.
+            execute format('alter role %I set search_path = analysts, public', limited.rolname);
+            execute format('alter role %I set statement_timeout = %L', limited.rolname, '30min');
+            execute format('alter role %I set idle_in_transaction_session_timeout = %L', limited.rolname, '5min');
+            execute format('alter role %I set max_parallel_workers_per_gather = 1', limited.rolname);
+            -- A migration that makes a view of theirs again gives it back.
+            execute format('grant %I to %I', limited.rolname, owner);
         else
             execute format('alter role %I set default_transaction_read_only = on', limited.rolname);
             execute format('alter role %I set statement_timeout = %L', limited.rolname, '5min');

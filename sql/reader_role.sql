@@ -1,11 +1,11 @@
--- The roles that only read, each table and view, those to come included: toolformer_reader for people and dashboards, toolformer_page for
--- the run page and `toolformer-ops sql`. Runs at every migration.
+-- The roles that read each table and view, those to come included: toolformer_reader for people and dashboards, toolformer_page for the run
+-- page and `toolformer-ops sql`, toolformer_analyst for people who build views of their own (analysts_role.sql). Runs at every migration.
 -- NOLOGIN if they are made here; `make up` gives them passwords, elsewhere: alter role toolformer_reader login password '...'.
 do $$
 declare
     reading name;
 begin
-    foreach reading in array array['toolformer_reader', 'toolformer_page'] loop
+    foreach reading in array array['toolformer_reader', 'toolformer_page', 'toolformer_analyst'] loop
         if not exists (select from pg_roles where rolname = reading) then
             begin
                 execute format('create role %I nologin', reading);

@@ -56,6 +56,7 @@ PASSWORDS = {
     postgres.OWNER: "owner-of-tests",
     postgres.READER: "reader-of-tests",
     postgres.PAGE: "page-of-tests",
+    postgres.ANALYST: "analyst-of-tests",
     postgres.REVIEWER: "reviewer-of-tests",
     postgres.AIRFLOW: "airflow-of-tests",
 }
@@ -212,7 +213,7 @@ def copied_database(server: RunningPostgres, template: str, owner: str = SUPERUS
         "template": sql.Identifier(template),
         "owner": sql.Identifier(owner),
         "others": sql.SQL(", ").join(
-            map(sql.Identifier, (postgres.READER, postgres.PAGE, postgres.REVIEWER))
+            map(sql.Identifier, (postgres.READER, postgres.PAGE, postgres.ANALYST, postgres.REVIEWER))
         ),
     }
     with (

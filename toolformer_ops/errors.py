@@ -18,6 +18,7 @@
     |   |   +-- ObjectStoreUnreachableError, an ObjectStoreError too
     |   |   |   +-- BrokenConnectionError
     |   +-- DatabaseError
+    |   |   +-- BlockedMigrationError
     |   +-- ObjectStoreError
     |   |   +-- ObjectNotFoundError
     |   |   |   +-- BucketNotFoundError, a ConfigurationError too
@@ -108,6 +109,10 @@ class NoKeptCallError(NoResultError):
 
 class DatabaseError(ToolformerError):
     """Postgres cannot be reached, or a statement cannot be carried out."""
+
+
+class BlockedMigrationError(DatabaseError):
+    """Something that people built on our views is in the way of a migration, which has changed nothing."""
 
 
 class ObjectStoreError(ToolformerError):

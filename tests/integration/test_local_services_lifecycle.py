@@ -25,11 +25,12 @@ from tests.run_sql import run_sql
 from tests.servers import directory_in_memory, free_port
 from toolformer_ops.cli.services import app
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ServiceError
+from toolformer_ops.errors import BlockedMigrationError, ServiceError
 from toolformer_ops.local.lifecycle import delete_state, down, status, up
 from toolformer_ops.local.ports import choose_ports, is_free, recalled_ports
 from toolformer_ops.local.postgres import READER, cluster_of
 from toolformer_ops.local.state_folder import StatePaths, load_or_make_secrets
+from toolformer_ops.storage import schema
 from toolformer_ops.storage.publication import ObjectStore
 
 WITHOUT_AIRFLOW = ("postgres", "object_store")
@@ -203,6 +204,19 @@ def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_s
         )
         assert up(load_settings(), ["postgres"]) == moved  # which it keeps while it runs
     assert remembered(moved) == ["00000000000000aa", "00000000000000bb"]
+
+
+def test_what_people_built_on_our_views_keeps_no_service_from_starting(
+    state: StatePaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def blocked(*_: object, **__: object) -> None:
+        raise BlockedMigrationError("expected nothing but views, found table analysts.one.")
+
+    monkeypatch.setattr(schema, "migrate", blocked)
+    settings = up(load_settings(), ["postgres"])
+    assert set(processes(settings)) == {"postgres"}
+    assert "keeps the tables and views of an earlier version: expected nothing but views" in caplog.text
+    assert down(settings)
 
 
 def running_supervisor(state: StatePaths) -> psutil.Process:

@@ -105,7 +105,7 @@ def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
     assert load_or_make_secrets(path) == made
     assert mode(path) == 0o600
     written = json.loads(path.read_text())
-    assert len(set(written.values())) == len(written) == 12
+    assert len(set(written.values())) == len(written) == 13
     assert not any(secret in repr(made) for secret in written.values())
     path.write_text(json.dumps({"postgres_owner": "kept"}))  # one that is lacking is added
     made = load_or_make_secrets(path)

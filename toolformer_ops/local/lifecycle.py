@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
-from toolformer_ops.errors import ServiceError
+from toolformer_ops.errors import BlockedMigrationError, ServiceError
 from toolformer_ops.local import airflow, object_store, postgres
 from toolformer_ops.local.accounts import relocated_directory
 from toolformer_ops.local.airflow_additions import dropped, read_additions
@@ -141,6 +141,7 @@ class _Startup:
                 postgres.OWNER: secrets.postgres_owner,
                 postgres.READER: secrets.postgres_reader,
                 postgres.PAGE: secrets.postgres_page,
+                postgres.ANALYST: secrets.postgres_analyst,
                 postgres.REVIEWER: secrets.postgres_reviewer,
                 postgres.AIRFLOW: secrets.postgres_airflow,
             }
@@ -199,11 +200,15 @@ class _Startup:
         # 5. our tables
         if POSTGRES in wanted:
             engine = database.connect(settings)
-            schema.migrate(
-                engine,
-                lock_seconds=settings.migration_lock_seconds,
-                statement_seconds=settings.migration_statement_seconds,
-            )
+            try:
+                schema.migrate(
+                    engine,
+                    lock_seconds=settings.migration_lock_seconds,
+                    statement_seconds=settings.migration_statement_seconds,
+                )
+            except BlockedMigrationError as error:
+                # Airflow shows it: the first task of each run says the same until somebody has migrated.
+                logger.warning("the database keeps the tables and views of an earlier version: %s", error)
             engine.dispose()
 
         # 6. Airflow's tables, Airflow with its pools

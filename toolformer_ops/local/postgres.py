@@ -9,6 +9,7 @@ databases, and finds psql. Does not supervise it: `supervision.py` does. Does no
 | `toolformer` | `toolformer` | own and write everything there: the stages use it |
 | `toolformer_reader` | `toolformer` | read: people and dashboards use it, and know its password |
 | `toolformer_page` | `toolformer` | read: the run page and `toolformer-ops sql` use it |
+| `toolformer_analyst` | `toolformer` | read, and build in the schema `analysts` |
 | `toolformer_reviewer` | `toolformer` | add judgements |
 | `airflow` | `airflow` | own Airflow's tables |
 """
@@ -46,6 +47,7 @@ SUPERUSER = "postgres"
 OWNER = "toolformer"
 READER = "toolformer_reader"
 PAGE = "toolformer_page"
+ANALYST = "toolformer_analyst"
 REVIEWER = "toolformer_reviewer"
 AIRFLOW = "airflow"
 
@@ -257,12 +259,12 @@ def ensure_database(address: PostgresAddress, database: str, owner: str) -> None
 
 
 def allow_people(address: PostgresAddress, database: str) -> None:
-    """Let the readers and the reviewer enter `database`; each migration says what they may do there.
+    """Let the readers, analysts and the reviewer enter `database`; each migration says what they may do there.
 
     Gives them the settings of `sql/reader_limits.sql`, in place of those that they gave themselves.
     """
     with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
-        people = sql.SQL(", ").join(map(sql.Identifier, (READER, PAGE, REVIEWER)))
+        people = sql.SQL(", ").join(map(sql.Identifier, (READER, PAGE, ANALYST, REVIEWER)))
         cursor.execute(sql.SQL("grant connect on database {} to {}").format(sql.Identifier(database), people))
         cursor.execute((SHIPPED / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
 

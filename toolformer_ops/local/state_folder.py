@@ -128,6 +128,7 @@ class GeneratedSecrets(BaseModel):
     postgres_owner: str = Field(default_factory=_password, repr=False)
     postgres_reader: str = Field(default_factory=_password, repr=False)
     postgres_page: str = Field(default_factory=_password, repr=False)
+    postgres_analyst: str = Field(default_factory=_password, repr=False)
     postgres_reviewer: str = Field(default_factory=_password, repr=False)
     postgres_airflow: str = Field(default_factory=_password, repr=False)
     s3_access_key: str = Field(default_factory=lambda: secrets.token_hex(10), repr=False)

@@ -54,16 +54,18 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _postgres(settings: Settings) -> str:
-    from toolformer_ops.storage import database, schema
+    from toolformer_ops.storage import database, dependent_views, schema
 
     engine = database.connect(settings)
     missing = schema.not_applied(engine)
+    lost = [] if missing else dependent_views.lost_views(engine)
     engine.dispose()
     if missing:
         raise ConfigurationError(
             f"answers, and lacks {len(missing)} files of its tables, the first {missing[0]}. Run `toolformer-ops migrate`."
         )
-    return "answers, and has this version's tables"
+    waiting = f"; views of people that wait in lost_views: {', '.join(lost)}" if lost else ""
+    return f"answers, and has this version's tables{waiting}"
 
 
 def _object_store(settings: Settings) -> str:

@@ -2,8 +2,9 @@
 
 The tables are those of `sql/schema`, a file a topic; numbered files of `sql/migrations` change them. Each
 file of both is applied once, in order, and never changes afterwards. The functions of `sql/functions` and the
-views of `sql/views` are made anew whenever one of their files changes; `sql/reader_role.sql` and
-`sql/reviewer_role.sql` run each time. All in one transaction, under a lock. Who asks for a table waits behind
+views of `sql/views` are made anew whenever one of their files changes, and what people built on them is made
+again (`dependent_views.py`); `sql/reader_role.sql`, `sql/analysts_role.sql` and `sql/reviewer_role.sql` run
+each time. All in one transaction, under a lock. Who asks for a table waits behind
 a migration that waits for it. So a migration waits a few seconds, rolls back, and tries again.
 """
 
@@ -18,7 +19,7 @@ from psycopg2 import sql
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops.errors import DatabaseError
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, dependent_views, queries
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ def migrate(
 
     Raises:
         ConfigurationError: another version has made or migrated the database.
+        BlockedMigrationError: people built something on our views that cannot be made again.
         DatabaseError: a file was changed after it was applied, other sessions keep a table locked, a
         statement takes too
             long, or Postgres refuses.
@@ -94,12 +96,23 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
         )
         database.execute(connection, queries.schema.create_files)
         known = {row.name: row.sha256 for row in database.fetch_all(connection, queries.schema.files)}
-        # 1. Tables and migrations: each file once.
         database.require_known_tables(
             [name for name in known if name.startswith(database.APPLIED_ONCE)], folder
         )
-        for name, path in _files(folder, *database.APPLIED_ONCE).items():
-            if name not in known:
+        of_tables = _files(folder, *database.APPLIED_ONCE)
+        missing = [name for name in of_tables if name not in known]
+        made = _files(folder, *MADE_ANEW)
+        old = {name: sha256 for name, sha256 in known.items() if name.startswith(MADE_ANEW)}
+        is_other = old != {name: _sha256(path) for name, path in made.items()}
+        # 1. What people built on ours is set aside.
+        dependents: list[dependent_views.DependentView] = []
+        if missing or is_other:
+            views = {view_name(Path(name)) for name in [*old, *made] if name.startswith("views/")}
+            dependents = dependent_views.dependent_views(connection, sorted(views), with_tables=bool(missing))
+            dependent_views.drop(connection, dependents)
+        # 2. Tables and migrations: each file once.
+        for name, path in of_tables.items():
+            if name in missing:
                 _apply(connection, name, path)
                 applied.append(name)
             elif known[name] != _sha256(path):
@@ -107,18 +120,15 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                     f"{name}: expected the content that was applied ({known[name][:12]}), found {_sha256(path)[:12]}. "
                     f"Put the old content back and write the change as a new numbered file of sql/migrations."
                 )
-        # 2. Functions and views: all anew if one has changed. Views are dropped in the reverse of the order
-        # in which they use each other; a function is replaced, so one that takes or returns something else
-        # needs a migration that drops it.
-        made = _files(folder, *MADE_ANEW)
-        old = {name: sha256 for name, sha256 in known.items() if name.startswith(MADE_ANEW)}
-        if old != {name: _sha256(path) for name, path in made.items()}:
+        # 3. Functions and views: all anew if one has changed. Views are dropped in the reverse of the order
+        #    in which they use each other, and with them what is of people and was not set aside; a function
+        #    is replaced, so one that takes or returns something else needs a migration that drops it.
+        if is_other:
             with database.raw_cursor(connection) as cursor:
                 for name in sorted((name for name in old if name.startswith("views/")), reverse=True):
                     try:
-                        cursor.execute(
-                            sql.SQL("drop view if exists {}").format(sql.Identifier(view_name(Path(name))))
-                        )
+                        view = sql.Identifier(view_name(Path(name)))
+                        cursor.execute(sql.SQL("drop view if exists {} cascade").format(view))
                     except psycopg2.Error as error:
                         message = " ".join(str(error).split())
                         raise DatabaseError(f"{name}: the old view cannot be replaced: {message}.") from error
@@ -126,9 +136,12 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
             for name, path in made.items():
                 _apply(connection, name, path)
                 applied.append(name)
-        # 3. The rights of the reader, on all that there is now, and of the reviewer.
+        # 4. The rights of the roles that read, on all that there is now, of analysts and of the reviewer.
         _run_script(connection, folder / "reader_role.sql")
+        _run_script(connection, folder / "analysts_role.sql")
         _run_script(connection, folder / "reviewer_role.sql")
+        # 5. What people built on ours is made again.
+        dependent_views.make_again(connection, dependents)
         notices = list(database.raw_cursor(connection).connection.notices)
     for notice in notices:
         if notice.startswith("WARNING"):

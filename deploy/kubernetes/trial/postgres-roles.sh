@@ -13,11 +13,13 @@ create role toolformer login password :'owner_password';
 create role toolformer_reader login password :'reader_password';
 create role toolformer_page login password :'page_password';
 create role toolformer_reviewer login password :'reviewer_password';
+create role toolformer_analyst; -- alter role toolformer_analyst login password '...' lets analysts in
 create role airflow login password :'airflow_password';
 create database toolformer owner toolformer;
 create database airflow owner airflow;
 revoke all on database toolformer, airflow from public;
-grant connect on database toolformer to toolformer_reader, toolformer_page, toolformer_reviewer;
+grant connect on database toolformer to toolformer_reader, toolformer_page, toolformer_analyst, toolformer_reviewer;
+grant toolformer_analyst to toolformer;
 SQL
 # Limits of the roles that read, where they are mounted, as docker-compose.yml does.
 [ ! -f /reader_limits.sql ] || psql --no-psqlrc --set=ON_ERROR_STOP=1 --username="$POSTGRES_USER" --dbname=toolformer --file=/reader_limits.sql
