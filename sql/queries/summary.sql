@@ -126,15 +126,21 @@ where ours.variant = 'with_tools'
 order by ours.suite, ours.subset, ours.metric
 
 -- name: released_calls
--- The calls of a run's release that save most, with the text around them.
-select scored.tool, scored.call_text, scored.result, scored.loss_reduction, right(scored.text_before, 60) as text_before,
-       left(scored.text_after, 30) as text_after
-from run_releases made
-join release_calls held using (release_id)
-join scored_calls scored on scored.run_id = made.run_id and scored.tool = held.tool and scored.call_id = held.call_id
-where made.run_id = :run_id
-order by scored.loss_reduction desc, scored.document_id, scored.call_id
-limit :at_most
+-- The calls of a run's release that save most, and those that save least, with the text around them.
+with released as (
+    select scored.tool, scored.call_text, scored.result, scored.loss_reduction, scored.text_before, scored.text_after,
+           row_number() over (order by scored.loss_reduction desc, scored.document_id, scored.call_id) as place,
+           count(*) over () as calls
+    from run_releases made
+    join release_calls held using (release_id)
+    join scored_calls scored on scored.run_id = made.run_id and scored.tool = held.tool and scored.call_id = held.call_id
+    where made.run_id = :run_id
+)
+select tool, call_text, result, loss_reduction, right(text_before, 60) as text_before, left(text_after, 30) as text_after,
+       place <= :at_most as is_best
+from released
+where place <= :at_most or place > calls - :at_most
+order by place
 
 -- name: approvals
 -- What people were asked before a run went on, and what they answered.

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,7 +52,8 @@ def context(task: AskForApproval, try_number: int = 1, max_tries: int = 22) -> A
     named = {"id": "ti", "dag_id": "annotate_corpus", "run_id": RUN, "map_index": -1, "task_id": task.task_id}
     tries = {"try_number": try_number, "max_tries": max_tries}
     instance = SimpleNamespace(**named, **tries, xcom_push=lambda **_: None)
-    return {"ti": instance, "task_instance": instance, "task": task}
+    dag, dag_run = SimpleNamespace(dagrun_timeout=None), SimpleNamespace(start_date=None)
+    return {"ti": instance, "task_instance": instance, "task": task, "dag": dag, "dag_run": dag_run}
 
 
 def test_who_is_asked_sees_counts_calls_and_a_link_and_no_text_is_markup(
@@ -75,6 +77,109 @@ def test_who_is_asked_sees_counts_calls_and_a_link_and_no_text_is_markup(
     assert "body" not in task.template_fields  # or a text of the corpus would be rendered as a template
 
 
+def question(said: dict[str, Any]) -> str:
+    """What a person reads before a yes."""
+    task = asking()
+    with pytest.raises(TaskAwaitingInput):
+        task.execute(context(task))
+    return str(said["body"])
+
+
+@pytest.fixture
+def many_calls(settings: Settings) -> AnnotatedRun:
+    """A run that has released 25 calls, which save 0.1 to 2.5 nats."""
+    found = AnnotatedRun(settings, {"Calculator": 0.05}, run_id=RUN, prune_below=0.0)
+    for number in range(1, 26):
+        document = found.add_text(f"Box {number} has 520 pens, sold 187, so 333 left.")
+        found.add_call("Calculator", document, " 333", "520 - 187", "333", saves=number / 10)
+    found.complete("Calculator")
+    release(settings, found.run_id)
+    return found
+
+
+@pytest.mark.usefixtures("many_calls")
+def test_the_question_shows_the_ten_calls_that_save_most(said: dict[str, Any]) -> None:
+    best, _ = question(said).split("Those that save least, and are kept all the same:")
+    saved = "2.50 2.40 2.30 2.20 2.10 2.00 1.90 1.80 1.70 1.60"
+    assert re.findall(r"saves (\d\.\d+) nats", best) == saved.split()
+
+
+@pytest.mark.usefixtures("many_calls")
+def test_the_question_shows_the_ten_calls_that_save_least(said: dict[str, Any]) -> None:
+    _, worst = question(said).split("Those that save least, and are kept all the same:")
+    saved = "0.10 0.20 0.30 0.40 0.50 0.60 0.70 0.80 0.90 1.00"
+    assert re.findall(r"saves (\d\.\d+) nats", worst) == saved.split()
+
+
+@pytest.mark.usefixtures("run")
+def test_the_question_shows_no_call_twice(said: dict[str, Any]) -> None:
+    assert "Those that save least" not in question(said)
+
+
+def test_the_question_is_silent_about_tools_that_were_not_chosen(
+    settings: Settings, run: AnnotatedRun, said: dict[str, Any]
+) -> None:
+    other = AnnotatedRun(settings, {"QA": 0.25}, run_id="earlier", prune_below=0.0)
+    other.add_call("QA", other.add_text(HOSTILE), "333 left", "How many?", "333", saves=2.0)
+    other.complete("QA")
+    release(settings, "earlier")
+    end = "state = 'success', finished_at = now(), started_at = now() - interval '1 day'"
+    other.change(f"update annotation_runs set {end} where run_id = 'earlier'")
+    same = "corpus_id = (select corpus_id from annotation_runs where run_id = :run)"
+    other.change(f"update annotation_runs set {same} where run_id = 'earlier'", run=run.run_id)
+    asked = question(said)
+    assert "compared with earlier" in asked
+    assert "QA" not in asked
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (
+            ["Approve"],
+            "Before finetuning: approved by anna, 2026-11-24 05:10 UTC. The model is being finetuned.",
+        ),
+        (
+            ["Reject"],
+            "Before finetuning: rejected by anna, 2026-11-24 05:10 UTC. Nothing follows: the run ends.",
+        ),
+    ],
+)
+def test_an_answer_replaces_the_note_that_waits_for_it(
+    said: dict[str, Any], options: list[str], note: str
+) -> None:
+    task = asking()
+    task.skip = lambda ti, tasks: None
+    anna = {"id": "1", "name": "anna"}
+    event = {"chosen_options": options, "params_input": {}, "responded_at": AT, "responded_by_user": anna}
+    task.execute_complete(context(task), event)
+    assert said["note"] == note
+
+
+@pytest.mark.parametrize(
+    ("limit_hours", "hours_since_start", "approval_hours", "waits_minutes"),
+    [
+        (None, 0, 24, 24 * 60),
+        (24, 2, 24, 22 * 60 - 15),  # the run ends by itself before its limit
+        (48, 2, 24, 24 * 60),
+        (24, 23.9, 24, 1),
+    ],
+)
+def test_an_answer_is_waited_for_until_the_run_can_still_end_well(
+    limit_hours: float | None, hours_since_start: float, approval_hours: float, waits_minutes: float
+) -> None:
+    started = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours_since_start)
+    limit = None if limit_hours is None else datetime.timedelta(hours=limit_hours)
+    run: Any = {
+        "dag": SimpleNamespace(dagrun_timeout=limit),
+        "dag_run": SimpleNamespace(start_date=started),
+    }
+    waits = approval.time_to_answer(run, approval_hours)
+    assert round(waits.total_seconds() / 60) == waits_minutes
+
+
+@pytest.mark.usefixtures("said")
 def test_each_answer_is_stored_and_in_the_summary_and_a_no_skips_what_follows(run: AnnotatedRun) -> None:
     anna = {"id": "1", "name": "anna"}
     for options, person, line in (

@@ -194,6 +194,12 @@ def test_a_scheduled_run_is_skipped_if_the_next_is_due_and_its_note_says_why(
         assert notes == ([f"Skipped: {LATE}"] if is_skipped else [])
 
 
+def test_a_night_that_asks_for_a_yes_has_the_time_for_an_answer_besides() -> None:
+    asking = made('[run]\napprove = "before_finetuning"\n', hours="2.5")
+    assert asking.dagrun_timeout == dt.timedelta(hours=2.5 + load_settings().approval_hours)
+    assert made(hours="2.5").dagrun_timeout == dt.timedelta(hours=2.5)
+
+
 def test_a_clock_an_asset_or_both_start_it() -> None:
     clock: Any = made(time_zone='"Europe/Berlin"').timetable
     assert (clock.expression, str(clock.timezone)) == ("0 2 * * *", "Europe/Berlin")

@@ -6,12 +6,14 @@ from who may edit the DAG and, if the setting
 `approvers` names people, is one of them. Who asks for no yes has two tasks more that the scheduler skips.
 
 A no is an answer and no failure: what follows is skipped and the run ends green. No answer within
-`approval_hours` counts as a no. What is there stays: `finetune_release` trains on the release of such a run.
+`approval_hours` counts as a no; the time limit of a night is longer by them (`nightly.py`). What is there
+stays: `finetune_release` trains on the release of such a run.
 Owns `approvals`.
 """
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -34,7 +36,14 @@ QUESTIONS: dict[Approve, str] = {
     "before_finetuning": "Finetune on the release?",
     "before_publishing": "Publish the finetuned model?",
 }
+NEXT: dict[Approve, str] = {
+    "before_finetuning": "The model is being finetuned.",
+    "before_publishing": "The model is being published.",
+}
+"""What a yes starts."""
 CALLS_SHOWN = 10
+TIME_TO_END = datetime.timedelta(minutes=15)
+"""What a run needs to end well after a no."""
 
 
 class AskForApproval(ApprovalOperator):
@@ -96,8 +105,9 @@ class AskForApproval(ApprovalOperator):
         # 3. None: ask.
         with database.transaction(database.connect(settings)) as connection:
             found = what_was_found(connection, run_id)
+        self.response_timeout = time_to_answer(context, settings.approval_hours)
         address = f"{settings.airflow_url.rstrip('/')}/dags/{instance.dag_id}/runs/{quote(instance.run_id, safe='')}"
-        until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=settings.approval_hours)
+        until = datetime.datetime.now(datetime.UTC) + self.response_timeout
         self.body = f"{found}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as a no."
         set_note(
             context,
@@ -106,30 +116,47 @@ class AskForApproval(ApprovalOperator):
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Store who answered what; a no skips what follows.
+        """Store who answered what, and say it in the run's note; a no skips what follows.
 
         Raises:
             DatabaseError: Postgres does not answer; the next try takes the same answer.
         """
+        from toolformer_ops.runs.summary import answer_in_words
         from toolformer_ops.storage import database, queries
 
         if "error" not in event:
             instance, person = context["ti"], event["responded_by_user"]
+            is_approved = event["chosen_options"] == [self.APPROVE]
+            answer = {
+                "step": self.step,
+                "is_approved": is_approved,
+                "answered_by": person["name"] if person else None,
+                "answered_at": event["responded_at"],
+            }
             database.execute(
                 database.connect(load_settings()),
                 queries.runs.set_approval,
                 run_id=annotation_run_id(instance.dag_id, instance.run_id),
-                step=self.step,
-                is_approved=event["chosen_options"] == [self.APPROVE],
-                answered_by=person["name"] if person else None,
-                answered_at=event["responded_at"],
                 max_tries=instance.max_tries,
+                **answer,
             )
+            follows = NEXT[self.step] if is_approved else "Nothing follows: the run ends."
+            set_note(context, f"{answer_in_words(**answer)}. {follows}")
         return super().execute_complete(context, event)
 
 
+def time_to_answer(context: Context, approval_hours: float) -> datetime.timedelta:
+    """How long an answer is waited for: so long that a run with a time limit still ends by itself, and green."""
+    longest = datetime.timedelta(hours=approval_hours)
+    limit, started = context["dag"].dagrun_timeout, context["dag_run"].start_date
+    if limit is None or started is None:
+        return longest
+    left = started + limit - TIME_TO_END - datetime.datetime.now(datetime.UTC)
+    return max(min(longest, left), datetime.timedelta(minutes=1))
+
+
 def what_was_found(connection: Connection, run_id: str) -> str:
-    """What a person looks at before a yes, in Markdown: thresholds with their counts, the best calls, the run's summary.
+    """What a person looks at before a yes, in Markdown: thresholds with their counts, best and worst calls, the summary.
 
     Texts of documents stand as code, without the characters that end it.
     """
@@ -143,16 +170,25 @@ def what_was_found(connection: Connection, run_id: str) -> str:
         for row in counts
     ]
     calls = database.fetch_all(connection, queries.summary.released_calls, run_id=run_id, at_most=CALLS_SHOWN)
-    summary = summarise(connection, run_id).as_text()
+    best = [f"- {BestCall.of(row)}" for row in calls if row.is_best]
+    worst = [f"- {BestCall.of(row)}" for row in reversed(calls) if not row.is_best]
+    summary = summarise(connection, run_id)
+    chosen = [tool for tool in summary.tools if tool.is_chosen]
+    about_run = replace(summary, tools=tuple(chosen)).as_text()
     return "\n".join(
         [
             "| tool | kept from, nats | calls kept | texts | of these by chance |",
             "|---|---:|---:|---:|---|",
             *table,
             "",
-            *(f"- {BestCall.of(row)}" for row in calls),
+            "Those that save most:",
+            "",
+            *best,
+            "",
+            *(["Those that save least, and are kept all the same:", "", *worst, ""] if worst else []),
+            "The run:",
             "",
             # The calls above are of all.
-            *(line for line in summary.splitlines() if not line.startswith("- New call: ")),
+            *(line for line in about_run.splitlines() if not line.startswith("- New call: ")),
         ]
     )

@@ -57,6 +57,9 @@ def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> D
     if schedule.cron:
         timetable = CronTriggerTimetable(schedule.cron, timezone=schedule.time_zone)
         starts = AssetOrTimeSchedule(timetable=timetable, assets=starts) if assets else timetable
+    settings = load_settings()
+    # A person who does not answer must not make the night red: the time for an answer is not the night's.
+    hours = schedule.hours + (settings.approval_hours if schedule.run.approve != "none" else 0.0)
     words = [f"`{schedule.cron}` in the time zone {schedule.time_zone}"] if schedule.cron else []
     if assets:
         words.append(f"after a new version of {' or '.join(f'`{asset}`' for asset in schedule.after)}")
@@ -70,9 +73,9 @@ def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> D
         is_paused_upon_creation=False,  # who puts a file into the folder wants its runs
         max_active_runs=1,
         max_active_tasks=MAX_SHARDS,  # the pools are the limit
-        dagrun_timeout=datetime.timedelta(hours=schedule.hours),
+        dagrun_timeout=datetime.timedelta(hours=hours),
         default_args=DEFAULT_ARGS | {"owner": schedule.owner},
-        params=annotation_form(load_settings(), tools, schedule.run),
+        params=annotation_form(settings, tools, schedule.run),
         tags=["toolformer", "annotation", "nightly"],
     ) as dag:
         annotation_tasks(tools, schedule)

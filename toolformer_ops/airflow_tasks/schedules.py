@@ -85,7 +85,12 @@ class Schedule(Section):
         description="Assets: a new version of any of them starts a run. wiki_index, or the URI of an asset.",
     )
     owner: Name = Field(default="toolformer", description="Who looks after it: the owner that Airflow shows.")
-    hours: float = Field(default=24.0, gt=0, le=168, description="Time limit of a night, in hours.")
+    hours: float = Field(
+        default=24.0,
+        gt=0,
+        le=168,
+        description="Time limit of a night, in hours, without the time for an answer that approve asks for.",
+    )
     accept_shrink: bool = Field(
         default=False,
         description="Take over a file that breaks off or holds too much, and a corpus that shrank by more than half.",

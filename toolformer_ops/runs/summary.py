@@ -36,6 +36,8 @@ class ToolSummary:
     """What a run did with one tool."""
 
     tool: str
+    is_chosen: bool
+    """False: only the run before has it."""
     annotated: int
     """Documents that the run itself worked on: of the stage with the most."""
     done_by_stage: dict[str, int]
@@ -313,7 +315,10 @@ class RunSummary:
         # 2. What it found.
         lines += [f"New call: {call}" for call in self.best_calls]
         if not self.is_nothing_new:
-            lines += [f"{tool.tool}: {self._tool(tool)}" for tool in self.tools]
+            # That a person chose other tools before is no news; that a schedule's file did is.
+            lines += [
+                f"{tool.tool}: {self._tool(tool)}" for tool in self.tools if tool.is_chosen or self.schedule
+            ]
         # 3. What it made.
         if self.model_id:
             lines.append(f"Model: {self.model_id}, finetuned on the release")
@@ -455,7 +460,9 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         model_id=models[0].model_id if models else None,
         scores=tuple(EvaluatedSuite(**row._asdict()) for row in scores),
         lacking_tools=run.lacking_tools,
-        approvals=tuple(_answer(row) for row in answers),
+        approvals=tuple(
+            answer_in_words(row.step, row.is_approved, row.answered_by, row.answered_at) for row in answers
+        ),
         warnings=tuple(warnings),
     )
 
@@ -475,13 +482,15 @@ def _nothing_released(connection: Connection, run_id: str) -> NothingReleased:
     )
 
 
-def _answer(row: Row[Any]) -> str:
-    """What a person answered, in one line."""
-    asked = str(row.step).replace("_", " ").capitalize()
-    at = f"{row.answered_at:%Y-%m-%d %H:%M} UTC"
-    if row.answered_by is None:
+def answer_in_words(
+    step: str, is_approved: bool, answered_by: str | None, answered_at: datetime.datetime
+) -> str:
+    """What a person answered, in one line; `answered_at` is in UTC."""
+    asked = step.replace("_", " ").capitalize()
+    at = f"{answered_at:%Y-%m-%d %H:%M} UTC"
+    if answered_by is None:
         return f"{asked}: nobody answered until {at}, which counts as a no"
-    return f"{asked}: {'approved' if row.is_approved else 'rejected'} by {row.answered_by}, {at}"
+    return f"{asked}: {'approved' if is_approved else 'rejected'} by {answered_by}, {at}"
 
 
 def _tool_summaries(
@@ -514,6 +523,7 @@ def _tool_summaries(
         found.append(
             ToolSummary(
                 tool=tool,
+                is_chosen=tool in rows,
                 annotated=annotated,
                 done_by_stage=done,
                 annotated_by_failed=with_failed - annotated,
