@@ -69,6 +69,12 @@ class Settings(BaseSettings):
         description="The same database by the role that may add judgements and nothing else.",
     )
 
+    lock_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        description="Longest wait of a statement for a lock that another process has. Half of it: how long a process may say "
+        "nothing within a transaction that others wait for, before its session is ended.",
+    )
     migration_lock_seconds: float = Field(
         default=5.0,
         gt=0,

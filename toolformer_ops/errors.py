@@ -15,6 +15,7 @@
     |   |   +-- NoKeptCallError
     |   +-- InfrastructureError
     |   |   +-- DatabaseUnreachableError, a DatabaseError too
+    |   |   +-- DatabaseLockedError, a DatabaseError too
     |   |   +-- ObjectStoreUnreachableError, an ObjectStoreError too
     |   |   |   +-- BrokenConnectionError
     |   +-- DatabaseError
@@ -152,6 +153,10 @@ class InfrastructureError(ToolformerError):
 
 class DatabaseUnreachableError(InfrastructureError, DatabaseError):
     """Postgres does not answer, ends the connection, or has no connection, memory or disk left."""
+
+
+class DatabaseLockedError(InfrastructureError, DatabaseError):
+    """Another session has had a lock for longer than this one may wait for it."""
 
 
 class ObjectStoreUnreachableError(InfrastructureError, ObjectStoreError):

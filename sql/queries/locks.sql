@@ -1,38 +1,56 @@
 -- Locks and limits of transactions and sessions.
 
 -- name: session
--- Wait until this session holds the name; held until the end of the session.
-select pg_advisory_lock(hashtextextended('toolformer ' || cast(:name as text), 0))
+-- Wait until this session holds the name, however long that takes; held until the end of the session.
+with before as materialized (
+    select current_setting('lock_timeout') as lock_timeout, set_config('lock_timeout', '0', true)
+),
+held as materialized (
+    select lock_timeout, pg_advisory_lock(hashtextextended('toolformer ' || cast(:name as text), 0)) from before
+)
+select set_config('lock_timeout', lock_timeout, true) from held
 
 -- name: statement_time_limit
 -- Limits the statements that follow in this transaction, as 2000ms.
 select set_config('statement_timeout', :milliseconds, true)
 
 -- name: name
--- Wait until no other transaction holds this name; held until the transaction ends.
-select pg_advisory_xact_lock(hashtextextended('toolformer ' || cast(:name as text), 0))
+-- Wait until no other transaction holds this name, however long that takes; held until the transaction ends.
+with before as materialized (
+    select current_setting('lock_timeout') as lock_timeout, set_config('lock_timeout', '0', true)
+),
+held as materialized (
+    select lock_timeout, pg_advisory_xact_lock(hashtextextended('toolformer ' || cast(:name as text), 0)) from before
+)
+select set_config('lock_timeout', lock_timeout, true) from held
 
 -- name: try_session
 -- Whether this session now holds the name; held until the end of the session.
 select pg_try_advisory_lock(hashtextextended('toolformer ' || cast(:name as text), 0)) as locked
 
--- name: time_limits
--- Limits of this transaction, in seconds: of the wait for a lock, and of a statement; 0 is none.
-select set_config('lock_timeout', (:lock_seconds * 1000)::integer::text, true),
-       set_config('statement_timeout', (:statement_seconds * 1000)::integer::text, true)
+-- name: lock_time_limit
+-- Limits the waits for locks of this transaction, as 2000ms.
+select set_config('lock_timeout', :limit, true)
 
 -- name: holders
--- Other sessions that hold locks on tables or views of this database, those that have held them longest first.
-select session.pid, session.usename as user_name, session.application_name,
-       coalesce(extract(epoch from now() - session.xact_start), 0)::integer as seconds,
-       string_agg(distinct held.relation::regclass::text, ', ') as relations
-from pg_locks held
-join pg_stat_activity session on session.pid = held.pid
-join pg_class relation on relation.oid = held.relation
-where held.granted
-  and held.pid <> pg_backend_pid()
-  and held.database = (select oid from pg_database where datname = current_database())
-  and relation.relnamespace = current_schema()::regnamespace
-  and relation.relkind in ('r', 'p', 'v')
-group by session.pid, session.usename, session.application_name, session.xact_start
-order by session.xact_start
+-- The sessions that keep a session waiting, and wait for none themselves. A role sees of another role's session who it is, not what it does.
+with recursive blocking as (
+    select unnest(pg_blocking_pids(:process)) as process
+    union
+    select unnest(pg_blocking_pids(process)) from blocking
+)
+select session.pid as process, session.usename as user_name, coalesce(session.application_name, '') as name,
+       extract(epoch from clock_timestamp() - session.xact_start)::integer as transaction_seconds,
+       case
+           -- A session that is at work, but for a COPY, waits for its client only to send it an answer.
+           when session.wait_event_type = 'Client' then
+               extract(epoch from clock_timestamp() - greatest(session.query_start, session.state_change))::integer
+       end as silent_seconds,
+       session.usename = current_user and session.application_name like 'toolformer%' as is_ours
+from blocking
+join pg_stat_activity session on session.pid = blocking.process
+where cardinality(pg_blocking_pids(session.pid)) = 0
+order by session.xact_start, session.pid
+
+-- name: end_session
+select pg_terminate_backend(:process)

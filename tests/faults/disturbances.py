@@ -10,12 +10,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import psutil
+
 from tests.faults.proxies import RequestFate, StatementFate
 from tests.faults.world import OF_TOOL, STEPS, Disturbance, World
 
 AWAY_SECONDS = 1.5
 S3_AWAY_SECONDS = 8.0
 """Longer than boto3 asks again."""
+SECONDS_TO_END = 60.0
+"""For a command that was frozen."""
 
 
 class AtStatements(Disturbance):
@@ -90,6 +94,49 @@ class Signalled(AtMoments):
     def happen(self, process_id: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process_id, self.sent)
+
+
+class Frozen(AtMoments):
+    """A command is frozen and started again elsewhere; it goes on while that one works, or with the end of the chain."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.frozen: list[psutil.Process] = []
+        self.wakes_soon = self.draw.random() < 0.5
+
+    def started(self, step: str, process_id: int) -> None:
+        if self.wakes_soon:
+            self.wake()
+        super().started(step, process_id)
+
+    def happen(self, process_id: int) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(process_id)
+            process.suspend()
+            self.frozen.append(process)
+
+    def is_lost(self, process_id: int) -> bool:
+        return any(process.pid == process_id for process in self.frozen)
+
+    def wake(self) -> None:
+        for process in self.frozen:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
+    def end(self) -> None:
+        super().end()
+        self.wake()
+        for process in self.frozen:
+            process.wait(SECONDS_TO_END)
+
+
+class NodeLost(AtMoments):
+    """A command is gone with its machine: Postgres does not learn of it."""
+
+    def happen(self, process_id: int) -> None:
+        self.world.postgres_proxy.keep_servers()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
 
 
 class Away(AtMoments):
@@ -214,6 +261,8 @@ ALL = {
     "disk-full": Fault(StageDiskFull, DISK_SAYS, "stage_disk"),
     "sigterm": Fault(partial(Signalled, sent=signal.SIGTERM)),
     "sigkill": Fault(partial(Signalled, sent=signal.SIGKILL)),
+    "frozen": Fault(Frozen),
+    "node-lost": Fault(NodeLost),
     "two-of-everything": Fault(Disturbance, processes=2),
     "two-and-killed": Fault(partial(Signalled, sent=signal.SIGKILL), processes=2),
 }  # fmt: skip

@@ -28,6 +28,7 @@ class PostgresProxy:
         self.target_port = target_port
         self.counts: Counter[str] = Counter()
         self._open: set[asyncio.StreamWriter] = set()
+        self._passing: set[_Passing] = set()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         listening = asyncio.start_server(self._serve, LOOPBACK, 0)
@@ -40,6 +41,11 @@ class PostgresProxy:
         self.rule: Callable[[str, int], StatementFate] = lambda _kind, _number: "pass"
         self.counts.clear()
         self._away = False
+
+    def keep_servers(self) -> None:
+        """From now on Postgres does not learn that the client of a connection that is open now has ended."""
+        for passing in [*self._passing]:
+            passing.keeps_server = True
 
     def go_away(self) -> None:
         """Cut every connection, and end each new one at once."""
@@ -61,16 +67,21 @@ class PostgresProxy:
                 ends.add(server)
                 self._open |= ends
                 passing = _Passing(self, questions, answers, client, server)
+                self._passing.add(passing)
+                to_client = asyncio.ensure_future(passing.to_client())
                 await asyncio.wait(
-                    [asyncio.ensure_future(passing.to_server()), asyncio.ensure_future(passing.to_client())],
+                    [asyncio.ensure_future(passing.to_server()), to_client],
                     return_when=asyncio.FIRST_COMPLETED,
                 )
+                self._passing.remove(passing)
+                if passing.keeps_server:
+                    await to_client  # until Postgres ends it
         self._open -= ends
         for end in ends:
             end.transport.abort()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Passing:
     """One connection."""
 
@@ -80,6 +91,7 @@ class _Passing:
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
     loses_reply: bool = False
+    keeps_server: bool = False
 
     async def to_server(self) -> None:
         """Pass messages on; a message is a letter, four bytes of length (itself included) and its content."""
@@ -105,7 +117,8 @@ class _Passing:
         """Pass the answers on, but for one that is lost: the server has given it, and the connection is cut."""
         with contextlib.suppress(OSError):
             while (block := await self.answers.read(65536)) and not self.loses_reply:
-                self.client.write(block)
+                if not self.client.is_closing():
+                    self.client.write(block)
 
 
 RequestFate = Literal["pass", "cut", "lose_reply", "truncate", "damage", "409", "409_written", "500", "503"]

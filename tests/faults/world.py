@@ -48,6 +48,7 @@ STAGE_DISK_BYTES = 32 * 2**20
 S3_DISK_BYTES = 512 * 2**20
 """Of the disk of S3, which drops deleted objects late: a chain leaves about 100 kB."""
 SECONDS_FOR_A_COMMAND = 120.0
+LOCK_SECONDS = 4.0
 RETRY_SECONDS = 0.2
 OWN_RETRIES, INFRASTRUCTURE_RETRIES = 2, 20
 """As in `airflow_tasks/retrying.py`."""
@@ -59,7 +60,7 @@ _CHOICES = {
 }  # fmt: skip
 _NOT_COMPARED = {
     "micro_batches": None, "micro_batch_tries": None, "audits": None, "audit_checks": None, "audit_findings": None,
-    "stage_ledger": ("batch_id",), "annotation_runs": ("cost", "estimate", "numbers_batch_id", "registered_hash"),
+    "stage_ledger": ("batch_id",), "annotation_runs": ("cost", "estimate", "numbers_batch_id", "registered_hash", "ended_hash"),
     "finished_run_work": ("micro_batches",), "corpus_files": ("stamp",),
     "schema_files": None, "corpus_version_files": None, "lost_samples": None,
 }  # fmt: skip
@@ -100,6 +101,10 @@ class Disturbance:
 
     def started(self, step: str, process_id: int) -> None:
         """A command was started."""
+
+    def is_lost(self, process_id: int) -> bool:
+        """Whether it seems to be gone: the command is started again elsewhere, whatever this process does."""
+        return False
 
     def failed(self) -> None:
         """A command ended with an error."""
@@ -268,6 +273,7 @@ class World:
             "S3_BUCKET": BUCKET,
             "MICRO_BATCH_DOCUMENTS": str(MICRO_BATCH),
             "OUTAGE_SECONDS": "0",  # a process that begins anew would load the real model
+            "LOCK_SECONDS": str(LOCK_SECONDS),
         }
         named = {f"{ENV_PREFIX}{name}": value for name, value in values.items()}
         return {**named, "TMPDIR": str(state / "tmp"), "FAULTS_SEEN": str(self.folder / "seen")}
@@ -316,12 +322,14 @@ class World:
             for process in processes:
                 disturbance.started(step, process.pid or 0)
             for process in processes:
-                process.join(SECONDS_FOR_A_COMMAND)
-                if process.exitcode is None:
+                self._wait(process, disturbance)
+                if process.exitcode is None and not disturbance.is_lost(process.pid or 0):
                     process.kill()
                     outcome.problems.append(f"{step} hung for {SECONDS_FOR_A_COMMAND:.0f} s")
                     return False
-            statuses = [process.exitcode or 0 for process in processes]
+            statuses = [
+                -signal.SIGSTOP if process.exitcode is None else process.exitcode for process in processes
+            ]
             # 2. A success must have done its work.
             if 0 in statuses:
                 self._look_at_success(step, outcome)
@@ -348,6 +356,12 @@ class World:
                     self.revive()
         self.seconds.setdefault(step, time.monotonic() - began)
         return True
+
+    def _wait(self, process: ForkServerProcess, disturbance: Disturbance) -> None:
+        """Return when a process has ended, or seems to be gone, or has had its time."""
+        until = time.monotonic() + SECONDS_FOR_A_COMMAND
+        while process.is_alive() and not disturbance.is_lost(process.pid or 0) and time.monotonic() < until:
+            process.join(0.1)
 
     # Judging
 

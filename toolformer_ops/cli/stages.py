@@ -6,12 +6,14 @@ A run's parameters are in Postgres, so that the arguments are ids only. Logs go 
 for the DAG.
 """
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import NoKeptCallError
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
     from toolformer_ops.runs.owners import DagRun
 
 app = typer.Typer(help="One stage of a run, as an Airflow task starts it.", no_args_is_help=True)
+
+
+class _Stage(typer.core.TyperCommand):
+    """A stage, whose sessions of Postgres say which it is."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run it."""
+        from toolformer_ops.storage import sessions
+
+        tool, shard, run = (str(ctx.params.get(name) or "") for name in ("tool", "shard", "run"))
+        sessions.introduce(f"{ctx.info_name} {tool[:16]} {shard}", run)
+        return super().invoke(ctx)
+
+
+stage = functools.partial(app.command, cls=_Stage)
 
 Run = Annotated[str, typer.Option("--run", help="Id of the annotation run.")]
 Tool = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
@@ -47,7 +64,7 @@ def _dag_run(text: str) -> "DagRun | None":
     return DagRun.parse(text) if text else None
 
 
-@app.command("ingest")
+@stage("ingest")
 def ingest(
     corpus: Annotated[str, typer.Option(help="Path, file:// or s3:// of JSON Lines or Parquet.")],
     accept_shrink: Annotated[
@@ -67,7 +84,7 @@ def ingest(
     ingest_corpus(load_settings(), corpus, accept_shrink=accept_shrink)
 
 
-@app.command("build-index")
+@stage("build-index")
 def build_index(
     source: Annotated[str, typer.Option(help="KILT knowledge source, JSON Lines.")],
     publish: Annotated[
@@ -83,7 +100,7 @@ def build_index(
     index_building.build_index(load_settings(), source, publish=publish)
 
 
-@app.command("start-run")
+@stage("start-run")
 def start_run(
     run: Run,
     parameters: Annotated[str, typer.Option(help="Run parameters as JSON; see `toolformer-ops parameters`.")],
@@ -108,7 +125,7 @@ def start_run(
         _print_result({"tools": tools, "takes": str(documents_taken(connection, run))})
 
 
-@app.command("filter")
+@stage("filter")
 def filter_documents(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Decide by the tool's heuristic which paragraphs or documents are worth sampling.
 
@@ -120,7 +137,7 @@ def filter_documents(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     filter_stage(load_settings(), run, tool, shard, StartUp(loads_model=False))
 
 
-@app.command("tools-to-do")
+@stage("tools-to-do")
 def tools_to_do(run: Run) -> None:
     """Print which tools of the run have work and in how many shards to filter, as JSON; the tasks of other tools need not start.
 
@@ -133,7 +150,7 @@ def tools_to_do(run: Run) -> None:
     _print_result(asdict(planning.tools_to_do(load_settings(), run)))
 
 
-@app.command("plan")
+@stage("plan")
 def plan(run: Run, tool: Tool) -> None:
     """Print the shards that the rest of this tool's work is split into, as JSON, such as ["0/2", "1/2"].
 
@@ -144,7 +161,7 @@ def plan(run: Run, tool: Tool) -> None:
     _print_result(plan_shards(load_settings(), run, tool))
 
 
-@app.command("annotate")
+@stage("annotate")
 def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Do `sample`, `execute` and `score` in rounds, and `placebo` if it can be drawn by then; the model is loaded once.
 
@@ -165,7 +182,7 @@ def _with_model(stage: Callable[..., object], run: str, tool: str, shard: str) -
     stage(settings, run, tool, shard, RunModel(settings, StartUp()))
 
 
-@app.command("sample")
+@stage("sample")
 def sample(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Find call positions and sample calls from the language model.
 
@@ -176,7 +193,7 @@ def sample(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     _with_model(sample_stage, run, tool, shard)
 
 
-@app.command("execute")
+@stage("execute")
 def execute(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Run the tool on every input that has no result yet.
 
@@ -187,7 +204,7 @@ def execute(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     execute_stage(load_settings(), run, tool, shard)
 
 
-@app.command("score")
+@stage("score")
 def score(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Compute the three losses of every executed call.
 
@@ -198,7 +215,7 @@ def score(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     _with_model(score_stage, run, tool, shard)
 
 
-@app.command("placebo")
+@stage("placebo")
 def placebo(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """Score results of other calls in the calls' places, once all calls of the tool are scored.
 
@@ -209,7 +226,7 @@ def placebo(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     _with_model(placebo_stage, run, tool, shard)
 
 
-@app.command("check")
+@stage("check")
 def check(run: Run, tool: Tool) -> None:
     """Test a tool's rows; exit 3 if a check with severity `fail` does not pass.
 
@@ -220,7 +237,7 @@ def check(run: Run, tool: Tool) -> None:
     check_tool(load_settings(), run, tool, with_page=True)
 
 
-@app.command("release")
+@stage("release")
 def release(
     run: Run,
     accept_none: Annotated[
@@ -243,7 +260,7 @@ def release(
         raise NoKeptCallError(released.reason)
 
 
-@app.command("check-release")
+@stage("check-release")
 def check_release(run: Run) -> None:
     """Test the run's release; exit 3 if a check with severity `fail` does not pass.
 
@@ -254,7 +271,7 @@ def check_release(run: Run) -> None:
     checking.check_release(load_settings(), run, with_page=True)
 
 
-@app.command("start-finetuning")
+@stage("start-finetuning")
 def start_finetuning(
     run: Run,
     release: Annotated[str, typer.Option(help="Id of a release that is there.")],
@@ -274,7 +291,7 @@ def start_finetuning(
     _print_result({"release": release, "baseline": chosen.finetune_baseline})
 
 
-@app.command("finetune")
+@stage("finetune")
 def finetune(run: Run, without_calls: WithoutCalls = False) -> None:
     """Finetune the language model on the run's release, on all GPUs there are, from the last checkpoint on.
 
@@ -285,7 +302,7 @@ def finetune(run: Run, without_calls: WithoutCalls = False) -> None:
     _print_result(finetuning.finetune(load_settings(), run, without_calls=without_calls))
 
 
-@app.command("publish")
+@stage("publish")
 def publish(run: Run, without_calls: WithoutCalls = False) -> None:
     """Publish the finetuned model on S3, its manifest last.
 
@@ -296,7 +313,7 @@ def publish(run: Run, without_calls: WithoutCalls = False) -> None:
     finetuning.publish(load_settings(), run, without_calls=without_calls)
 
 
-@app.command("report-evaluation")
+@stage("report-evaluation")
 def report_evaluation(run: Run) -> None:
     """Publish the page of the run's evaluations on S3, and print its address as JSON.
 
@@ -307,7 +324,7 @@ def report_evaluation(run: Run) -> None:
     _print_result({"uri": evaluation_report.report_evaluation(load_settings(), run)})
 
 
-@app.command("evaluate")
+@stage("evaluate")
 def evaluate(
     run: Run, suite: Annotated[str, typer.Option(help="lama, math, qa, mlqa, temporal or perplexity.")]
 ) -> None:
@@ -320,7 +337,7 @@ def evaluate(
     evaluation.evaluate_stage(load_settings(), run, suite)
 
 
-@app.command("audit")
+@stage("audit")
 def audit_all(
     sample: Annotated[int, typer.Option(min=0, help="Compute about so many calls again, by the engine.")] = 0,
     seed: Annotated[str, typer.Option(help="Chooses these calls, together with their content.")] = "",
@@ -337,7 +354,7 @@ def audit_all(
     require_sound(outcome)
 
 
-@app.command("finish-run")
+@stage("finish-run")
 def finish_run(
     run: Run,
     state: Annotated[str, typer.Option(help="success or failed.")] = "success",

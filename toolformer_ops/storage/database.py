@@ -30,8 +30,14 @@ from sqlalchemy.exc import DBAPIError
 
 from toolformer_ops import termination
 from toolformer_ops.config import SHIPPED, Settings, state_dir
-from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseUnreachableError, ToolformerError
-from toolformer_ops.storage import queries
+from toolformer_ops.errors import (
+    ConfigurationError,
+    DatabaseError,
+    DatabaseLockedError,
+    DatabaseUnreachableError,
+    ToolformerError,
+)
+from toolformer_ops.storage import queries, sessions
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.queries import Statement
 
@@ -85,6 +91,8 @@ _WRONG_LOGIN = re.compile(
 _NOT_THERE_NOW = ("08", "53", "57P01", "57P02", "57P03", "57P05", "58")
 """SQLSTATE classes: connection lost, no disk, memory or connection left, shutting down or starting, an error
 of the system."""
+_LOCK_SECONDS = "lock_seconds"
+"""Name of an engine's execution option."""
 _FULL_BYTES = 2**24
 """A disk with less space than a segment of Postgres's log is full for it."""
 _NOT_MIGRATED = (
@@ -109,7 +117,8 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
         DatabaseUnreachableError: nobody answers there, or no connection is free. No message shows the
         password.
     """
-    engine = connect_dsn(settings.database_dsn.get_secret_value(), DSN_SETTING)
+    dsn = settings.database_dsn.get_secret_value()
+    engine = connect_dsn(dsn, DSN_SETTING, lock_seconds=settings.lock_seconds)
     if writes:
         require_known_tables(applied_once(engine))
     return engine
@@ -143,7 +152,11 @@ def require_known_tables(applied: Collection[str], folder: Path = SQL_DIR) -> No
 
 
 def connect_dsn(
-    dsn: str, setting: str, connections: int = 2, options: Mapping[str, str] | None = None
+    dsn: str,
+    setting: str,
+    connections: int = 2,
+    options: Mapping[str, str] | None = None,
+    lock_seconds: float | None = None,
 ) -> Engine:
     """As `connect`, for the address in the setting of this name.
 
@@ -153,6 +166,7 @@ def connect_dsn(
         connections: that are kept open; a stage reads and writes at once (micro_batches.py). Three more are
         opened when needed.
         options: settings of every session, such as {"statement_timeout": "8s"}.
+        lock_seconds: longest wait of a statement for a lock; None: as Postgres has it.
     """
     # 1. The address.
     if not dsn.strip():
@@ -172,13 +186,24 @@ def connect_dsn(
     fields: dict[str, Any] = {ours: parts.pop(theirs, None) for ours, theirs in names.items()}
     url = URL.create("postgresql+psycopg2", port=port, query=parts, **fields)
     # 2. The engine, and one connection.
-    connect_args = {"connect_timeout": 10, "application_name": "toolformer-ops"}
-    if options:
-        connect_args["options"] = " ".join(f"-c {name}={value}" for name, value in options.items())
+    connect_args = {"connect_timeout": 10, "application_name": sessions.session_name(), **sessions.KEEPALIVES}
     engine = create_engine(
         url, pool_size=connections, max_overflow=3, pool_pre_ping=True, connect_args=connect_args
     )
-    event.listen(engine, "connect", lambda connection, _: _open_connections.add(connection))
+    own_settings = dict(options or {})
+    if lock_seconds is not None:
+        engine.update_execution_options(**{_LOCK_SECONDS: lock_seconds})
+        own_settings["lock_timeout"] = f"{lock_seconds * 1000:.0f}ms"
+    words, named = engine.dialect.create_connect_args(url)
+
+    def connect_again() -> Any:
+        return psycopg2.connect(*words, **{**named, **connect_args})
+
+    def begin_session(connection: Any, _: object) -> None:
+        with translating("session"):
+            _open_connections[connection] = sessions.begin(connection, own_settings, connect_again)
+
+    event.listen(engine, "connect", begin_session, insert=True)  # before SQLAlchemy asks anything
     try:
         with engine.connect():
             return engine
@@ -209,20 +234,52 @@ def session(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
-def transaction(on: Engine | Connection) -> Iterator[Connection]:
+def transaction(on: Engine | Connection, *, lock_seconds: float | None = None) -> Iterator[Connection]:
     """A connection whose statements are committed together, or not at all if the block raises.
 
-    On an engine the connection is another each time, on a `session` it is that of the session.
+    On an engine the connection is another each time, on a `session` it is that of the session. While it waits for
+    a lock, the log says who has it, and a session of ours that is silent is ended (`sessions.py`).
+
+    Args:
+        on: an engine or a session.
+        lock_seconds: how long its statements wait for a lock, if not as long as those of its engine; then no
+        session is ended.
+
+    Raises:
+        DatabaseLockedError: a statement has waited as long as it may; the message names who has the lock.
     """
     try:
         if isinstance(on, Connection):
-            with on.begin():
+            with on.begin(), _watched(on, lock_seconds):
                 yield on
             return
-        with on.begin() as connection:
+        with on.begin() as connection, _watched(connection, lock_seconds):
             yield connection
     except DBAPIError as error:
         raise _translated("transaction", error.orig or error) from error
+
+
+@contextmanager
+def _watched(connection: Connection, lock_seconds: float | None) -> Iterator[None]:
+    """Within the block it is seen who keeps the connection waiting; an error of a wait that was too long names them."""
+    seconds = lock_seconds or connection.get_execution_options().get(_LOCK_SECONDS)
+    if seconds is None:
+        yield
+        return
+    if lock_seconds is not None:
+        limit = f"{lock_seconds * 1000:.0f}ms"
+        fetch_all(connection, queries.locks.lock_time_limit, limit=limit)
+    process = _open_connections[connection.connection.dbapi_connection]
+    ends_silent = lock_seconds is None
+    with sessions.LockWatch(connection.engine, process, seconds, ends_silent=ends_silent) as watch:
+        try:
+            yield
+        except DatabaseLockedError as error:
+            who = "; ".join(map(str, watch.holders)) or "a session that has ended by now"
+            raise DatabaseLockedError(
+                f"{error} The lock belongs to {who}. Wait for its end, or end its process, which its name says with its machine; "
+                "then try again: what is committed stays."
+            ) from error.__cause__
 
 
 @contextmanager
@@ -439,7 +496,8 @@ def _cancel_queries() -> None:
             connection.cancel()
 
 
-_open_connections: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_open_connections: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
+"""The connections of this process, each with the number of its process in Postgres."""
 termination.on_delay(_cancel_queries)
 
 
@@ -448,6 +506,10 @@ def _translated(what: str, error: BaseException) -> DatabaseError:
     if isinstance(error, _NOT_MIGRATED):
         message += ". The database is not at this code's tables and views: `toolformer-ops migrate`, or `up`, brings it there"
     code = getattr(error, "pgcode", None)
+    if code == psycopg2.errorcodes.LOCK_NOT_AVAILABLE:
+        return DatabaseLockedError(
+            f"{what}: expected a lock in time, found it taken for too long: {message}."
+        )
     # Without a code the server did not answer: the connection is gone.
     lost = isinstance(error, (psycopg2.OperationalError, psycopg2.InterfaceError)) and code is None
     if not lost and not (code or "").startswith(_NOT_THERE_NOW):

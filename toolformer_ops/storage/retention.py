@@ -72,7 +72,7 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
     recipes, _ = unused(settings, uses)
     dropped: list[UnusedRecipe] = []
     for recipe in recipes:
-        with database.transaction(engine) as connection:
+        with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
             # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the
             #    recipe.
             tables = {
@@ -86,9 +86,6 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
                 continue
             # 2. Rows first: dropping a partition locks its table, which should be for a short time.
             database.execute(connection, queries.retention.drop_rows, recipe_id=recipe.recipe_id)
-            database.fetch_all(
-                connection, queries.locks.time_limits, lock_seconds=LOCK_SECONDS, statement_seconds=0
-            )
             for table in tables:
                 database.drop_partition(connection, table, recipe.recipe_id)
         dropped.append(recipe)

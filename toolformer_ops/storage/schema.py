@@ -18,7 +18,7 @@ import psycopg2.errors
 from psycopg2 import sql
 from sqlalchemy import Connection, Engine
 
-from toolformer_ops.errors import DatabaseError
+from toolformer_ops.errors import DatabaseError, DatabaseLockedError
 from toolformer_ops.storage import database, dependent_views, queries
 
 logger = logging.getLogger(__name__)
@@ -58,21 +58,14 @@ def migrate(
                     f"{error} Nothing was changed. TOOLFORMER_MIGRATION_STATEMENT_SECONDS (now {statement_seconds:g}) allows more; "
                     "0 means no limit."
                 ) from error
-            if not isinstance(error.__cause__, psycopg2.errors.LockNotAvailable):
+            if not isinstance(error, DatabaseLockedError):
                 raise
-            rows = database.fetch_all(engine, queries.locks.holders)
-            held = []
-            for row in rows:
-                who = f"{row.user_name} ({row.application_name or 'unnamed'})"
-                held.append(f"process {row.pid} of {who}, for {row.seconds} s on {row.relations}")
-            holders = "; ".join(held) or "none is left"
             if tries == LOCK_TRIES:
-                raise DatabaseError(
-                    f"{error} Nothing was changed. Sessions that hold locks: {holders}. Wait for their end, or end one by "
-                    "`select pg_terminate_backend(PID)`, then migrate again; TOOLFORMER_MIGRATION_LOCK_SECONDS "
-                    f"(now {lock_seconds:g}) makes it wait longer, and everybody behind it."
+                raise DatabaseLockedError(
+                    f"{error} Nothing was changed. `select pg_terminate_backend(PROCESS)` ends a session; "
+                    f"TOOLFORMER_MIGRATION_LOCK_SECONDS (now {lock_seconds:g}) makes a migration wait longer, and others behind it."
                 ) from error
-            logger.warning("a table is locked by %s: trying again in %g s", holders, lock_seconds)
+            logger.warning("%s Trying again in %g s", error, lock_seconds)
             time.sleep(lock_seconds)
 
 
@@ -84,15 +77,14 @@ def not_applied(engine: Engine) -> list[str]:
 
 def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_seconds: float) -> list[str]:
     applied: list[str] = []
-    with database.transaction(engine) as connection:
+    with database.transaction(engine, lock_seconds=lock_seconds) as connection:
         database.execute(
             connection, queries.locks.name, name="schema"
         )  # waits for another migration as long as that takes
         database.fetch_all(
             connection,
-            queries.locks.time_limits,
-            lock_seconds=lock_seconds,
-            statement_seconds=statement_seconds,
+            queries.locks.statement_time_limit,
+            milliseconds=f"{statement_seconds * 1000:.0f}ms",
         )
         database.execute(connection, queries.schema.create_files)
         known = {row.name: row.sha256 for row in database.fetch_all(connection, queries.schema.files)}
@@ -129,6 +121,8 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                     try:
                         view = sql.Identifier(view_name(Path(name)))
                         cursor.execute(sql.SQL("drop view if exists {} cascade").format(view))
+                    except psycopg2.errors.LockNotAvailable as error:
+                        raise DatabaseLockedError(f"{name}: the old view is locked.") from error
                     except psycopg2.Error as error:
                         message = " ".join(str(error).split())
                         raise DatabaseError(f"{name}: the old view cannot be replaced: {message}.") from error
@@ -170,12 +164,8 @@ def _apply(connection: Connection, name: str, path: Path) -> None:
 
 
 def _run_script(connection: Connection, path: Path) -> None:
-    with database.raw_cursor(connection) as cursor:
-        try:
-            cursor.execute(path.read_text(encoding="utf-8"))
-        except psycopg2.Error as error:
-            message = " ".join(str(error).split())
-            raise DatabaseError(f"{path.name}: Postgres refused: {message}.") from error
+    with database.raw_cursor(connection) as cursor, database.translating(path.name):
+        cursor.execute(path.read_text(encoding="utf-8"))
 
 
 def _sha256(path: Path) -> str:
