@@ -72,6 +72,30 @@ def test_an_unreachable_database_is_named_without_its_password(postgres_dsn: str
         assert _value(engine, "select 1") == 1
 
 
+def test_that_too_many_are_connected_names_the_limit_as_the_remedy(
+    postgres_server: RunningPostgres, database_name: str, postgres_dsn: str
+) -> None:
+    with contextlib.closing(psycopg2.connect(postgres_server.address.dsn("postgres"))) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(f"alter database {database_name} connection limit 0")
+    with pytest.raises(DatabaseUnreachableError, match=r"too many connections.*raise the limit") as caught:
+        database.connect(settings_of(postgres_dsn))
+    assert "toolformer-ops up" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sorry, too many clients already",
+        "remaining connection slots are reserved for roles with the SUPERUSER attribute",
+        'too many connections for role "toolformer"',
+        "no more connections allowed (max_client_conn)",
+    ],
+)
+def test_each_way_to_say_that_too_many_are_connected_is_recognised(said: str) -> None:
+    assert database._TOO_MANY.search(said)
+
+
 def test_a_connection_that_postgres_ends_is_an_outage_and_a_refused_statement_is_not(engine: Engine) -> None:
     for statement, error in (
         ("select pg_terminate_backend(pg_backend_pid())", DatabaseUnreachableError),
@@ -242,6 +266,30 @@ def test_a_migration_does_not_wait_for_ever_for_a_lock_and_says_who_has_it(
     monkeypatch.setattr(schema.time, "sleep", lambda _: next(pauses)())
     assert "views/01_run_documents.sql" in schema.migrate(engine, sql_folder, lock_seconds=0.4)
     assert list(pauses) == []
+
+
+def test_a_migration_names_the_session_that_it_waits_for_and_none_that_waits_itself(
+    engine: Engine, sql_folder: Path, postgres_dsn: str, reader_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "LOCK_TRIES", 1)
+    with (sql_folder / "views" / "01_run_documents.sql").open("a") as file:
+        file.write("-- changed\n")
+    look = "select count(*) from kept_calls"
+    with (
+        contextlib.closing(psycopg2.connect(reader_dsn)) as holder,
+        contextlib.closing(psycopg2.connect(postgres_dsn)) as waiter,
+    ):
+        holder.cursor().execute(look)
+        behind = threading.Thread(target=waiter.cursor().execute, args=(look,))
+        timer = threading.Timer(0.2, behind.start)  # while the migration waits
+        timer.start()
+        with pytest.raises(DatabaseError) as caught:
+            schema.migrate(engine, sql_folder, lock_seconds=0.8)
+        behind.join()
+        process = holder.info.backend_pid
+        assert f"(process {process} of Postgres, user {postgres.PAGE})" in str(caught.value)
+        assert f"process {waiter.info.backend_pid} " not in str(caught.value)
+        assert " 0 s" not in str(caught.value)  # another role's times are not seen
 
 
 # Loading

@@ -21,6 +21,7 @@ import psycopg2
 import psycopg2.errorcodes
 import psycopg2.errors
 from psycopg2 import sql
+from psycopg2.errors import LockNotAvailable
 from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 from psycopg2.extensions import parse_dsn
 from psycopg2.extras import Json
@@ -87,6 +88,12 @@ _RECIPE_ID = re.compile(r"[0-9a-f]{16}")
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
 _WRONG_LOGIN = re.compile(
     r"authentication failed|does not exist|no pg_hba\.conf entry|permission denied|not permitted"
+)
+_TOO_MANY = re.compile(r"too many (clients|connections)|connection slots are reserved|no more connections")
+"""Of Postgres for all, for a role or a database, and of pgbouncer: a connection that is refused has no SQLSTATE."""
+_MORE_CONNECTIONS = (
+    "Start fewer stages at once (slots of Airflow's pools), or raise the limit that this names: max_connections of Postgres, "
+    "or the connection limit of the role or of the database"
 )
 _NOT_THERE_NOW = ("08", "53", "57P01", "57P02", "57P03", "57P05", "58")
 """SQLSTATE classes: connection lost, no disk, memory or connection left, shutting down or starting, an error
@@ -216,9 +223,13 @@ def connect_dsn(
             raise ConfigurationError(
                 f"expected to sign in to Postgres at {place} ({setting}), found: {reason}. Correct {setting}."
             ) from error
+        remedy = (
+            _MORE_CONNECTIONS
+            if _TOO_MANY.search(reason)
+            else f"{_full_disk()}Start it by `toolformer-ops up`, or set {setting} to where it is"
+        )
         raise DatabaseUnreachableError(
-            f"expected Postgres at {place} ({setting}), found: {reason}. {_full_disk()}"
-            f"Start it by `toolformer-ops up`, or set {setting} to where it is."
+            f"expected Postgres at {place} ({setting}), found: {reason}. {remedy}."
         ) from error
 
 
@@ -274,7 +285,11 @@ def _watched(connection: Connection, lock_seconds: float | None) -> Iterator[Non
     with sessions.LockWatch(connection.engine, process, seconds, ends_silent=ends_silent) as watch:
         try:
             yield
-        except DatabaseLockedError as error:
+        except DatabaseError as error:
+            if not isinstance(error, DatabaseLockedError) and not isinstance(
+                error.__cause__, LockNotAvailable
+            ):
+                raise
             who = "; ".join(map(str, watch.holders)) or "a session that has ended by now"
             raise DatabaseLockedError(
                 f"{error} The lock belongs to {who}. Wait for its end, or end its process, which its name says with its machine; "
@@ -466,7 +481,7 @@ def analyze_grown(engine: Engine) -> list[str]:
                 only = "only " if row.is_parent and cursor.connection.server_version >= 180_000 else ""
                 cursor.execute("set local lock_timeout = '1s'")
                 cursor.execute(sql.SQL("analyze " + only + "{}").format(sql.Identifier(row.relation)))
-        except psycopg2.errors.LockNotAvailable:
+        except LockNotAvailable:
             continue
         analysed.append(row.relation)
     return analysed
@@ -517,7 +532,7 @@ def _translated(what: str, error: BaseException) -> DatabaseError:
     if code == psycopg2.errorcodes.DISK_FULL:
         remedy = "Free space on the disk of Postgres"
     elif code == psycopg2.errorcodes.TOO_MANY_CONNECTIONS:
-        remedy = "Raise its max_connections, or start fewer stages at once"
+        remedy = _MORE_CONNECTIONS
     else:
         remedy = f"{_full_disk()}Its log says why it ended, if it did (`toolformer-ops logs postgres`; a full disk ends it, too)"
     return DatabaseUnreachableError(

@@ -121,8 +121,6 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                     try:
                         view = sql.Identifier(view_name(Path(name)))
                         cursor.execute(sql.SQL("drop view if exists {} cascade").format(view))
-                    except psycopg2.errors.LockNotAvailable as error:
-                        raise DatabaseLockedError(f"{name}: the old view is locked.") from error
                     except psycopg2.Error as error:
                         message = " ".join(str(error).split())
                         raise DatabaseError(f"{name}: the old view cannot be replaced: {message}.") from error

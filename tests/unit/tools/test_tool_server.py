@@ -308,6 +308,27 @@ paths:
             opened(write_tool(tmp_path, "Capital", "set_capital", server=table, ask=True))
 
 
+def test_an_argument_that_an_operation_refuses_leaves_no_traceback(
+    tmp_path: Path, opened: Open, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "towns.yaml").write_text("""
+openapi: 3.1.0
+info: {title: Towns, version: '1'}
+paths:
+  /towns/{name}:
+    parameters: [{name: name, in: path, required: true, schema: {type: string}}]
+    get: {operationId: town, responses: {200: {description: ok}}}
+""")
+    with served(Starlette(routes=[])) as address:
+        table = {"command": [], "url": f"{address}/v1", "openapi": "towns.yaml"}
+        path = write_tool(tmp_path, "Town", "town", server=table, ask=True)
+        assert ask(opened(path), "..", "Paris") == [
+            "server_refused",
+            "server_refused",
+        ]  # by fastmcp, by a 404
+    assert "Traceback" not in capfd.readouterr().err
+
+
 GROWING = ["a0: &a0 [x]", *(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]" for n in range(9))]
 """Ten aliases of ten aliases, and so on: 500 bytes that would be a billion values."""
 

@@ -79,6 +79,8 @@ class Connection:
         from fastmcp import Client
         from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
+        # It logs each refused argument with a traceback. What a tool refuses is its answer, and stored as such.
+        logging.getLogger("fastmcp").setLevel(logging.CRITICAL)
         self._file = file
         self._server = server = file.server
         # 1. Secrets, and headers that hold them.
