@@ -203,7 +203,7 @@ def train(
         ))  # fmt: skip
         choices = choices.model_copy(update={"finetune_steps": math.ceil(plan.steps * with_them / without)})
     recipe = FinetuningRecipe(
-        release_id=file_sha256(release / "part-00000.parquet")[:16],
+        release_id=file_sha256(release / "data" / "part-00000.parquet")[:16],
         base_model=model_identity(*split_revision(model), settings=settings),
         choices=choices,
         without_calls=without_calls,

@@ -87,7 +87,8 @@ def test_a_second_export_changes_nothing_and_another_one_is_refused(release: Pat
 
 def test_from_s3_to_s3_is_the_same_file(s3_settings: Settings, release: Path, tmp_path: Path) -> None:
     store = ObjectStore(s3_settings)
-    manifest = store.publish("releases/abc", {path.name: path for path in release.iterdir()})
+    files = {path.relative_to(release).as_posix(): path for path in release.rglob("*.parquet")}
+    manifest = store.publish("releases/abc", files)
     local = export_chat(s3_settings, str(release), str(tmp_path / "chat.jsonl"), seed=0)
     source, target = store.uri(manifest.prefix), store.uri("exports/abc")
     remote = export_chat(s3_settings, source, target, seed=0)

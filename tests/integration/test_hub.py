@@ -83,18 +83,23 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(
     # 2. All of it in one commit, private; the files are those of S3.
     assert (repository.private, len(repository.commits)) == (True, 2)
     manifest = published(settings, release_id)
-    assert repository.files.keys() == {".gitattributes", "README.md", MANIFEST_ON_HUB, "part-00000.parquet"}
+    assert repository.files.keys() == {
+        ".gitattributes",
+        "README.md",
+        MANIFEST_ON_HUB,
+        "data/part-00000.parquet",
+    }
     assert repository.files[MANIFEST_ON_HUB] == manifest.to_bytes()
     copy = tmp_path / "copy"
     assert download(settings, release_id, copy, Described(licence="cc-by-sa-4.0")) == manifest
-    assert repository.files["part-00000.parquet"] == (copy / "part-00000.parquet").read_bytes()
+    assert repository.files["data/part-00000.parquet"] == (copy / "data" / "part-00000.parquet").read_bytes()
     # 3. The card.
     text = repository.files["README.md"].decode()
     card = RepoCard(text)
     data = card.data.to_dict()
     assert (data["license"], data["language"], data["size_categories"]) == ("cc-by-sa-4.0", ["en"], ["n<1K"])
     assert data["configs"] == [
-        {"config_name": "default", "data_files": [{"split": "train", "path": "part-*.parquet"}]}
+        {"config_name": "default", "data_files": [{"split": "train", "path": "data/part-*.parquet"}]}
     ]
     assert (copy / "README.md").read_text(encoding="utf-8") == text  # a copy in a folder says the same
     assert any(f"````text\n{read.text}\n````" in card.text for read in read_release(copy))
@@ -102,9 +107,9 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(
     assert push(settings, release_id, REPO, Described(licence="cc-by-sa-4.0")).revision == repository.head
     assert len(repository.commits) == 2
     # 5. Another release takes its place, and leaves no file of the one before.
-    repository.commits["1" * 40] = repository.files | {"part-00001.parquet": b"of a larger release"}
+    repository.commits["1" * 40] = repository.files | {"data/part-00001.parquet": b"of a larger release"}
     push(settings, released(settings, (90, 9)), REPO, Described(languages=("en",), sources=("a course",)))
-    assert "part-00001.parquet" not in repository.files
+    assert "data/part-00001.parquet" not in repository.files
     assert "- a course\n\nLicence: not said" in repository.files["README.md"].decode()
 
 

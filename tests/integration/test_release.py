@@ -320,8 +320,12 @@ def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time
     release_id = release(settings, run.run_id)
     store = ObjectStore(settings)
     manifest = store.fetch(release_prefix(release_id), tmp_path / "a")
-    assert [file.name for file in manifest.files] == ["README.md", "part-00000.parquet", "part-00001.parquet"]
-    assert pq.ParquetFile(tmp_path / "a" / "part-00000.parquet").metadata.num_rows == 4
+    assert [file.name for file in manifest.files] == [
+        "README.md",
+        "data/part-00000.parquet",
+        "data/part-00001.parquet",
+    ]
+    assert pq.ParquetFile(tmp_path / "a" / "data" / "part-00000.parquet").metadata.num_rows == 4
     texts = list(read_release(tmp_path / "a"))
     assert [text.document_id for text in texts] == sorted(item.document_id for item in documents)
     store.remove([*store.list(release_prefix(release_id))])

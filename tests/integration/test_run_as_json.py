@@ -17,6 +17,7 @@ from toolformer_ops.local.demo import driver
 from toolformer_ops.local.demo.outcome import outcome_line
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.publication import ObjectStore
 
 SUM = "It is late. We had 520 shirts and sold 187, so 333 are left. Good night."
 
@@ -51,6 +52,8 @@ def test_a_run_that_ended_well_has_its_release_model_with_counts(
     finish_run(settings, "run-1", "success")
     found = outcome(settings, "run-1")
     assert found.pop("corpus")["version"] == 1
+    data = ObjectStore(settings).list_uri(found["release"].pop("data"))
+    assert [uri.rpartition("/")[2] for uri in data] == ["part-00000.parquet"]
     assert found == {
         "run": "run-1",
         "exit_status": 0,

@@ -162,7 +162,10 @@ def test_labels_that_the_card_makes_are_those_of_the_package_and_what_trl_trains
         block for block in re.findall(r"```python\n(.*?)```", card, re.DOTALL) if "def labelled" in block
     )
     rows = datasets.load_dataset(
-        "parquet", data_files=str(release / "part-*.parquet"), split="train", cache_dir=str(release / "cache")
+        "parquet",
+        data_files=str(release / "data" / "part-*.parquet"),
+        split="train",
+        cache_dir=str(release / "cache"),
     )
     names: dict[str, Any] = {"rows": rows, "tokenizer": AutoTokenizer.from_pretrained(tiny_model_dir)}
     exec(code, names)  # noqa: S102 - the card's own words

@@ -34,7 +34,7 @@ from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.release.card import markdown
 from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.conversations import CONTINUE, FORMS, Form, Message, drawn_end
-from toolformer_ops.release.format import read_release
+from toolformer_ops.release.format import part_files, read_release
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import file_sha256
 from toolformer_ops.storage.publication import ObjectStore, registered_sha256
@@ -187,11 +187,11 @@ def opened_release(
                 store.fetch(store.key_of(uri), folder, registered_sha256(settings, uri))
             except ObjectNotFoundError as error:
                 raise UsageError(f"RELEASE: {error}. See `dataset_releases.uri`.") from error
-        parts = sorted(folder.glob("part-*.parquet"))
+        parts = part_files(folder)
         if not parts:
             found = "a folder without them" if folder.is_dir() else "a file" if folder.exists() else "nothing"
             raise UsageError(
-                f"RELEASE: expected a folder with part-*.parquet or the s3:// address of a release, found {found} at "
+                f"RELEASE: expected a folder with data/part-*.parquet or the s3:// address of a release, found {found} at "
                 f"{release}. `dataset_releases.uri` holds the addresses."
             )
         # 2. The tools.
@@ -272,7 +272,7 @@ def export_chat(
                     conversations += 1
                     yield text.document_id, row
 
-        texts = sum(pq.read_metadata(part).num_rows for part in opened.folder.glob("part-*.parquet"))
+        texts = sum(pq.read_metadata(part).num_rows for part in part_files(opened.folder))
         rows: Iterator[tuple[uuid.UUID, dict[str, Any]]] = with_calls()
         card, refusal_count = "", 0
         if refusals:

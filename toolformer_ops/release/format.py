@@ -28,6 +28,8 @@ from toolformer_ops.call_syntax import (
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.tools.registry import tool_names
 
+DATA = "data"
+"""Folder of a release's Parquet files: what reads whole folders finds nothing else in it."""
 ROW_GROUP_TEXTS = 1_000
 FILE_TEXTS = 20_000
 """Texts a file; with web texts of 3 kB some 30 MB."""
@@ -207,15 +209,17 @@ class ReleasedText:
 
 
 def write_texts(directory: Path, texts: Iterable[ReleasedText]) -> dict[str, Path]:
-    """Write texts into `part-00000.parquet` and so on in a folder; returns the files by name.
+    """Write texts into `data/part-00000.parquet` and so on in a folder; returns the files by name.
 
-    At most `ROW_GROUP_TEXTS` are in memory.
+    The card is beside `data`, not in it: readers of whole folders take every file for Parquet. At most
+    `ROW_GROUP_TEXTS` are in memory.
     """
     files: dict[str, Path] = {}
+    (directory / DATA).mkdir(exist_ok=True)
     remaining = iter(texts)
     group = list(itertools.islice(remaining, ROW_GROUP_TEXTS))
     while group:
-        name = f"part-{len(files):05d}.parquet"
+        name = f"{DATA}/part-{len(files):05d}.parquet"
         files[name] = directory / name
         with pq.ParquetWriter(files[name], SCHEMA, compression="zstd") as writer:
             texts_in_file = 0
@@ -240,9 +244,14 @@ def write_texts(directory: Path, texts: Iterable[ReleasedText]) -> dict[str, Pat
     return files
 
 
+def part_files(directory: Path) -> list[Path]:
+    """Return the Parquet files of a release in a local folder, in order; of an old one they are beside its card."""
+    return sorted(directory.glob(f"{DATA}/part-*.parquet")) or sorted(directory.glob("part-*.parquet"))
+
+
 def read_release(directory: Path) -> Iterator[ReleasedText]:
     """The texts of a release in a local folder, in order; at most `ROW_GROUP_TEXTS` are in memory."""
-    for path in sorted(directory.glob("part-*.parquet")):
+    for path in part_files(directory):
         yield from read_file(path)
 
 
@@ -268,7 +277,7 @@ def read_released_calls(directory: Path, columns: Sequence[str]) -> Iterator[tup
     Reads no other columns, so it takes a tenth of the time of `read_release`.
     """
     paths = ["document_id", *(f"calls.list.element.{column}" for column in columns)]
-    for path in sorted(directory.glob("part-*.parquet")):
+    for path in part_files(directory):
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(ROW_GROUP_TEXTS, columns=paths):
                 documents = batch.column("document_id").to_pylist()

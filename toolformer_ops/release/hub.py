@@ -30,7 +30,7 @@ from toolformer_ops.errors import (
     UsageError,
 )
 from toolformer_ops.language_model.models.identity import hub_failed, hub_name
-from toolformer_ops.release.format import read_release
+from toolformer_ops.release.format import part_files, read_release
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import (
     Manifest,
@@ -253,8 +253,7 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
     corpora, when = _origin(settings, manifest)
     languages = described.languages
     if REPO_TYPES[manifest.prefix.partition("/")[0]] == "dataset":
-        parts = sorted(folder.glob("part-*.parquet"))
-        texts = sum(pq.read_metadata(part).num_rows for part in parts)
+        texts = sum(pq.read_metadata(part).num_rows for part in part_files(folder))
         languages = languages or languages_of(folder)
         card.data["size_categories"] = [next((name for most, name in SIZES if texts < most), LARGEST_SIZE)]
         card.data["task_categories"] = ["text-generation"]

@@ -2,9 +2,10 @@
 
 A publication is under a prefix such as `releases/4f0c...`:
 
-    releases/4f0c.../data-91b2d4.../part-00000.parquet     the files, in a folder named by the hash of their
-    names and contents releases/4f0c.../manifest.json                         written last, by a conditional
-    put: it makes the publication exist
+    releases/4f0c.../data-91b2d4.../data/part-00000.parquet
+        the files, in a folder named by the hash of their names and contents
+    releases/4f0c.../manifest.json
+        written last, by a conditional put: it makes the publication exist
 
 A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since
 different contents are in different folders, and the conditional put (`If-None-Match: *`) lets one of them
@@ -58,7 +59,7 @@ class PublishedFile:
     """One file of a publication."""
 
     name: str
-    """Path below the publication's folder, such as `part-00000.parquet`."""
+    """Path below the publication's folder, such as `data/part-00000.parquet`."""
     sha256: str
     """Of the content, 64 hex digits."""
     size: int

@@ -7,7 +7,9 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
+from toolformer_ops.release.format import DATA
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.publication import ObjectStore
 
 NOT_STARTED = "not_started"
 
@@ -31,9 +33,18 @@ def outcome_line(settings: Settings, run_id: str, exit_status: int, reason: str 
     try:
         with database.transaction(database.connect(settings)) as connection:
             outcome |= _stored(connection, run_id)
+        if outcome["release"]:
+            outcome["release"]["data"] = _data_folder(settings, outcome["release"]["uri"])
     except ToolformerError as error:
-        outcome["reason"] = reason or str(error)
+        outcome["reason"] = outcome["reason"] or str(error)
     return json.dumps(outcome)
+
+
+def _data_folder(settings: Settings, release_uri: str) -> str | None:
+    """The folder of a release's Parquet files, with the slash that some readers need; None if its manifest is gone."""
+    store = ObjectStore(settings)
+    manifest = store.read_manifest(store.key_of(release_uri))
+    return store.uri(f"{manifest.folder}/{DATA}/") if manifest else None
 
 
 def _stored(connection: Connection, run_id: str) -> dict[str, Any]:
@@ -65,6 +76,7 @@ def _stored(connection: Connection, run_id: str) -> dict[str, Any]:
         stored["release"] = {
             "id": run.release_id,
             "uri": run.release_uri,
+            "data": None,
             "texts": run.released_texts,
             "calls": run.released_calls,
         }

@@ -1,0 +1,48 @@
+"""What analysts read Postgres with reads the views, as the read-only role."""
+
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+from sqlalchemy import Engine, text
+
+from tests.clients.conftest import TEXTS, Released
+from toolformer_ops.storage import database
+
+VIEWS = (
+    "annotation_progress",
+    "candidates",
+    "cost_per_kept_call",
+    "kept_calls",
+    "scored_calls",
+    "threshold_counts",
+    "yield_by_stage",
+)
+
+
+@pytest.fixture
+def reader(released: Released, reader_dsn: str) -> Iterator[Engine]:
+    engine = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_polars_reads_a_view_whole(released: Released, reader: Engine, view: str) -> None:
+    with reader.connect() as connection:
+        counted = text(f"select count(*) from {view} where run_id = :run")
+        rows = connection.execute(counted, {"run": released.run_id}).scalar_one()
+        query = text(f"select * from {view} where run_id = '{released.run_id}'")
+        frame = pl.read_database(query, connection, infer_schema_length=None)
+    assert frame.height == rows > 0
+
+
+def test_a_kept_call_is_the_same_in_a_frame(released: Released, reader: Engine) -> None:
+    query = text("select tool, call_text, result, loss_reduction from kept_calls order by call_text")
+    with reader.connect() as connection:
+        frame = pl.read_database(query, connection)
+    assert frame.rows() == [
+        ("Calculator", "Calculator(400 / 1400)", "0.29", pytest.approx(1.5)),
+        ("Calculator", "Calculator(520 - 187)", "333", pytest.approx(1.5)),
+    ]
+    assert len(TEXTS) == frame.height
