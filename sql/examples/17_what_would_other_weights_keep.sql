@@ -3,19 +3,22 @@
 -- stored with each call, so that no model is asked. What was pruned by the paper's weights is not among them.
 -- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
 \if :{?run} \else \set run '' \endif
-with weighted as (
-    select call.tool, call.loss_reduction >= call.keep_threshold as kept,
+with other as materialized (
+    select tool, document_id, call_id, -sum(0.2 * without_call) as without_call, -sum(0.2 * without_result) as without_result,
+           -sum(0.2 * with_result) as with_result, -sum(0.2 * without_call_full_context) as without_call_full_context
+    from call_tokens
+    where run_id = run_or_newest(:'run')
+    group by tool, document_id, call_id
+),
+scored as materialized (
+    select tool, document_id, call_id, loss_reduction, keep_threshold from scored_calls where run_id = run_or_newest(:'run')
+),
+weighted as (
+    select scored.tool, scored.loss_reduction >= scored.keep_threshold as kept,
            least(other.without_call, other.without_result, other.without_call_full_context) - other.with_result
-               >= call.keep_threshold as kept_otherwise
-    from scored_calls call
-    cross join lateral (
-        select -sum(weight * call.token_log_probabilities[1][place]) as without_call,
-               -sum(weight * call.token_log_probabilities[2][place]) as without_result,
-               -sum(weight * call.token_log_probabilities[3][place]) as with_result,
-               -sum(weight * call.token_log_probabilities[4][place]) as without_call_full_context
-        from unnest(array[0.2, 0.2, 0.2, 0.2, 0.2]) with ordinality as weights (weight, place)
-    ) other
-    where call.run_id = run_or_newest(:'run') and call.token_log_probabilities is not null
+               >= scored.keep_threshold as kept_otherwise
+    from scored
+    join other using (tool, document_id, call_id)
 )
 select tool, count(*) as calls, count(*) filter (where kept) as kept, count(*) filter (where kept_otherwise) as kept_otherwise,
        count(*) filter (where kept and kept_otherwise) as kept_by_both

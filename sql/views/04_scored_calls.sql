@@ -28,7 +28,7 @@ cross join lateral (
            (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
            candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
            candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
-           scored.loss_without_call_full_context, scored.number_format, scored.token_log_probabilities, document.url, document.document_date,
+           scored.loss_without_call_full_context, scored.number_format, document.url, document.document_date,
            rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id,
            result_follows(scored.result, substr(document.text, candidate.position_char + 1, 120)) as result_follows
     from scored

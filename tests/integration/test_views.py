@@ -161,3 +161,79 @@ def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated: Engi
     assert found > 6
     with pytest.raises(DBAPIError, match="expected a started run with Calculator, found none"):
         run_sql(annotated, "select * from best_kept_calls('r0', 'Calculator', 1)")
+
+
+WITH_WEIGHTS = """
+insert into recipes (recipe_id, stage, tool, definition) values
+    ('aaaaaaaaaaaaaaaa', 'score', 'Calculator',
+     '{"weights": [0.3333333333333333, 0.26666666666666666, 0.2, 0.13333333333333333, 0.06666666666666667]}');
+create table call_losses_of_views partition of call_losses for values in ('aaaaaaaaaaaaaaaa');
+insert into call_losses
+    (scoring_recipe_id, document_id, call_id, result, loss_without_call, loss_without_result, loss_with_result,
+     token_log_probabilities, scored_tokens)
+select 'aaaaaaaaaaaaaaaa', document_id, call_id, result, loss_without_call, loss_without_result, loss_with_result,
+       token_log_probabilities, array[' 2', '9', '%', ')', ' passed']
+from call_losses
+where scoring_recipe_id = 'a1' and reason is null;
+update run_tools set scoring_recipe_id = 'aaaaaaaaaaaaaaaa' where run_id = 'r1' and tool = 'Calculator'
+"""
+
+
+@pytest.fixture
+def weighted(annotated: Engine) -> Engine:
+    """The losses of r1's Calculator under a recipe that names the paper's weights."""
+    for statement in WITH_WEIGHTS.split(";\n"):
+        run_sql(annotated, statement)
+    return annotated
+
+
+def test_the_terms_of_a_call_are_a_row_for_each_token(weighted: Engine) -> None:
+    terms = (
+        "select place, token, round(weight::numeric, 3) as weight, with_result, without_call_full_context from call_tokens "
+        "where run_id = 'r1' and tool = 'Calculator' and left(call_id::text, 2) = 'c5' order by place"
+    )
+    found = [(row.place, row.token, float(row.weight), *row[3:]) for row in run_sql(weighted, terms)]
+    assert found == [
+        (1, " 2", 0.333, -0.25, None),
+        (2, "9", 0.267, -0.25, None),
+        (3, "%", 0.2, -1.5, None),
+        (4, ")", 0.133, -1.5, None),
+        (5, " passed", 0.067, -1.5, None),
+    ]
+
+
+def test_a_loss_is_minus_the_weighted_sum_of_the_terms_of_its_call(weighted: Engine) -> None:
+    sums = (
+        "select left(call_id::text, 2), max(loss_with_result), round(cast(-sum(weight * with_result) as numeric), 6) "
+        "from scored_calls join call_tokens using (run_id, tool, document_id, call_id) "
+        "where run_id = 'r1' and tool = 'Calculator' group by call_id order by 1"
+    )
+    found = [(call, loss, float(by_terms)) for call, loss, by_terms in run_sql(weighted, sums)]
+    assert found == [("c1", 0.5, 0.5), ("c2", 2.25, 2.25), ("c4", 0.5, 0.5), ("c5", 0.75, 0.75)]
+
+
+def test_no_view_holds_an_array_of_arrays(annotated: Engine) -> None:
+    arrays = (
+        "select c.relname, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid "
+        "where c.relkind = 'v' and c.relnamespace = current_schema::regnamespace and a.attnum > 0 "
+        "and a.atttypid = 'real[]'::regtype"
+    )
+    assert run_sql(annotated, arrays) == []
+
+
+def test_a_run_is_one_row_of_facts(annotated: Engine) -> None:
+    facts = (
+        "select run_id, state, tools, texts, kept_calls, release_id, model_id from run_facts "
+        "where run_id in ('r1', 'r2') order by run_id"
+    )
+    assert run_sql(annotated, facts) == [
+        ("r1", "running", "Calculator, Calendar, WikiSearch", 3, 3, None, None),
+        ("r2", "success", "Calculator", 4, 3, "release-2", "model-2"),
+    ]
+
+
+def test_the_facts_of_a_run_hold_how_long_it_took(annotated: Engine) -> None:
+    cost = """update annotation_runs set cost = '{"total": {"device_hours": 0.5}}', estimate = '{"total": {"device_hours": 2}}'"""
+    run_sql(annotated, f"{cost} where run_id = 'r2'")
+    facts = "select seconds, device_hours, device_hours_expected from run_facts where run_id = 'r2'"
+    assert run_sql(annotated, facts) == [(3600.0, 0.5, 2.0)]
