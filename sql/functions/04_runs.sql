@@ -11,7 +11,7 @@ begin
         return (
             select run_id
             from annotation_runs
-            where finished_at is not null and exists (select from run_tools where run_tools.run_id = annotation_runs.run_id)
+            where state = 'success' and finished_at is not null and exists (select from run_tools where run_tools.run_id = annotation_runs.run_id)
             order by finished_at desc, run_id
             limit 1
         );
@@ -24,7 +24,7 @@ begin
     return found;
 end
 $$;
-comment on function run_or_newest is 'The run of this id; for an empty id the newest one that finished, null if none has. Refuses an id that no run has.';
+comment on function run_or_newest is 'The run of this id; for an empty id the newest one that ended well, null if none has: a run that failed is named by its id. Refuses an id that no run has.';
 
 create or replace function has_placebos(parameters jsonb, placebo_recipe_id text)
     returns boolean

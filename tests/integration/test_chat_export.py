@@ -105,6 +105,13 @@ def test_from_s3_to_s3_is_the_same_file(s3_settings: Settings, release: Path, tm
             export_chat(s3_settings, place, out, seed=1)
 
 
+@pytest.mark.parametrize("out", ["missing/chat", "missing/chat.jsonl"])
+def test_an_export_makes_no_missing_folder(release: Path, tmp_path: Path, out: str) -> None:
+    with pytest.raises(UsageError, match="OUT: expected a place in a folder that exists"):
+        export_chat(load_settings(), str(release), str(tmp_path / out), seed=0)
+    assert not (tmp_path / "missing").exists()
+
+
 def sharegpt_rows(release: Path, folder: Path) -> list[dict[str, Any]]:
     """The rows of an export for LLaMA-Factory, after the rules that its converter has for a row.
 

@@ -1,7 +1,7 @@
 """The numbers are those of data/small_annotation.sql, worked out by hand."""
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.run_sql import run_sql
@@ -25,6 +25,31 @@ def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None
         "update run_tools set prune_below = 1.0, keep_threshold = 2.0 where run_id = 'r1' and tool = 'Calculator'",
     )
     assert run_sql(annotated, counts, tool="Calculator") == [(1.0, False, 2), (2.0, True, 1)]
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ({"r1": "success", "r2": "success"}, "r2"),
+        ({"r1": "success", "r2": "failed"}, "r1"),
+        ({"r1": "failed", "r2": "failed"}, None),
+    ],
+)
+def test_an_empty_id_is_the_newest_run_that_ended_well(
+    annotated: Engine, states: dict[str, str], expected: str | None
+) -> None:
+    with annotated.connect() as connection:  # is rolled back
+        connection.execute(text("update annotation_runs set state = 'failed', finished_at = now()"))
+        runs = connection.execute(
+            text("select run_id from annotation_runs order by run_id limit 2")
+        ).scalars()
+        names = dict(zip(("r1", "r2"), runs, strict=True))
+        for age, name in enumerate(("r2", "r1")):
+            ended = "state = :state, finished_at = now() - make_interval(days => :age)"
+            values = {"state": states[name], "age": age, "run": names[name]}
+            connection.execute(text(f"update annotation_runs set {ended} where run_id = :run"), values)
+        newest = connection.execute(text("select run_or_newest('')")).scalar()
+    assert newest == (names[expected] if expected else None)
 
 
 def test_the_text_around_a_call_is_120_characters_at_most(annotated: Engine) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -61,13 +62,17 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["call", "MT", "sûreté nucléaire"], 2, "", NO_MODEL),
     (["filter", "none.jsonl", "--tool", "Calculator"], 2, "", "none.jsonl, found nothing"),
     (["filter", "posts.jsonl", "--tool", "Calculator"], 0, '"kept": false, "reason": "rule_iii_not_sampled"}', ""),
-    (["explain"], 2, "", "expected --text, --at and --call, or a stored call"),
-    (["explain", "--run", "r", "--text", "a"], 2, "", "or one that you write (--text, --at, --call), found both."),
+    (["explain"], 2, "", "expected a text with its call in brackets, or a stored call"),
+    (["explain", "It is 2."], 2, "", "TEXT: expected one call in brackets, such as [Calculator(400 / 1400)], found 0"),
+    (["explain", "[QA(a)] [QA(b)] c"], 2, "", "TEXT: expected one call in brackets"),
+    (["explain", "a [QA(a)] b", "--at", "1"], 2, "", "found both"),
+    (["explain", "--run", "r", "--text", "a"], 2, "", "or one that you write (TEXT), found both."),
     (["explain", "--text", "a", "--at", "0", "--call", "QA(x)"], 2, "", NO_MODEL),
     (["annotate", "posts.jsonl", "--tool", "Calculator"], 2, "", NO_MODEL),
     (["estimate", "posts.jsonl"], 2, "", NO_MODEL),
     (["parameters"], 0, '"sampling_threshold"', ""),
-    (["export", "release", "out", "--format", "csv"], 2, "", "--format: expected one of chat, preference,"),
+    (["export", "release", "out", "--format", "csv"], 2, "", "--format: expected one of chat, sharegpt, preference,"),
+    (["sql", "--runn"], 2, "", "expected --run or a statement"),
     (["run", "posts.jsonl", "--attach", "run-1"], 2, "", "--attach"),
     (["stage", "start-run", "--run", "r", "--parameters", "[1]"], 2, "", "expected"),
     # Housekeeping.
@@ -175,3 +180,17 @@ def test_every_command_of_a_run_has_its_status_and_its_words(run: Run, settings:
             released = json.loads(out)["release_id"]
     status, out, _ = run("download", released, "folder", "--license", "cc-by-sa-4.0")
     assert (status, out.startswith("folder: "), Path("folder/README.md").is_file()) == (0, True, True)
+
+
+def test_a_statement_may_begin_with_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+
+    def run(*_: object, **options: str) -> subprocess.CompletedProcess[str]:
+        sent.append(options["input"])
+        return subprocess.CompletedProcess([], 0)
+
+    monkeypatch.setattr("toolformer_ops.local.postgres.psql", lambda _: (["psql"], {}))
+    monkeypatch.setattr("toolformer_ops.cli.services.subprocess.run", run)
+    statement = "-- How many texts are there?\nselect count(*) from documents"
+    assert CliRunner().invoke(app, ["sql", statement]).exit_code == 0
+    assert sent[0].endswith(statement)

@@ -63,7 +63,6 @@ def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
     for remembered, asked, expected in (
         (taken_port, None, None),
         (free, wish, wish),
-        (free, taken_port, free),
         (free, None, free),
         (None, wish, wish),
     ):
@@ -75,8 +74,17 @@ def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
         assert (f"port {taken_port} is taken" in caplog.text) == (taken_port in (remembered, asked))
         assert len(set(settled.values())) == len(settled)
         assert recalled_ports(paths) == settled == settle_ports(paths, asks)
-    both = settle_ports(paths, {"postgres": wish, "airflow": wish})
-    assert both["postgres"] == wish != both["airflow"]
+
+
+def test_a_port_that_is_set_and_taken_is_an_error(paths: StatePaths, taken_port: int) -> None:
+    with pytest.raises(ServiceError, match=rf"as TOOLFORMER_POSTGRES_PORT={taken_port} says"):
+        settle_ports(paths, {"postgres": taken_port})
+
+
+def test_one_port_that_is_set_for_two_services_is_an_error(paths: StatePaths) -> None:
+    wish = free_port()
+    with pytest.raises(ServiceError, match=rf"as TOOLFORMER_AIRFLOW_PORT={wish} says"):
+        settle_ports(paths, {"postgres": wish, "airflow": wish})
 
 
 def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolformer_ops.cli.people import model_name
+from toolformer_ops.cli.people import ToolsOption, model_name
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 
@@ -37,9 +37,7 @@ def generate(
     file: Annotated[
         Path | None, typer.Option(help="A file with one prompt a line, instead of arguments.")
     ] = None,
-    tools: Annotated[
-        str, typer.Option(help="Tools that may be called, with commas between them; empty: all.")
-    ] = "",
+    tools: ToolsOption = None,
     k: Annotated[
         int,
         typer.Option(
@@ -68,6 +66,7 @@ def generate(
     """
     from toolformer_ops.decoding.model import WritingModel
     from toolformer_ops.decoding.records import DecodingSettings, Prompt
+    from toolformer_ops.tools.registry import typed_tools
 
     settings = load_settings()
     if time_limit:
@@ -96,7 +95,7 @@ def generate(
         stops=(stop.replace("\\n", "\n"),) if stop else (),
     )
     name = model_name(model)
-    allowed = [tool.strip() for tool in tools.split(",")] if tools.strip() else None
+    allowed = typed_tools(tools) if tools else None
     writer = WritingModel.load(settings, name, tools=allowed)
     for text in writer.write(asked, decoding):
         if not as_json:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from toolformer_ops.cli.people import ToolsOption
+
 app = typer.Typer()
 
 INTERRUPTED = 130
@@ -49,10 +51,7 @@ def run_corpus(
     corpus: Annotated[
         str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")
     ] = "",
-    tools: Annotated[
-        list[str] | None,
-        typer.Option("--tool", "--tools", help="Names with commas between them, or given again; none: all."),
-    ] = None,
+    tools: ToolsOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")] = None,
     model: Annotated[
         str,
@@ -71,6 +70,12 @@ def run_corpus(
             help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again.",
         ),
     ] = None,
+    finetune: Annotated[
+        bool,
+        typer.Option(
+            "--finetune/--no-finetune", help="Train the model on the release, or end with the release."
+        ),
+    ] = True,
     attach: Annotated[
         str,
         typer.Option(
@@ -87,7 +92,7 @@ def run_corpus(
 ) -> None:
     """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 if no call is kept.
 
-    Example: toolformer-ops run posts.jsonl --tools Calculator,Calendar --limit 100 --thresholds
+    Example: toolformer-ops run posts.jsonl --tool Calculator,Calendar --limit 100 --thresholds
     Calculator=0.7
     Example: toolformer-ops run --attach run-20261123-081500
     Example: toolformer-ops run posts.jsonl --json | tail -n 1 | jq -r .release.uri
@@ -100,7 +105,7 @@ def run_corpus(
     from toolformer_ops.local.demo.choices import corpus_choices
     from toolformer_ops.local.demo.outcome import outcome_line
 
-    if attach and (corpus or tools or limit or model or parameters or thresholds):
+    if attach and (corpus or tools or limit or model or parameters or thresholds or not finetune):
         raise UsageError("--attach: expected nothing else, found what only a new run takes.")
     console = Console(stderr=as_json)
     settings = load_settings()
@@ -114,7 +119,9 @@ def run_corpus(
         if attach:
             driver.attach(console, settings, attach)
         else:
-            chosen = corpus_choices(settings, corpus, tools or (), limit, model, parameters, thresholds or ())
+            chosen = corpus_choices(
+                settings, corpus, tools or (), limit, model, parameters, thresholds or (), finetune=finetune
+            )
             driver.run_corpus(console, settings, chosen, run_id)
     except KeyboardInterrupt:
         print_outcome(INTERRUPTED, "interrupted: the run continues")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolformer_ops.cli.people import ToolsOption
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import EXIT_FAILED, UsageError
 
@@ -36,9 +37,7 @@ def evaluate(
         str,
         typer.Option(help="A call starts if it is among the k most likely tokens; commas between several."),
     ] = "10",
-    tool: Annotated[
-        list[str] | None, typer.Option(help="A tool that may be called; may be repeated. All by default.")
-    ] = None,
+    tools: ToolsOption = None,
     compare: Annotated[
         bool,
         typer.Option(
@@ -68,6 +67,7 @@ def evaluate(
     from toolformer_ops.evaluation.session import evaluate as run
     from toolformer_ops.evaluation.store import input_lines
     from toolformer_ops.evaluation.tables import print_tables
+    from toolformer_ops.tools.registry import typed_tools
 
     # 1. What was typed.
     settings = load_settings()
@@ -90,7 +90,8 @@ def evaluate(
     # Each k once, 0 first.
     names: tuple[Variant, Variant] = ("disabled", "with_tools")
     variants = [(names[rank > 0], rank) for rank in sorted({0, *ranks} if compare else ranks)]
-    entrants = [_entrant(settings, model, variants, tool)]
+    allowed = typed_tools(tools) if tools else None
+    entrants = [_entrant(settings, model, variants, allowed)]
     others: tuple[tuple[str, Variant], ...] = ((base, "base"), (without_calls, "without_calls"))
     entrants += [_entrant(settings, address, [(variant, 0)], ()) for address, variant in others if address]
     run(entrants, suites, outcome)

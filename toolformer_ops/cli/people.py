@@ -29,6 +29,12 @@ Model = Annotated[
     ),
 ]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
+ToolsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool", "--tools", help="Names of tools with commas between them, or given again; none: all."
+    ),
+]
 Corpus = Annotated[
     str,
     typer.Argument(
@@ -36,7 +42,11 @@ Corpus = Annotated[
     ),
 ]
 RunParametersJson = Annotated[
-    str, typer.Option("--parameters", help="Run parameters as JSON; see `toolformer-ops parameters`.")
+    str,
+    typer.Option(
+        "--parameters",
+        help="Run parameters as JSON, over those of the preset small_model; see `toolformer-ops parameters`.",
+    ),
 ]
 
 
@@ -91,6 +101,13 @@ def filter_file(corpus: Corpus, tool: ToolOption) -> None:
 
 @app.command("explain")
 def explain(
+    marked_text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT",
+            help="The text with its call in brackets: '400 of 1400 is [Calculator(400 / 1400)] 0.29 of all.'",
+        ),
+    ] = "",
     text: Annotated[str, typer.Option(help="The text around the call, without calls.")] = "",
     at: Annotated[
         int | None, typer.Option(help="Offset in the text, in characters, before which the call is.", min=0)
@@ -120,17 +137,24 @@ def explain(
 ) -> None:
     """Print a call's losses, token by token: of a call that you write, by its tool and the model, or of one that a run stored.
 
-    Example: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 /
-    1400)"
+    Example: toolformer-ops explain "400 of 1400 is [Calculator(400 / 1400)] 0.29 of all."
+
+    With the call apart: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
 
     A stored call needs no model: toolformer-ops explain --run RUN --document DOCUMENT --at 14
     """
-    from toolformer_ops.on_a_file.explanation import explain_call, explanation_table
+    from toolformer_ops.on_a_file.explanation import call_in_text, explain_call, explanation_table
 
+    if marked_text:
+        if text or call_text or at is not None:
+            raise UsageError(
+                "expected the call in the brackets of TEXT, or --text, --at and --call, found both."
+            )
+        text, at, call_text = call_in_text(marked_text)
     if call_id or document or run:
         if any((text, call_text, date, model, context_tokens, placebos)):
             raise UsageError(
-                "expected a stored call (--call-id, --run, --document with --at) or one that you write (--text, --at, --call), "
+                "expected a stored call (--call-id, --run, --document with --at) or one that you write (TEXT), "
                 "found both. Leave out one of them."
             )
         from toolformer_ops.runs.explaining import explain_stored
@@ -140,7 +164,8 @@ def explain(
             explanations = explain_stored(connection, run, call_id, document, at)
     elif not text or not call_text or at is None:
         raise UsageError(
-            "expected --text, --at and --call, or a stored call: --call-id, or --document with --at."
+            "expected a text with its call in brackets, or a stored call: --call-id, or --document with --at. "
+            "--text, --at and --call give the call apart from its text."
         )
     else:
         explanations = [
@@ -185,10 +210,10 @@ def annotate(
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --limit 10
     """
     from toolformer_ops.on_a_file.annotator import annotate_file
-    from toolformer_ops.runs.choices import values_for
+    from toolformer_ops.runs.choices import typed_values
 
     settings, name = load_settings(), model_name(model)
-    values = values_for(settings, name, parameters)
+    values = typed_values(parameters)
     for line in annotate_file(settings, corpus, tool, name, limit or None, values):
         if all_calls or line["kept"]:
             typer.echo(json.dumps(line, ensure_ascii=False))
@@ -197,9 +222,7 @@ def annotate(
 @app.command("estimate")
 def estimate(
     corpus: Annotated[str, typer.Argument(help="As a run takes it: a path, file:// or s3:// address.")],
-    tool: Annotated[
-        list[str] | None, typer.Option(help="Name of a tool; may be repeated. All by default.")
-    ] = None,
+    tools: ToolsOption = None,
     model: Model = "",
     limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
     parameters: RunParametersJson = "{}",
@@ -213,25 +236,27 @@ def estimate(
 ) -> None:
     """Say what a run would take: texts, calls, rows and device hours, from the filters and a short measured probe.
 
-    Example: toolformer-ops estimate docs.jsonl --tool Calculator --tool Calendar --limit 1000
+    Example: toolformer-ops estimate docs.jsonl --tool Calculator,Calendar --limit 1000
     """
     from toolformer_ops.on_a_file import estimation
-    from toolformer_ops.runs.choices import RunChoices, values_for
+    from toolformer_ops.runs.choices import RunChoices, typed_values
+    from toolformer_ops.tools.registry import typed_tools
 
     settings = load_settings()
     name = model_name(model)
-    values = {**values_for(settings, name, parameters), "corpus": corpus, "model": name}
-    if tool:
-        values["tools"] = tool
+    values = {**typed_values(parameters), "corpus": corpus, "model": name}
+    if tools:
+        values["tools"] = typed_tools(tools)
     if limit:
         values["document_limit"] = limit
-    estimates = estimation.estimate_run(settings, RunChoices.parse(values), probe)
+    choices = RunChoices.parse(values)
+    estimates = estimation.estimate_run(settings, choices, probe)
     if store:
         estimation.store_estimate(settings, store, estimation.as_json(settings, estimates))
     if as_json:
         typer.echo(json.dumps(estimation.as_json(settings, estimates), indent=2))
     else:
-        estimation.print_table(settings, estimates)
+        estimation.print_table(settings, estimates, choices.preset)
 
 
 @app.command("parameters")

@@ -6,6 +6,7 @@ embedded services of this machine. Most are also targets of the Makefile.
 
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Annotated
 import typer
 
 from toolformer_ops.config import SHIPPED, load_settings, state_dir
-from toolformer_ops.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError
+from toolformer_ops.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError, UsageError
 
 app = typer.Typer()
 
@@ -124,7 +125,8 @@ def logs_command(
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
-@app.command("sql")
+# A statement may begin with a comment, which must not be read as an option.
+@app.command("sql", context_settings={"ignore_unknown_options": True})
 def sql_command(
     query: Annotated[str, typer.Argument(help="A statement, or - for standard input; none opens psql.")] = "",
     run: Annotated[
@@ -136,6 +138,8 @@ def sql_command(
     Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
     Example: toolformer-ops sql --run night-1 - < sql/examples/04_where_do_calls_get_lost.sql
     """
+    if re.match("--?[a-z]", query):
+        raise UsageError(f"expected --run or a statement, found {query[:40]!r}. A comment begins with `-- `.")
     from toolformer_ops.local.postgres import psql
     from toolformer_ops.storage.database import RUN_DEFAULT
 

@@ -54,7 +54,7 @@ def new_tool(
     docs.jsonl
     """
     from toolformer_ops.on_a_file import new_tool as making
-    from toolformer_ops.runs.choices import values_for
+    from toolformer_ops.runs.choices import typed_values
 
     # 1. The file and its prompt.
     server = making.server_part(mcp, openapi, url, header or (), secret or ())
@@ -79,7 +79,7 @@ def new_tool(
             err=True,
         )
         return
-    values = values_for(settings, model_name, parameters)
+    values = typed_values(parameters)
     for line in making.try_tool(settings, chosen, texts, model_name, TEXTS, values):
         typer.echo(line)
 

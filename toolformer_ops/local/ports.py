@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import Collection, Mapping
 
+from toolformer_ops.config import ENV_PREFIX
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local.state_folder import StatePaths, write_private
 
@@ -84,8 +85,11 @@ def recalled_ports(paths: StatePaths) -> dict[str, int]:
 def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
     """Return a port for every name, and keep them in `ports.json`; call it while no service runs.
 
-    A service gets the port that `asked` names, else the one of the last time, else the usual one; a free one
+    A service gets the port that `asked` names, else the one of the last time, else the usual one, or a free one
     if that is taken.
+
+    Raises:
+        ServiceError: a port that `asked` names is taken: who set it waits for the service there.
     """
     recalled = recalled_ports(paths)
     settled: dict[str, int] = {}
@@ -95,6 +99,11 @@ def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
         if settled[name] != wanted:
             inner = ports_of(name, wanted).values()
             taken = next((port for port in inner if port in settled.values() or not is_free(port)), wanted)
+            if name in asked:
+                raise ServiceError(
+                    f"expected port {taken} for {name}, as {ENV_PREFIX}{name.upper()}_PORT={wanted} says, found that another "
+                    "program listens there (`ss -ltnp` shows which). End that program, or set another port."
+                )
             logger.warning("port %d is taken, so %s listens on %d", taken, name, settled[name])
     write_private(paths.ports, json.dumps(settled, indent=2) + "\n")
     return settled

@@ -25,6 +25,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotator import Annotator, read_corpus
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.durations import duration
 from toolformer_ops.runs.models import load_scoring_model, proposer_beside, with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share
 from toolformer_ops.storage import database, queries
@@ -82,9 +83,9 @@ class Estimate:
     rows: int
     device_hours: float
     """Sampling, scoring and placebos, and execution if the tool runs a model, in one process."""
-    device_hours_low: float
+    device_hours_low: float | None
     """If every text were as the cheapest of the probe."""
-    device_hours_high: float
+    device_hours_high: float | None
     """If every text were as the dearest of the probe."""
     seconds: Mapping[str, float]
     """By stage, as the ledger will have them."""
@@ -225,8 +226,9 @@ def extrapolate(
         calls=round(expected(text.calls for text in probed)),
         rows=kept.decisions + round(expected(text.rows + placebos(text) for text in probed)),
         device_hours=sum(hours) / len(hours) if hours else 0.0,
-        device_hours_low=min(hours, default=0.0),
-        device_hours_high=max(hours, default=0.0),
+        # One text has no spread; no kept text takes no time.
+        device_hours_low=None if len(hours) == 1 else min(hours, default=0.0),
+        device_hours_high=None if len(hours) == 1 else max(hours, default=0.0),
         seconds={
             "filter": kept.seconds,
             **{stage: expected(seconds(text, stage) for text in probed) for stage in stages},
@@ -237,11 +239,11 @@ def extrapolate(
 def total(estimates: Sequence[Estimate]) -> Estimate:
     """The sum over the tools; its spread is as if the cheapest texts, or the dearest, came together in all tools."""
     stages = dict.fromkeys(stage for estimate in estimates for stage in estimate.seconds)
-    sums = {
-        item.name: sum(getattr(estimate, item.name) for estimate in estimates)
-        for item in fields(Estimate)
-        if item.name not in ("tool", "seconds")
-    }
+    sums: dict[str, Any] = {}
+    for item in fields(Estimate):
+        if item.name not in ("tool", "seconds"):
+            values = [getattr(estimate, item.name) for estimate in estimates]
+            sums[item.name] = None if None in values else sum(values)
     seconds = {stage: sum(item.seconds.get(stage, 0.0) for item in estimates) for stage in stages}
     return Estimate(tool="total", **sums, seconds=seconds)
 
@@ -291,19 +293,25 @@ def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any])
         )
 
 
-def print_table(settings: Settings, estimates: Sequence[Estimate]) -> None:
+def print_table(settings: Settings, estimates: Sequence[Estimate], preset: str) -> None:
     """Print estimates as a table on stdout, with the sum below."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(caption=f"one process on {settings.device} in {settings.dtype}")
+    caption = f"one process on {settings.device} in {settings.dtype}; preset {preset}"
+    if any(estimate.probed_texts == 1 for estimate in estimates):
+        caption += "; one text of a tool was measured, which has no spread"
+    table = Table(caption=caption)
     table.add_column("tool", no_wrap=True)
-    for column in ("texts", "positions", "calls", "rows", "device hours"):
+    for column in ("texts", "positions", "calls", "rows", "device time"):
         table.add_column(column, justify="right")
     for estimate in (*estimates, total(estimates)):
         if estimate.tool == "total":
             table.add_section()
         counts = (estimate.texts, estimate.positions, estimate.calls, estimate.rows)
-        spread = f"{estimate.device_hours_low:.2g} to {estimate.device_hours_high:.2g}"
-        table.add_row(estimate.tool, *map("{:,}".format, counts), f"{estimate.device_hours:.2g} ({spread})")
+        time = duration(3600 * estimate.device_hours)
+        low, high = estimate.device_hours_low, estimate.device_hours_high
+        if low is not None and high is not None:
+            time += f" ({duration(3600 * low)} to {duration(3600 * high)})"
+        table.add_row(estimate.tool, *map("{:,}".format, counts), time)
     Console().print(table)

@@ -7,12 +7,13 @@ Nothing is pruned and nothing is kept. The numbers are those that a run would st
 import functools
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
-from toolformer_ops.call_syntax import Call, parse_call
+from toolformer_ops.call_syntax import Call, call_without_result, parse_call, read_out
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError, UsageError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
@@ -22,7 +23,7 @@ from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.tools.base import run_tool
-from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.registry import get_tool, tool_names
 
 
 def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
@@ -38,6 +39,29 @@ def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
         f"--at: expected the start of a token after the first in a text of {len(text)} characters, found {at}. "
         f"The nearest are {', '.join(map(str, usable)) or 'none: the text is one token'}."
     )
+
+
+def call_in_text(marked_text: str) -> tuple[str, int, str]:
+    """Return the plain text, the offset of its call, and the call, of a text such as `It is [Calculator(1 + 1)] 2.` with one call.
+
+    The result behind an arrow, if there is one, is not read.
+
+    Raises:
+        UsageError: the text does not hold one call in brackets.
+    """
+    names = "|".join(re.escape(name) for name in tool_names())
+    matches = list(re.finditer(rf"\[((?:{names})\([^\[\]\n\r]*)\]", marked_text, re.IGNORECASE))
+    if len(matches) != 1:
+        raise UsageError(
+            f"TEXT: expected one call in brackets, such as [Calculator(400 / 1400)], found {len(matches)} in {marked_text[:80]!r}. "
+            f"The tools are {', '.join(tool_names())}."
+        )
+    [match] = matches
+    call = parse_call(match[1])
+    written = call_without_result(call)
+    marked = f"{marked_text[: match.start()]}{written}{marked_text[match.end() :]}"
+    plain, [placed] = read_out(marked, [call.tool])
+    return plain, placed.position_char, str(call)
 
 
 def explain_call(

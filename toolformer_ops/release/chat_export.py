@@ -256,6 +256,7 @@ def export_chat(
         ConfigurationError: an s3:// address is not in the bucket of the settings.
         ObjectStoreError: S3 cannot be read or written.
     """
+    require_place(out)
     if refusals and not 0 < refusals.share < 1:
         raise UsageError(f"--with-refusals: expected a share from 0 to below 1, found {refusals.share}.")
     with (
@@ -439,6 +440,19 @@ def write_json(settings: Settings, value: dict[str, Any], folder: str, name: str
     with tempfile.TemporaryDirectory(prefix="export-") as scratch:
         (file := Path(scratch) / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
         _put_if_absent(settings, file, f"{folder.rstrip('/')}/{name}")
+
+
+def require_place(out: str) -> None:
+    """Refuse a place on this machine in a folder that does not exist: it is more likely mistyped than wanted.
+
+    Raises:
+        UsageError: it is.
+    """
+    folder = Path(out).expanduser().absolute().parent
+    if not out.startswith(_S3) and not folder.is_dir():
+        raise UsageError(
+            f"OUT: expected a place in a folder that exists, found no {folder}. Make it, or correct the path."
+        )
 
 
 def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:

@@ -39,6 +39,7 @@ from toolformer_ops.release.chat_export import (
     FILE_NAME,
     INFO_NAME,
     opened_release,
+    require_place,
     run_of_release,
     write_json,
     write_rows,
@@ -214,6 +215,7 @@ def export_preferences(
         NoResultError: there is no pair.
         UsageError, ModelError, ToolError, ConfigurationError, ObjectStoreError: as `export_chat`.
     """
+    require_place(out)
     found: Counter[str] = Counter()
     with (
         opened_release(settings, release, model, tries_template=form == "messages") as opened,

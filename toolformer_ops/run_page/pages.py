@@ -19,6 +19,7 @@ from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from toolformer_ops.evaluation.tables import visible
+from toolformer_ops.runs.durations import MISSING, duration
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -41,7 +42,6 @@ HEADERS = MappingProxyType(
         "Cross-Origin-Resource-Policy": "same-origin",
     }
 )
-MISSING = "\u2013"
 
 
 @functools.cache
@@ -56,7 +56,7 @@ def environment() -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else "" if value is None else value,
     )
     made.filters |= {
-        "count": count, "nats": nats, "percent": percent, "seconds": seconds, "moment": moment, "words": words, "json": as_json,
+        "count": count, "nats": nats, "percent": percent, "seconds": duration, "moment": moment, "words": words, "json": as_json,
         "by_chance": kept_by_chance,
     }  # fmt: skip
     made.globals |= {"link": link, "airflow_run": airflow_run, "assets": ASSETS_VERSION}
@@ -85,16 +85,6 @@ def nats(number: float | None) -> str:
 def percent(share: float | None) -> str:
     """`12.5 %` for 0.125."""
     return MISSING if share is None else f"{100 * share:.1f} %"
-
-
-def seconds(number: float | None) -> str:
-    """`42 s`, `3 min`, `2.5 h`, `3 d`."""
-    if number is None:
-        return MISSING
-    for size, unit, next_size in ((1, "s", 90), (60, "min", 90 * 60), (3600, "h", 72 * 3600)):
-        if number < next_size:
-            return f"{number / size:.{1 if number / size < 10 else 0}f} {unit}"
-    return f"{number / 86400:.1f} d"
 
 
 def moment(time: datetime.datetime | None) -> str:

@@ -125,14 +125,17 @@ def values_in(text: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def values_for(settings: Settings, model: str, text: str) -> dict[str, Any]:
-    """`values_in` of a command that does in this process what a run does: with the default preset if the model is the default one.
+ON_ONE_MACHINE: Preset = "small_model"
+"""The preset of the commands that people type, unless they name another: `run`, `annotate`, `estimate`, `new-tool`."""
+
+
+def typed_values(text: str) -> dict[str, Any]:
+    """`values_in` of what a person types for a command that does on one machine what a run does, over its preset.
 
     Raises:
         UsageError: it is no JSON object.
     """
-    preset = settings.default_preset if model == settings.default_model else "paper"
-    return {"preset": preset, **values_in(text)}
+    return {"preset": ON_ONE_MACHINE, **values_in(text)}
 
 
 def registered_name(tool: str) -> str:

@@ -62,6 +62,16 @@ def get_tool(name: str) -> Tool:
     return tools[name.lower()]
 
 
+def typed_tools(items: Sequence[str]) -> tuple[str, ...]:
+    """Names of tools as a person types them, several in an item with commas or spaces between them, each once.
+
+    Raises:
+        ToolError: there is no such tool.
+    """
+    names = [name for item in items for name in item.replace(",", " ").split()]
+    return tuple(dict.fromkeys(get_tool(name).spec.name for name in names))
+
+
 def tools_on_device() -> list[str]:
     """Names of the tools whose execution needs the device, since they run a model there."""
     return [name for name in tool_names() if get_tool(name).spec.needs_device]

@@ -45,6 +45,11 @@ def test_tools_and_thresholds_may_be_written_in_any_way(settings: Settings, corp
     assert (lower.document_limit, lower.kept_from()["MT"]) == (5, 0.25)
 
 
+def test_a_run_without_finetuning_ends_with_its_release(settings: Settings, corpus: str) -> None:
+    assert corpus_choices(settings, corpus).finetune is True
+    assert corpus_choices(settings, corpus, finetune=False).finetune is False
+
+
 def test_a_local_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
     settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotator import annotate_file, filter_lines
-from toolformer_ops.on_a_file.explanation import explain_call, explanation_table, token_at
+from toolformer_ops.on_a_file.explanation import call_in_text, explain_call, explanation_table, token_at
 from toolformer_ops.records import content_uuid
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -130,6 +130,21 @@ def test_without_placebos_the_calls_of_a_text_are_printed_before_the_next_is_ann
 
 
 AT = SUM.index(" 5")
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "2 cats and 3 dogs make [Calculator(2 + 3)] 5 animals.",
+        "2 cats and 3 dogs make [Calculator(2 + 3) -> 7] 5 animals.",
+        "2 cats and 3 dogs make [calculator(2 + 3) -> ] 5 animals.",
+    ],
+)
+def test_a_call_in_brackets_is_taken_out_of_its_text(marked: str) -> None:
+    text, at, call = call_in_text(marked)
+    assert text == "2 cats and 3 dogs make 5 animals."
+    assert text[at:] == " 5 animals."
+    assert call.lower() == "calculator(2 + 3)"
 
 
 def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from toolformer_ops.on_a_file.estimation import (
     ProbedText,
     count_kept,
     extrapolate,
+    print_table,
     probe_tool,
     total,
 )
@@ -82,6 +83,29 @@ def test_the_probe_is_multiplied_by_the_kept_texts_and_its_extremes_are_the_spre
     assert found.seconds == {
         "filter": 7.0, "sample": 9000.0, "execute": 120_000.0, "score": 1800.0, "placebo": 0.0,
     }  # fmt: skip
+
+
+def test_one_probed_text_has_no_spread() -> None:
+    kept = KeptTexts(texts=1200, decisions=2000, seconds=7.0)
+    estimate = extrapolate(get_tool("Calculator"), kept, PROBED[:1], PlaceboChoices())
+    assert estimate.device_hours == pytest.approx(2.0)
+    assert (estimate.device_hours_low, estimate.device_hours_high) == (None, None)
+
+
+def test_a_sum_with_a_tool_of_one_probed_text_has_no_spread() -> None:
+    kept = KeptTexts(texts=1200, decisions=2000, seconds=7.0)
+    calculator = get_tool("Calculator")
+    both = [extrapolate(calculator, kept, texts, PlaceboChoices()) for texts in (PROBED[:1], PROBED)]
+    assert (total(both).device_hours, total(both).device_hours_low) == (pytest.approx(5.0), None)
+
+
+def test_a_short_time_is_printed_in_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = KeptTexts(texts=1, decisions=1, seconds=0.1)
+    estimate = extrapolate(get_tool("Calculator"), kept, PROBED[:1], PlaceboChoices())
+    print_table(load_settings(), [estimate], "small_model")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "6.0 s" in shown
+    assert "which has no spread" in shown
 
 
 def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_run_samples() -> None:

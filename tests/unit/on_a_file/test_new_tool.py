@@ -127,7 +127,9 @@ def test_the_command_line_writes_a_file_shows_answers_and_tries_the_tool_on_ten_
     ]
     texts.write_text("".join(json.dumps(text) + "\n" for text in sums))
     words = ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--examples", str(examples)]
-    done = CliRunner().invoke(app, [*words, "--texts", str(texts), "--model", "fake"])
+    done = CliRunner().invoke(
+        app, [*words, "--texts", str(texts), "--model", "fake", "--parameters", '{"preset": "paper"}']
+    )
     assert done.exit_code == 0, done.output
     assert "[Echo(a: b) -> a: b]" in done.output
     assert "does not say whether the tool only reads" in done.output

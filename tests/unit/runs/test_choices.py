@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.runs.choices import PRESETS, RunChoices, values_for
+from toolformer_ops.runs.choices import PRESETS, RunChoices, typed_values
 from toolformer_ops.tools.base import ToolSpec
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
@@ -96,11 +95,12 @@ def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes()
         assert RunChoices.parse({**LEAST, "max_call_tokens": 9}).for_tool(SPEC, prompt).max_call_tokens == 9
 
 
-def test_the_default_preset_is_that_of_the_default_model() -> None:
-    settings = Settings(default_model="small", default_preset="small_model")
-    assert values_for(settings, "small", '{"seed": 1}') == {"preset": "small_model", "seed": 1}
-    assert values_for(settings, "large", "{}") == {"preset": "paper"}
-    assert values_for(settings, "small", '{"preset": "only_look"}') == {"preset": "only_look"}
+def test_what_is_typed_stands_over_the_preset_for_one_machine() -> None:
+    assert typed_values('{"seed": 1}') == {"preset": "small_model", "seed": 1}
+
+
+def test_another_preset_can_be_typed() -> None:
+    assert typed_values('{"preset": "paper"}') == {"preset": "paper"}
 
 
 def test_suites_that_read_files_need_their_folder_when_the_run_starts() -> None:

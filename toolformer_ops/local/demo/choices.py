@@ -18,16 +18,13 @@ from toolformer_ops.errors import CorpusError, ModelError, UsageError
 from toolformer_ops.language_model.models.identity import S3
 from toolformer_ops.local.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.local.demo.model import demo_model_path
-from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices, values_in
+from toolformer_ops.runs.choices import ON_ONE_MACHINE, THRESHOLD_OF, RunChoices, values_in
 from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.local_paths import local_path
-from toolformer_ops.tools.registry import get_tool, tool_names
+from toolformer_ops.tools.registry import get_tool, tool_names, typed_tools
 
 DEMO_DOCUMENTS = 64
 """Documents of the demo corpus that `make demo` takes unless told otherwise: what two cores do in the time."""
-
-PRESET = "small_model"
-"""The numbers of `make demo` and `make run` (`runs/choices.py`)."""
 
 
 def demo_document_count(asked: int | None) -> int:
@@ -51,20 +48,24 @@ def corpus_choices(
     model: str = "",
     parameters: str = "",
     thresholds: Sequence[str] = (),
+    *,
+    finetune: bool = True,
 ) -> RunChoices:
     """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
 
     An item of `tools`, or of `thresholds` (TOOL=NATS), may hold several with commas or spaces between them;
     no tools: all.
-    `parameters` are other choices as a JSON object. An empty model is that of the settings, else the demo's.
+    Without `finetune` the run ends with its release. `parameters` are other choices as a JSON object. An empty
+    model is that of the settings, else the demo's.
 
     Raises:
         UsageError: what was typed cannot be; nothing was started.
     """
     choices = values_in(parameters.strip() or "{}")
-    typed = [name for item in tools for name in item.replace(",", " ").split()]
     if tools:
-        choices["tools"] = tuple(dict.fromkeys(get_tool(name).spec.name for name in typed)) or tool_names()
+        choices["tools"] = typed_tools(tools) or tool_names()
+    if not finetune:
+        choices["finetune"] = False
     if limit is not None:
         choices["document_limit"] = limit
     for name in ("corpus", "model"):
@@ -79,7 +80,7 @@ def corpus_choices(
                 f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}."
             ) from error
     subject = {
-        "preset": PRESET,
+        "preset": ON_ONE_MACHINE,
         "corpus": corpus_uri(settings, corpus),
         "model": model_name(settings, model or settings.default_model),
     }

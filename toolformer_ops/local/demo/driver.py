@@ -22,14 +22,13 @@ from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowError, NoKeptCallError, ToolformerError, UsageError
 from toolformer_ops.language_model.models.publishing import publish_model
-from toolformer_ops.local.demo.choices import PRESET
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.local.demo.progress import Snapshot, progress_display, read_progress
 from toolformer_ops.local.demo.report import EXAMPLES, print_next_query, print_report, say, sql_command
 from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import ON_ONE_MACHINE, RunChoices
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.registry import get_tool
@@ -80,7 +79,9 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         key = f"corpora/wikipedia-{hashlib.sha256(records).hexdigest()[:16]}.jsonl"
         store.put_if_absent(key, records)
         records_uri = store.uri(key)
-    choices = RunChoices.parse({"preset": PRESET, "corpus": uri, "model": model, "document_limit": documents})
+    choices = RunChoices.parse(
+        {"preset": ON_ONE_MACHINE, "corpus": uri, "model": model, "document_limit": documents}
+    )
     run_dags(console, settings, choices, new_run_id("demo"), started, records_uri)
 
 
@@ -124,7 +125,9 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
     model = demo_model_path(state)
     if not settings.default_model:  # the trigger form in the UI then starts with the demo model
         state.mkdir(parents=True, exist_ok=True)
-        write_environment(state / "environment", {"default_model": str(model), "default_preset": PRESET})
+        write_environment(
+            state / "environment", {"default_model": str(model), "default_preset": ON_ONE_MACHINE}
+        )
     wikipedia(state)
     converting = with_model and not model.is_dir()
     say(
