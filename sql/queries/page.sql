@@ -77,13 +77,14 @@ with own as (
     select tool, stage, sum(documents) as documents, sum(seconds) as seconds,
            sum(case when stage = 'filter' then documents else tokens end) as units,
            sum(seconds) filter (where committed_at > now() - make_interval(secs => :recent_seconds)) as recent_seconds,
-           min(committed_at - make_interval(secs => seconds)) as began_at
+           sum(tokens) as tokens, min(committed_at - make_interval(secs => seconds)) as began_at, max(committed_at) as newest_at
     from micro_batches
     where run_id = :run_id
     group by tool, stage
 )
 select rt.tool, stages.step, stages.stage, coalesce(own.documents, 0)::bigint as documents, coalesce(own.seconds, 0) as seconds,
        coalesce(own.recent_seconds, 0) as recent_seconds, extract(epoch from now() - own.began_at)::double precision as age,
+       extract(epoch from now() - own.newest_at)::double precision as newest_age, coalesce(own.tokens, 0)::bigint as tokens,
        coalesce(own.seconds / nullif(own.units, 0), (
            select sum(lately.seconds) / nullif(sum(lately.units), 0)
            from (
@@ -120,7 +121,7 @@ where made.run_id = :run_id
 
 -- name: quality
 -- Those that did not pass first.
-select subject, check_name, severity, success, message, checked_at
+select subject, check_name, severity, success, observed, message, checked_at
 from quality_results
 where run_id = :run_id
 order by success, severity, subject, check_name

@@ -219,7 +219,7 @@ def test_pages_allow_no_script_but_ours_and_nothing_inline(client: TestClient) -
             continue
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
-        assert "unsafe" not in policy or path.startswith(("/reports/", "/checks/"))
+        assert "unsafe" not in policy or path.startswith("/reports/")
         assert not re.search(r"<[^>]+\s(style|on\w+)\s*=", answer.text), path
         assert not re.search(r"<script(?![^>]*\ssrc=\")", answer.text), path
         for address in re.findall(r'(?:href|src|action)="([^"]*)"', answer.text):
@@ -291,12 +291,53 @@ def test_of_kept_answers_and_counts_the_oldest_go_first(client: TestClient) -> N
     }
 
 
-# The report of evaluations, and the pages of checks
+# The quality checks
+
+
+BROKEN = """
+insert into quality_results (run_id, subject, check_name, severity, success, observed, message)
+values ('r1', 'Calculator', 'some_call_is_kept', 'warn', false,
+        '{"rows": 1, "unexpected": 1, "examples": [{"tool": "<b>Calculator", "kept_calls": 0}]}', 'stored message')
+"""
+
+
+def test_a_check_that_does_not_hold_is_shown_with_its_claim_its_rows_and_what_to_do(
+    client: TestClient, rows: Callable[..., object]
+) -> None:
+    rows(BROKEN)
+    page = client.get(f"/checks?{OF_R1}").text
+    broken = page[page.index('data-check="Calculator.some_call_is_kept"') :]
+    assert "Expected at least one kept call. Found otherwise in 1 of 1 row:" in broken
+    assert "<th>kept calls</th>" in broken
+    assert ">&lt;b&gt;Calculator</td>" in broken
+    assert "<strong>What to do.</strong>" in broken
+
+
+def test_checks_that_only_warn_are_not_shown_as_failures(
+    client: TestClient, rows: Callable[..., object]
+) -> None:
+    rows(BROKEN)
+    page = client.get(f"/checks?{OF_R1}").text
+    assert "2 of 3 checks do not hold. They only warn: the run goes on." in page
+    assert "fails</span>" not in page
+
+
+def test_a_check_that_this_version_does_not_have_any_more_keeps_its_sentence(client: TestClient) -> None:
+    page = client.get(f"/checks?{OF_R1}").text
+    assert "<p>60 % of the scored calls are kept, more than 50 %</p>" in page
+
+
+def test_a_run_without_checks_says_when_they_come(client: TestClient, allowed: Rights) -> None:
+    allowed.dag_ids = {"nightly_posts"}
+    page = client.get("/checks?dag_id=nightly_posts&run_id=n1").text
+    assert "No check has run yet: a tool is checked once its calls are scored" in page
+
+
+# The report of evaluations
 
 
 STORED = {
     f"reports/{TIMED}/index.html": b"<!doctype html><p>page</p>",
-    f"reports/{TIMED}/checks/Calculator.html": b"<!doctype html><p>checks</p>",
     "reports/r2/index.html": b"<!doctype html>",
 }
 
@@ -324,15 +365,7 @@ REPORT = f"/reports/{OF_TIMED}"
 UNREPORTED = "No evaluation was reported for the run {} of annotate_corpus."
 FROM_S3 = [
     (REPORT, None, 200, "<!doctype html><p>page</p>"),
-    (f"/checks/{OF_TIMED}/Calculator", None, 200, "<!doctype html><p>checks</p>"),
     ("/reports/annotate_corpus/%3Cscript%3E", None, 404, UNREPORTED.format("&lt;script&gt;")),
-    (
-        "/checks/annotate_corpus/%3Cscript%3E/release",
-        None,
-        404,
-        "The checks of release in the run &lt;script&gt; of",
-    ),
-    (f"/checks/{OF_TIMED}/release-2", None, 404, "The checks of release-2 in the run"),
     ("/reports/annotate_corpus/..%2F..%2Fmodels", None, 404, "There is no such page."),
     (REPORT, REFUSED, 502, "TOOLFORMER_S3_"),
     (f"/evaluation?{OF_R1}", None, 200, UNREPORTED.format("r1")),

@@ -223,6 +223,16 @@ def test_every_place_of_a_slider_counts_what_sql_counts(
     assert '<td class="number">0.75<' in row
 
 
+def test_calls_that_come_in_are_drawn_with_the_line_of_the_threshold_that_lets_them_in(
+    client: TestClient,
+) -> None:
+    """The run keeps calls of the Calendar from 1 nat on."""
+    page = client.get(f"/thresholds?{OF_RUN}&threshold.Calendar=0.5").text
+    moved = page[page.index("<h2>Calendar: come in</h2>") :]
+    assert "left of here: 0.5 nats below the smallest other" in moved
+    assert "left of here: 1.0 nats below the smallest other" not in moved
+
+
 def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(
     client: TestClient, run: AnnotatedRun
 ) -> None:
@@ -257,7 +267,9 @@ def test_what_takes_long_to_count_is_said_and_shown_later(
     reader.seconds_to_wait = 0.0
     asked = (f"/run?{OF_RUN}", f"/thresholds?{OF_RUN}&threshold.Calculator=0.75")
     first = [client.get(address).text for address in asked]
-    assert "This run is being counted." in first[0]
+    assert "Now no process is at work on texts" in first[0]
+    assert "known once the texts of this run are counted" in first[0]
+    assert "is added once all texts are counted" in first[0]
     assert 'id="total-kept"' not in first[0]
     assert "data-look-again" in first[1]
     may_count.set()

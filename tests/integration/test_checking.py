@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine
 from sqlalchemy import text as sql_text
 from sqlalchemy.exc import DBAPIError
 
@@ -18,7 +18,6 @@ from toolformer_ops.audit.checking import CheckResult, check_release, check_tool
 from toolformer_ops.audit.claims import all_claims, claims_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
-    BucketNotFoundError,
     DatabaseError,
     DatabaseUnreachableError,
     NoResultError,
@@ -26,7 +25,6 @@ from toolformer_ops.errors import (
     ToolError,
     UsageError,
 )
-from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.release.format import ReleasedText, read_release, write_texts
 from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.storage import database
@@ -215,31 +213,13 @@ def test_a_run_a_tool_or_a_release_that_is_not_there_is_said(settings: Settings,
         check_release(settings, run.run_id)
 
 
-def test_a_tool_without_a_released_call_is_a_warning_and_the_page_of_checks_shows_no_data_and_no_login(
-    settings: Settings,
-) -> None:
-    hostile = "QA<script>alert(1)</script>"
-    run = AnnotatedRun(settings, {TOOL: 0.5, hostile: 1.0})
+def test_a_tool_without_a_released_call_is_a_warning(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {TOOL: 0.5, "QA": 1.0})
     run.add_call(TOOL, run.add_text(TEXT), " 29", "400 / 1400", "0.29", saves=1.25)
     run.complete(TOOL)
     release(settings, run.run_id)
-    check_release(settings, run.run_id, with_page=True)
+    check_release(settings, run.run_id)
     assert list(_stored(run, "release")) == ["every_tool_is_present"]
-    store = ObjectStore(settings)
-    page = store.get(page_key(run.run_id, "release")).decode("utf-8")
-    assert "every_tool_is_present: " in page
-    assert "alert(1)" not in page  # it counts rows, and shows none
-    password = make_url(settings.database_dsn.get_secret_value()).password
-    assert password
-    assert password not in page
-    # Of checks that fail, too; without S3 the checks are the same.
-    nowhere = settings.model_copy(update={"s3_bucket": "nowhere"})
-    for where in (nowhere, settings):
-        with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
-            check_tool(where, run.run_id, TOOL, with_page=True)
-    assert "ledger_equals_rows" in store.get(page_key(run.run_id, TOOL)).decode("utf-8")
-    with pytest.raises(BucketNotFoundError):  # nor was one made by the page
-        ObjectStore(nowhere).require_bucket()
 
 
 def test_yield_is_held_to_the_bounds_of_the_run(settings: Settings, run: AnnotatedRun) -> None:

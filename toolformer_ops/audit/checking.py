@@ -14,8 +14,6 @@ those of a statement of `sql/queries/checks.sql` or a temporary table. What is l
 tables: a tool's calls, joined with their losses, and by COPY what a release's files hold. Repairs nothing.
 """
 
-import functools
-import html
 import itertools
 import logging
 import math
@@ -35,15 +33,12 @@ from toolformer_ops.audit.released_calls import compare_calls
 from toolformer_ops.call_syntax import NOT_IN_A_CALL, Call, WovenCall, call_opening, take_out, weave
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
-    ConfigurationError,
     DatabaseError,
     DatabaseUnreachableError,
     NoResultError,
-    ObjectStoreError,
     UsageError,
 )
 from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap
-from toolformer_ops.evaluation.store import page_key
 from toolformer_ops.language_model.models.late_imports import imported_when_used
 from toolformer_ops.release.choosing import PAGE_TEXTS, count_kept
 from toolformer_ops.release.format import read_release
@@ -73,10 +68,8 @@ class CheckResult:
     message: str
 
 
-def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = False) -> list[CheckResult]:
+def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     """Test what a tool's stages wrote to Postgres; returns all results if none with severity `fail` failed.
-
-    `with_page` writes Great Expectations' page of them to S3, too.
 
     Raises:
         NoResultError: a check failed; the message names the first rows.
@@ -96,8 +89,7 @@ def check_tool(settings: Settings, run_id: str, tool: str, *, with_page: bool = 
         parameters.update(write_rows_of_tool(own, run, members))
         return parameters
 
-    publish = functools.partial(publish_page, settings, run_id, tool) if with_page else None
-    results = run_checks(engine, write_rows, "tool", tool, publish)
+    results = run_checks(engine, write_rows, "tool")
 
     def record_passed(connection: Connection) -> None:
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
@@ -155,10 +147,8 @@ def texts_in_doubt(connection: Connection, run: RunTool) -> Iterator[tuple[uuid.
         after = page[-1].document_id
 
 
-def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -> list[CheckResult]:
+def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
     """Test the run's release as it is on S3; returns all results if none with severity `fail` failed.
-
-    `with_page` writes Great Expectations' page of them to S3, too.
 
     Raises:
         NoResultError: a check failed; the message names the first rows.
@@ -183,8 +173,6 @@ def check_release(settings: Settings, run_id: str, *, with_page: bool = False) -
             engine,
             lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256, evaluation_data),
             "files",
-            RELEASE,
-            functools.partial(publish_page, settings, run_id, RELEASE) if with_page else None,
         )
     return conclude(engine, run_id, RELEASE, results)
 
@@ -247,42 +235,16 @@ def write_rows_of_release(
     return {"run_id": run_id, "tools": run.tools, "manifest_sha256": manifest_sha256, **overlaps}
 
 
-def publish_page(settings: Settings, run_id: str, subject: str, context: Any) -> None:
-    """Let Great Expectations build its site (Data Docs) of the context's one validation, and put the validation's page onto S3.
-
-    The site's index would list this page alone, and its styles come from the internet: neither is published.
-    S3 that does not answer stops no check: what was found is in `quality_results`.
-    """
-    with tempfile.TemporaryDirectory(prefix="check-page-") as folder:
-        store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": folder}
-        index = {"class_name": "DefaultSiteIndexBuilder"}
-        site = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
-        context.add_data_docs_site("page", {**site, "show_how_to_buttons": False})
-        context.build_data_docs(site_names=["page"])
-        [page] = Path(folder).glob("validations/**/*.html")
-        content = page.read_bytes()
-    try:
-        object_store = ObjectStore(settings)
-        object_store.require_bucket()  # some stores would make it
-        object_store.put(page_key(run_id, subject), content, "text/html; charset=utf-8")
-    except (ConfigurationError, ObjectStoreError) as error:
-        logger.warning("the page of the checks of %s is not on S3: %s", subject, error)
-
-
 @database.translating("checks")
 def run_checks(
     engine: Engine,
     write_rows: Callable[[Engine], Mapping[str, object]],
     scope: str,
-    subject: str = "found",
-    publish: Callable[[Any], None] | None = None,
 ) -> list[CheckResult]:
     """Run the checks of a scope by Great Expectations; one result a check, in the order of their names.
 
     `write_rows` writes what their rows are taken from into temporary tables of the engine that it is given,
-    and returns the parameters of the statements. `publish` takes the context of Great Expectations, in which
-    the checks are called those of
-    `subject`.
+    and returns the parameters of the statements.
 
     Raises:
         DatabaseError: a statement could not be run, or the connection broke; nothing is known then, and no
@@ -314,10 +276,8 @@ def run_checks(
                     connection, queries.Statement(f"check {claim.name}", first_rows), **parameters
                 )
         # 3. One validation of all that was found.
-        found = _validated(context, source, claims, subject)
+        found = _validated(context, source, claims)
         results = [result_of(claim, counts[claim.scopes[scope]], found[claim.name]) for claim in claims]
-        if publish is not None:
-            publish(context)
     except DatabaseError as error:
         # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
         with database.transaction(own_engine) as connection:
@@ -361,9 +321,7 @@ def _great_expectations(engine: Engine) -> tuple[Any, Any]:
     return context, source
 
 
-def _validated(
-    context: Any, source: Any, claims: Sequence[Claim], suite_name: str
-) -> dict[str, Sequence[Mapping[str, Any]]]:
+def _validated(context: Any, source: Any, claims: Sequence[Claim]) -> dict[str, Sequence[Mapping[str, Any]]]:
     """The rows that Great Expectations finds in `found_CHECK`, by check; raises `DatabaseError` if it could not run one."""
     import great_expectations as gx
 
@@ -372,9 +330,6 @@ def _validated(
         expect.UnexpectedRowsExpectation(
             # GX wants its batch, of one row, in the query.
             unexpected_rows_query=f"select found.* from found_{claim.name} found cross join {{batch}}",  # noqa: S608
-            description=html.escape(
-                f"{claim.name}: {claim.sentence}; found otherwise, of at most 5 rows that are named"
-            ),
             severity="critical" if claim.severity == "fail" else "warning",
             meta={"check": claim.name},
         )
@@ -383,7 +338,7 @@ def _validated(
     batches = source.add_query_asset("found", query="select 1 as one").add_batch_definition_whole_table(
         "found"
     )
-    suite = context.suites.add(gx.ExpectationSuite(name=suite_name, expectations=expectations))
+    suite = context.suites.add(gx.ExpectationSuite(name="found", expectations=expectations))
     definition = context.validation_definitions.add(
         gx.ValidationDefinition(name="found", data=batches, suite=suite)
     )

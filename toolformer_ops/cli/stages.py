@@ -234,7 +234,7 @@ def check(run: Run, tool: Tool) -> None:
     """
     from toolformer_ops.audit.checking import check_tool
 
-    check_tool(load_settings(), run, tool, with_page=True)
+    check_tool(load_settings(), run, tool)
 
 
 @stage("release")
@@ -268,7 +268,7 @@ def check_release(run: Run) -> None:
     """
     from toolformer_ops.audit import checking
 
-    checking.check_release(load_settings(), run, with_page=True)
+    checking.check_release(load_settings(), run)
 
 
 @stage("start-finetuning")

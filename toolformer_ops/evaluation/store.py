@@ -56,11 +56,6 @@ def report_key(run_id: str) -> str:
     return f"{report_prefix(run_id)}/index.html"
 
 
-def page_key(run_id: str, subject: str) -> str:
-    """Key of the page of the checks of a tool, or of the release."""
-    return f"{report_prefix(run_id)}/checks/{subject}.html"
-
-
 def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedInput]) -> InputsFile:
     """Write the evaluated inputs of one suite and variant, at least one, over those of an earlier evaluation."""
     first = inputs[0]

@@ -22,6 +22,7 @@ from toolformer_ops.run_page import (
     call,
     calls,
     changes,
+    checks,
     corpora,
     evaluation,
     overview,
@@ -35,7 +36,7 @@ from toolformer_ops.run_page.rights import SignedInDep
 logger = logging.getLogger(__name__)
 
 router = APIRouter(dependencies=[SignedInDep])
-VIEWS = (overview, calls, call, thresholds, changes, evaluation, corpora, reviewing)
+VIEWS = (overview, calls, call, thresholds, changes, checks, evaluation, corpora, reviewing)
 SECONDS_TO_KEEP_AN_ASSET = 86400
 
 

@@ -1,7 +1,4 @@
-"""Pages that stages made, from S3: the report of a run's evaluations, and what its checks found.
-
-The report (`evaluation/report/`) is shown within a page of ours. Those of checks are Great Expectations'
-(`audit/checking.py`).
+"""The report of a run's evaluations (`evaluation/report/`), which a stage made, from S3 and within a page of ours.
 
 The server itself reads S3, so that nobody needs a key. The link is no presigned S3 address: that could be
 read by all who have it, would stay in an XCom, and ends after days. The report is served under a content
@@ -10,7 +7,6 @@ security policy that lets nothing in it run, since it holds what a language mode
 
 import html
 import logging
-import re
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
@@ -19,7 +15,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ObjectNotFoundError, ToolformerError
-from toolformer_ops.evaluation.store import page_key, report_key
+from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRun, AskedRunDep
 from toolformer_ops.run_page.shown_runs import load_run
@@ -29,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 router = APIRouter()
 RunAccessDep = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
-SUBJECT = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-"""A tool's name, or release."""
 MISSING = "No evaluation was reported for the run {0.dag_run_id} of {0.dag_id}."
 UNREADABLE = (
     "The report of the run {0.dag_run_id} cannot be read from S3. Airflow's log of the API server says why; it needs the "
@@ -71,18 +65,6 @@ async def report(reader: ReaderDep, dag_id: str, run_id: str) -> Response:
     run = AskedRun(dag_id, run_id)
     return await reader.in_thread(
         lambda: _stored(reader.settings, run, report_key(run.run_id), MISSING.format(run))
-    )
-
-
-@router.get("/checks/{dag_id}/{run_id}/{subject}", dependencies=[RunAccessDep])
-async def checks(reader: ReaderDep, dag_id: str, run_id: str, subject: str) -> Response:
-    """What Great Expectations found of a tool or the release, or a page that says why there is none."""
-    run = AskedRun(dag_id, run_id)
-    missing = f"The checks of {subject} in the run {run_id} of {dag_id} have no page."
-    if not SUBJECT.fullmatch(subject):
-        return _page(404, missing)
-    return await reader.in_thread(
-        lambda: _stored(reader.settings, run, page_key(run.run_id, subject), missing)
     )
 
 

@@ -1,8 +1,8 @@
 """Run: what a run is doing, what it found, whether that is good, and what to do when it is red.
 
 A finished run's numbers are stored, and come in milliseconds. Those of a run that works are counted beside
-the page (`Reader.counted`): it shows the newest count with its time, and before the first one the sums of the
-run's own micro-batches.
+the page (`Reader.counted`): it shows the newest count with what the run itself has stored since then, and
+before the first one the sums of its own micro-batches.
 
 What a failed task said is in Airflow's log of it, and who may read a log is Airflow's matter: so the
 visitor's own browser asks Airflow for it (`assets/page.js`), and this server never does.
@@ -17,6 +17,12 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 
 from toolformer_ops.run_page.calls import Asked, find_calls
+from toolformer_ops.run_page.current_work import (
+    what_it_does,
+    why_no_time_left,
+    with_own_counts,
+    with_own_work,
+)
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run, numbers_of
@@ -27,6 +33,7 @@ from toolformer_ops.tools.registry import tools_on_device
 router = APIRouter()
 
 BEST_CALLS = 8
+RUNNING = "running"
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
 FUNNEL_NAMES = {
@@ -117,10 +124,20 @@ def count_numbers(connection: Connection, run: ShownRun) -> dict[str, list[Any]]
         "thresholds": queries.page.thresholds,
         "given_up": queries.page.given_up,
     }
-    return {
+    numbers = {
         name: fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
         for name, statement in statements.items()
     }
+    if run.state == RUNNING:
+        # Last, so that nothing that was counted above is added again: a page shows what came since then.
+        numbers["own_work"] = own_work(connection, run)
+        numbers["own_counts"] = fetch_all(connection, queries.page.own_counts, run_id=run.run_id)
+    return numbers
+
+
+def own_work(connection: Connection, run: ShownRun) -> list[Any]:
+    """What the run did itself, by tool and stage."""
+    return fetch_all(connection, queries.page.work, run_id=run.run_id, recent_seconds=RECENT_SECONDS)
 
 
 @router.get("/run")
@@ -134,14 +151,19 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
         counted = numbers_of(reader, connection, run, "numbers", count_numbers)
         numbers = counted.values if counted else {}
         # 2. What the run did itself, and what it made.
-        work = fetch_all(connection, queries.page.work, **ours, recent_seconds=RECENT_SECONDS)
-        tools = tool_progress(run, numbers.get("progress"), work)
+        is_running = run.state == RUNNING
+        work = own_work(connection, run)
+        progress, rows = numbers.get("progress"), numbers.get("funnel")
+        if rows is None:
+            rows = fetch_all(connection, queries.page.own_counts, **ours)
+        elif is_running and "own_work" in numbers:
+            own_counts = fetch_all(connection, queries.page.own_counts, **ours)
+            progress = with_own_work(numbers["progress"], numbers["own_work"], work)
+            rows = with_own_counts(rows, numbers["own_counts"], own_counts)
+        tools = tool_progress(run, progress, work)
         outputs = fetch_all(connection, queries.page.outputs, **ours)
         checks = fetch_all(connection, queries.page.quality, **ours)
-        counts = funnel(
-            numbers["funnel"] if numbers else fetch_all(connection, queries.page.own_counts, **ours)
-        )
-        is_running = run.state == "running"
+        counts = funnel(rows)
         best_status, best = (None, ()) if is_running else best_calls(connection, run)
         at_work = fetch_all(connection, queries.page.at_work, **ours) if is_running else []
         values = {
@@ -154,6 +176,16 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
             "stages": list(dict.fromkeys(stage.stage for tool in tools for stage in tool.stages)),
             "counted": counted,
             "seconds_left": seconds_left(tools, work, at_work) if is_running else None,
+            "why_no_time_left": why_no_time_left(tools, is_counted=counted is not None),
+            "now": what_it_does(
+                work,
+                at_work,
+                annotates=bool(run.tools),
+                has_release=bool(outputs),
+                waits_for_yes=_unanswered(connection, run),
+            )
+            if is_running
+            else "",
             "funnel": counts,
             "lost_samples": fetch_all(connection, queries.page.lost_samples, **ours),
             "found_by_tool": {
@@ -163,7 +195,6 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
             "output": outputs[0] if outputs else None,
             "failed_checks": [check for check in checks if not check.success],
             "passed_checks": sum(check.success for check in checks),
-            "checked": sorted({check.subject for check in checks}),
             "given_up": numbers.get("given_up", []),
             "device_hours": device_hours(run, work),
             "refresh": None if run.has_stored_numbers else SECONDS_WHILE_RUNNING,
@@ -171,6 +202,12 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
         return Page("overview.html.j2", values, run.seconds_to_keep)
 
     return await answer(request, make)
+
+
+def _unanswered(connection: Connection, run: ShownRun) -> str | None:
+    """The run's choice `approve`, if nobody has answered yet."""
+    answers = fetch_all(connection, queries.summary.approvals, run_id=run.run_id)
+    return None if answers else run.parameters.get("approve")
 
 
 def best_calls(connection: Connection, run: ShownRun) -> tuple[str, Sequence[Mapping[str, Any]]]:
