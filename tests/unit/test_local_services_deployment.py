@@ -40,7 +40,7 @@ def locked(*files: str) -> list[str]:
     return [line.split("==")[0] for line in lines if re.match("[a-z]", line) and is_for_this_python(line)]
 
 
-@pytest.mark.parametrize("file", [*LOCKS, "gpu.lock", "tools.lock", "transformers4.lock"])
+@pytest.mark.parametrize("file", [*LOCKS, "gpu.lock", "tools.lock", "transformers4.lock", "dbt.lock"])
 def test_every_locked_package_has_a_version_and_hashes(file: str) -> None:
     text = (REQUIREMENTS / file).read_text()
     packages = re.findall(
