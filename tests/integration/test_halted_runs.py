@@ -30,7 +30,8 @@ DAG_ID = "nightly_posts"
 RUN_ID = f"{DAG_ID}.night-1"
 NOW = dt.datetime.now(dt.UTC)
 LIVE = DagState(is_paused=False, is_stale=False)
-PAUSED = DagState(is_paused=True, is_stale=False)
+PAUSED = DagState(is_paused=True, is_stale=False, tags=("toolformer",))
+OF_OTHERS = DagState(is_paused=True, is_stale=False, tags=("sales",))
 DELETED = DagState(is_paused=False, is_stale=True)
 
 
@@ -253,12 +254,18 @@ def test_the_doctor_ends_a_halted_run_at_once_if_told(settings: Settings) -> Non
     assert rest == "ok      runs: Airflow continues each that is open"
 
 
-def test_the_doctor_names_a_run_that_waits_in_a_paused_dag(settings: Settings) -> None:
-    [line] = said(settings, FakeAirflow(PAUSED, run_of("queued")))
+@pytest.mark.parametrize("dag_id", [DAG_ID, "ingest_corpus"])
+def test_the_doctor_names_a_run_that_waits_in_a_paused_dag(settings: Settings, dag_id: str) -> None:
+    [line] = said(settings, FakeAirflow(PAUSED, run_of("queued", dag_id=dag_id)))
     assert line == (
-        "missing run night-1 of nightly_posts: waits, since the DAG is paused. Switch it on in the UI, or by "
-        "`airflow dags unpause nightly_posts`."
+        f"missing run night-1 of {dag_id}: waits, since the DAG is paused. Switch it on in the UI, or by "
+        f"`airflow dags unpause {dag_id}`."
     )
+
+
+def test_the_doctor_says_nothing_of_the_dags_of_others(settings: Settings) -> None:
+    lines = said(settings, FakeAirflow(OF_OTHERS, run_of("queued", dag_id="sales")))
+    assert lines == ["ok      runs: Airflow continues each that is open"]
 
 
 def test_the_doctor_says_that_all_is_well(settings: Settings) -> None:

@@ -178,13 +178,14 @@ def test_a_run_that_was_deleted_is_not_found() -> None:
     ("answer", "is_paused", "is_stale"),
     [
         ((200, {"is_paused": False, "is_stale": False}), False, False),
-        ((200, {"is_paused": True, "is_stale": False}), True, False),
+        ((200, {"is_paused": True, "is_stale": False, "tags": [{"name": "toolformer"}]}), True, False),
         ((200, {"is_paused": False, "is_stale": True}), False, True),
         ((404, {"detail": "no DAG"}), False, True),
     ],
 )
 def test_a_dag_is_paused_or_gone_as_airflow_says(answer: Any, is_paused: bool, is_stale: bool) -> None:
     dag = ScriptedAirflow(GET=answer).client().dag("d")
+    assert dag.tags == (("toolformer",) if "tags" in answer[1] else ())
     assert (dag.is_paused, dag.is_stale) == (is_paused, is_stale)
 
 

@@ -82,6 +82,7 @@ class DagState:
     is_paused: bool
     is_stale: bool
     """Whether its file is gone, or makes no such DAG any more."""
+    tags: tuple[str, ...] = ()
 
 
 class _Login(httpx.Auth):
@@ -256,7 +257,11 @@ class AirflowClient:
     def dag(self, dag_id: str) -> DagState:
         """Return whether Airflow continues the runs of a DAG; one that it does not know is stale."""
         entry = self._request("GET", f"/dags/{dag_id}", empty_at=httpx.codes.NOT_FOUND)
-        return DagState(is_paused=bool(entry.get("is_paused")), is_stale=bool(entry.get("is_stale", True)))
+        return DagState(
+            is_paused=bool(entry.get("is_paused")),
+            is_stale=bool(entry.get("is_stale", True)),
+            tags=tuple(tag["name"] for tag in entry.get("tags", ())),
+        )
 
     def note(self, dag_id: str, run_id: str) -> str:
         """Return the note of a run; empty if it has none."""

@@ -28,6 +28,8 @@ from toolformer_ops.runs.self_check import Finding
 
 logger = logging.getLogger(__name__)
 
+TAG = "toolformer"
+"""Of each DAG of this project."""
 QUEUED = "queued"
 FAILED = "failed"
 SUCCESS = "success"
@@ -186,17 +188,17 @@ def findings_of_runs(settings: Settings, airflow: AirflowClient, *, end: bool) -
                     "ok", f"run {run_id}", "was closed: it is over in Airflow, or was deleted there"
                 )
         halted_now = halted_runs(airflow)
-        waiting = [run for run in airflow.open_runs() if run.state == QUEUED and is_ours(run.dag_id)]
-        paused = {run.dag_id for run in waiting if airflow.dag(run.dag_id).is_paused}
+        waiting = [run for run in airflow.open_runs() if run.state == QUEUED]
+        dags = {dag_id: airflow.dag(dag_id) for dag_id in {run.dag_id for run in waiting}}
     except ToolformerError as error:
         yield Finding("unknown" if isinstance(error, AirflowError) else "missing", "runs", str(error))
         return
     for halted in halted_now:
         detail = f"halted since {halted.since:%Y-%m-%d %H:%M} UTC. {halted.reason} `toolformer-ops doctor --end-halted` ends it."
         yield Finding("missing", f"run {halted.run.run_id} of {halted.run.dag_id}", detail)
-    for run in waiting:
-        if run.dag_id in paused:
-            detail = f"waits, since the DAG is paused. Switch it on in the UI, or by `airflow dags unpause {run.dag_id}`."
-            yield Finding("missing", f"run {run.run_id} of {run.dag_id}", detail)
+    paused = [run for run in waiting if dags[run.dag_id].is_paused and TAG in dags[run.dag_id].tags]
+    for run in paused:
+        detail = f"waits, since the DAG is paused. Switch it on in the UI, or by `airflow dags unpause {run.dag_id}`."
+        yield Finding("missing", f"run {run.run_id} of {run.dag_id}", detail)
     if not halted_now and not paused:
         yield Finding("ok", "runs", "Airflow continues each that is open")
