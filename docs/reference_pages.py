@@ -5,6 +5,7 @@
     parameters.md    every parameter of a run
     dags.md          every DAG: its text, its form and its tasks
     data_model.md    every table and view, from the comments that `sql/` puts on them
+    reasons.md       what each count and each reason is called
     sql_examples.md  the queries of `sql/examples`
 
 Reads no settings of this machine. For `data_model.md` it starts a Postgres of the tests, on a free port, and
@@ -75,6 +76,18 @@ def settings() -> str:
         "Settings are read from the environment and from the file `environment` in the state folder, which `make up` writes for\n"
         "one machine; the environment wins. What decides the content of a data set is not here: that is in the\n"
         "[parameters of a run](parameters.md).\n\n" + _table(("setting", "default", "meaning"), rows)
+    )
+
+
+def reasons() -> str:
+    """Every count and reason by its name in SQL, with the words that the run page, notes and mails have for it."""
+    from toolformer_ops.runs.reasons import TITLES
+
+    rows = "\n".join(f"| `{name}` | {words} |" for name, words in TITLES.items())
+    return (
+        "# Counts and reasons\n\n"
+        "For whoever reads `yield_by_stage`, `candidates` or the run page: what each name means. Tools of others have reasons\n"
+        f"of their own besides. {MADE}\n| in SQL and files | on the run page, in notes and mails |\n|---|---|\n{rows}\n"
     )
 
 
@@ -260,6 +273,7 @@ def main() -> None:
         pages = {
             "cli.md": command_line(),
             "settings.md": settings(),
+            "reasons.md": reasons(),
             "sql_examples.md": sql_examples(),
             "data_model.md": tables,
             "parameters.md": parameters(),

@@ -7,7 +7,10 @@ as $$
     with asked as (
         select case when result ~ '^\s*[-−]?[0-9][0-9,]{0,40}(\.[0-9]{1,40})?\s*%?\s*$'
                then cast(translate(result, '−, %', '-') as numeric) / case when result ~ '%' then 100 else 1 end end as number,
-               btrim(regexp_replace(lower(result), '[^[:alnum:]]+', ' ', 'g')) as words
+               btrim(regexp_replace(lower(result), '[^[:alnum:]]+', ' ', 'g')) as words,
+               -- Of the Calendar: weekday, month, day, year.
+               regexp_match(lower(result), '^today is ([a-z]+), ([a-z]+) ([0-9]{1,2}), ([0-9]{4})\.$') as date,
+               lower(substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}')) as five_words
     ),
     -- The five words behind the call; 29 % is 29, and it is 0.29. The hyphen of 10-12, 5%-10% or F-16 is no sign.
     written as (
@@ -26,6 +29,14 @@ as $$
                 else 'no'
             end
             from written)
+        when date is not null then
+            case
+                when five_words ~ ('\m' || date[1] || '\M')
+                  or five_words ~ ('\m' || date[2] || '\W+' || date[3] || '(st|nd|rd|th)?\M')
+                  or five_words ~ ('\m' || date[3] || '(st|nd|rd|th)?\W+(of\W+)?' || date[2] || '\M') then 'equal'
+                when five_words ~ ('\m(' || date[2] || '|' || date[4] || ')\M') then 'nearly'
+                else 'no'
+            end
         when words <> '' and array_length(string_to_array(words, ' '), 1) <= 5 then
             case
                 when btrim(regexp_replace(lower(left(text_after, 120)), '[^[:alnum:]]+', ' ', 'g')) || ' '
@@ -35,7 +46,7 @@ as $$
     end
     from asked
 $$;
-comment on function result_follows is 'Whether a text goes on with a result within its next five words. equal: with this number, or this word or name. nearly: with the number but for its sign, or rounded. no: it does not. Null for a result of more than five words that is no number, which cannot stand there. A percentage is its number and a hundredth of that.';
+comment on function result_follows is 'Whether a text goes on with a result within its next five words. equal: with this number, or this word or name. nearly: with the number but for its sign, or rounded. no: it does not. A day of the Calendar is equal to its weekday, or its month with its day, and nearly to its month or year. Null for another result of more than five words that is no number, which cannot stand there. A percentage is its number and a hundredth of that.';
 
 create or replace function lacks_result(result text, text_after text)
     returns boolean

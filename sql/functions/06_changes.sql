@@ -191,7 +191,7 @@ begin
                                where held.document_id = judged.document_id
                                  and lacks_result(judged.result, substr(held.text, judged.position_char + 1, 120))
                            ) then 'result_does_not_follow'
-                           when rival.call_id is not null then 'better_call_at_place'
+                           when rival.call_id is not null then 'better_call_at_position'
                            when exists (
                                select from run_overlaps shared
                                where shared.run_id = judged.compared_with and shared.document_id = judged.document_id and shared.is_left_out
@@ -218,7 +218,7 @@ begin
                             else concat(result, ' -> ', coalesce(other_result, result_of_other, 'none')) end
                    when final_reason = 'threshold' then
                        case when is_added then concat(other_threshold, ' -> ', own_threshold) else concat(own_threshold, ' -> ', other_threshold) end
-                   when final_reason = 'better_call_at_place' then concat(rival_text, ' -> ', rival_result)
+                   when final_reason = 'better_call_at_position' then concat(rival_text, ' -> ', rival_result)
                    when final_reason = 'above_max_examples' then max_examples
                    when reason = any ('{model_changed,prompt_changed,tool_changed,code_changed,choices_changed}') then coalesce(sampling_detail, scoring_detail)
                end as detail

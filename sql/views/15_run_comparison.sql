@@ -13,8 +13,8 @@ select run_id, before_run_id, is_previous_run,
        max(loss_reduction) filter (where not is_added) as loss_reduction_before,
        max(call_id::text) filter (where not is_added)::uuid as call_id_before,
        -- Of a changed place, one side may only say that the other's call is better there; then the other side says why.
-       (array_agg(reason order by reason = 'better_call_at_place', is_added desc))[1] as reason,
-       (array_agg(detail order by reason = 'better_call_at_place', is_added desc))[1] as detail
+       (array_agg(reason order by reason = 'better_call_at_position', is_added desc))[1] as reason,
+       (array_agg(detail order by reason = 'better_call_at_position', is_added desc))[1] as detail
 from release_changes
 group by run_id, before_run_id, is_previous_run, document_id, position_char,
          case when position_char is null then call_id end;  -- rows were dropped: nobody knows the place
@@ -28,6 +28,6 @@ comment on column run_comparison.call_text_before is 'The earlier release''s cal
 comment on column run_comparison.result_before is 'Its result.';
 comment on column run_comparison.loss_reduction_before is 'Its loss reduction, nats.';
 comment on column run_comparison.call_id_before is 'Its id.';
-comment on column run_comparison.reason is 'Why, as in release_changes; of a changed place the reason of the side that says more than better_call_at_place.';
+comment on column run_comparison.reason is 'Why, as in release_changes; of a changed place the reason of the side that says more than better_call_at_position.';
 comment on column run_comparison.detail is 'What release_changes.detail says with that reason.';
 call inherit_comments('run_comparison', 'release_changes');

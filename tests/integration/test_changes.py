@@ -38,7 +38,7 @@ def texts(*numbers: int, url: str | None = None) -> list[Record]:
     return [Record(f"text {number}", url) for number in numbers]
 
 
-ADDED, GONE, BETTER = True, False, "better_call_at_place"
+ADDED, GONE, BETTER = True, False, "better_call_at_position"
 STARTED_WITH: dict[str, tuple[tuple[Tool, ...], dict[str, int], set[tuple[str, bool, str]]]] = {
     "threshold": ((replace(CALCULATOR, threshold=0.5),), {}, {("Calculator", ADDED, "threshold")}),
     "no release": ((replace(CALCULATOR, threshold=9.0),), {}, {("Calculator", GONE, "threshold")}),

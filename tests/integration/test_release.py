@@ -261,7 +261,15 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         ("New York", " in the city of new-york, where", "equal"),
         ("York", " Yorkshire", "no"),
         (".*", " anything", None),
-        ("Today is Friday, January 6, 2023.", " Today is Friday, January 6, 2023.", None),
+        ("Today is Friday, January 6, 2023.", " Today is Friday, January 6, 2023.", "equal"),
+        ("Today is Friday, January 6, 2023.", " the first Friday of the year", "equal"),
+        ("Today is Friday, January 6, 2023.", " we met on January 6th.", "equal"),
+        ("Today is Friday, January 6, 2023.", " on the 6th of January", "equal"),
+        ("Today is Friday, January 6, 2023.", " in January of that year", "nearly"),
+        ("Today is Friday, January 6, 2023.", " it is 2023 now", "nearly"),
+        ("Today is Friday, January 6, 2023.", " January 16 is a Monday", "nearly"),
+        ("Today is Friday, January 6, 2023.", " we meet on Monday", "no"),
+        ("One of several answers of six words.", " One of several answers of six words.", None),
     ],
 )
 def test_a_result_follows_if_the_text_goes_on_with_it(
@@ -303,7 +311,7 @@ def test_a_release_of_results_that_follow_has_the_next_best_call_and_counts_the_
     expected = [("released", 1), ("result_does_not_follow", 4)]
     assert run.rows(counted) == expected == run.rows(outcomes)
     changes = "select reason, count(*) from release_changes_between('strict', 'run-1') group by 1 order by 1"
-    assert run.rows(changes) == [("better_call_at_place", 1), ("result_does_not_follow", 4)]
+    assert run.rows(changes) == [("better_call_at_position", 1), ("result_does_not_follow", 4)]
 
 
 def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time(

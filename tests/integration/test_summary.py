@@ -84,7 +84,7 @@ def test_a_night_says_what_moved_in_corpus_tools_and_release(nights: Nights) -> 
     assert set(by_tool["Calculator"].removed_by_reason) <= {
         "text_removed",
         "text_changed",
-        "better_call_at_place",
+        "better_call_at_position",
     }
     assert "record_corrected" in by_tool["Calendar"].removed_by_reason
     assert second.examples == first.examples + second.examples_added - second.examples_removed

@@ -26,6 +26,7 @@ from toolformer_ops.run_page.current_work import (
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run, numbers_of
+from toolformer_ops.runs.reasons import COUNTED, title
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
 from toolformer_ops.tools.registry import tools_on_device
@@ -36,29 +37,6 @@ BEST_CALLS = 8
 RUNNING = "running"
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
-FUNNEL_NAMES = {
-    "texts": "texts",
-    "paragraphs": "paragraphs",
-    "kept_paragraphs": "paragraphs for the model",
-    "positions": "positions",
-    "samples": "samples",
-    "candidates": "candidate calls",
-    "calls": "calls",
-    "inputs": "distinct inputs",
-    "executed": "executed",
-    "from_cache": "answered before",
-    "with_result": "with a result",
-    "with_placebos": "calls with placebos",
-    "without_placebos": "calls without placebos",
-    "placebos": "placebos",
-    "scored": "scored",
-    "within_rounding": "that rounding may decide",
-    "verified_in_float32": "of these verified in float32",
-    "kept": "kept",
-    "kept_texts": "texts with a kept call",
-    "released": "released",
-}
-"""What a stage counts, in the order in which it is shown."""
 
 
 @dataclass(frozen=True)
@@ -284,9 +262,9 @@ def funnel(rows: Iterable[Any]) -> list[FunnelRow]:
     found: dict[tuple[int, str, bool, str], dict[str, int]] = {}
     for row in rows:
         found.setdefault((row.step, row.stage, row.is_loss, row.reason), {})[row.tool] = row.count
-    order = list(FUNNEL_NAMES)
+    order = list(COUNTED)
     made = [
-        (step, FunnelRow(stage, reason, FUNNEL_NAMES.get(reason, reason.replace("_", " ")), is_loss, counts))
+        (step, FunnelRow(stage, reason, title(reason), is_loss, counts))
         for (step, stage, is_loss, reason), counts in found.items()
     ]
 

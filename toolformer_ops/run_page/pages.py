@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from toolformer_ops.evaluation.tables import visible
 from toolformer_ops.runs.durations import MISSING, duration
 from toolformer_ops.runs.placebo_rates import kept_by_chance
+from toolformer_ops.runs.reasons import title
 
 TEMPLATES = Path(__file__).parent / "templates"
 ASSETS: Mapping[str, tuple[str, bytes]] = MappingProxyType(
@@ -56,7 +57,7 @@ def environment() -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else "" if value is None else value,
     )
     made.filters |= {
-        "count": count, "nats": nats, "percent": percent, "seconds": duration, "moment": moment, "words": words, "json": as_json,
+        "count": count, "nats": nats, "percent": percent, "seconds": duration, "moment": moment, "words": title, "json": as_json,
         "by_chance": kept_by_chance,
     }  # fmt: skip
     made.globals |= {"link": link, "airflow_run": airflow_run, "assets": ASSETS_VERSION}
@@ -90,11 +91,6 @@ def percent(share: float | None) -> str:
 def moment(time: datetime.datetime | None) -> str:
     """`2026-11-22 13:45 UTC`."""
     return MISSING if time is None else f"{time.astimezone(datetime.UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def words(name: str) -> str:
-    """`below threshold` for `below_threshold`."""
-    return name.replace("_", " ")
 
 
 def as_json(value: Any) -> str:

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.changes import ReleaseChanges, find_changes
 from toolformer_ops.runs.placebo_rates import kept_by_chance
+from toolformer_ops.runs.reasons import title
 from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import tools_on_device
@@ -351,7 +352,7 @@ class RunSummary:
         failed = (
             f", {tool.annotated_by_failed:,} by runs that failed since" if tool.annotated_by_failed else ""
         )
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in tool.removed_by_reason.items())
+        reasons = ", ".join(f"{title(reason)} {count:,}" for reason, count in tool.removed_by_reason.items())
         return (
             f"{tool.annotated:,} texts annotated{failed}, {tool.reused:,} as before; {tool.kept:,} calls kept, "
             f"{tool.calls_added:,} new and {tool.calls_removed:,} gone{f' ({reasons})' if reasons else ''}; "
