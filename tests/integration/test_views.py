@@ -73,6 +73,17 @@ def test_kept_calls_reach_the_runs_threshold_and_say_whether_they_may_be_release
     assert run_sql(annotated, kept, run="r2") == [("c1", True), ("c4", True), ("c6", True)]
 
 
+def test_kept_calls_are_joined_with_losses_by_their_variant(annotated: Engine) -> None:
+    joined = """
+        select count(*) from kept_calls kept
+        join call_losses loss on loss.scoring_recipe_id = kept.scoring_recipe_id
+         and loss.document_id = kept.variant_id and loss.call_id = kept.call_id
+        where run_id = 'r1'
+    """
+    [[count]] = run_sql(annotated, joined)
+    assert count == 3
+
+
 WITH_PLACEBOS = """
 insert into recipes (recipe_id, stage, tool, definition) values ('eeeeeeeeeeeeeeee', 'placebo', 'Calculator', '{}');
 insert into placebo_pools

@@ -51,6 +51,8 @@ class CountedDocuments:
 def kept_by_chance(rate: Any) -> str:
     """A rate as every report shows it: `12 % (3 to 31 %), 120 placebos`, or `too few: 12 placebos` below `FEWEST_PLACEBOS`.
 
+    An interval from 0 to 100 % says nothing: `cannot be said yet: 40 placebos`.
+
     `rate` is a `Rate` or another row with its last four fields: `placebos_scored` is None for a run without
     placebos, the rate for a tool without kept calls, `rate_low` and `rate_high` if no interval was computed.
     """
@@ -62,9 +64,12 @@ def kept_by_chance(rate: Any) -> str:
         return f"too few: {rate.placebos_scored} placebos"
     if rate.false_discovery_rate is None:
         return "no kept call"
-    interval = (
-        "" if rate.rate_low is None else f" ({_percent(rate.rate_low)} to {_percent(rate.rate_high)} %)"
-    )
+    interval = ""
+    if rate.rate_low is not None:
+        low, high = _percent(rate.rate_low), _percent(rate.rate_high)
+        if (low, high) == ("0", "100"):
+            return f"cannot be said yet: {rate.placebos_scored:,} placebos"
+        interval = f" ({low} to {high} %)"
     return f"{_percent(rate.false_discovery_rate)} %{interval}, {rate.placebos_scored:,} placebos"
 
 

@@ -52,6 +52,18 @@ def test_a_rate_that_is_not_known_says_why() -> None:
     assert str(Rate(4, 0, 0, None, None, None)) == "no placebo possible"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.0, 1.0, "cannot be said yet: 40 placebos"),
+        (0.0, 0.9, "0 % (0 to 90 %), 40 placebos"),
+        (0.01, 1.0, "0 % (1 to 100 %), 40 placebos"),
+    ],
+)
+def test_an_interval_from_nothing_to_all_says_nothing(low: float, high: float, expected: str) -> None:
+    assert str(Rate(2, 0, 40, 0.0, low, high)) == expected
+
+
 def test_a_threshold_is_written_with_as_few_decimals_as_it_needs() -> None:
     assert shortest_between(0.5, 0.9, is_open=False) == 0.5
     assert shortest_between(0.5, 0.9, is_open=True) == 0.6
