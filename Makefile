@@ -116,7 +116,7 @@ status: $(STAMP) ## Show what runs, where, since when, and how much memory it ta
 logs: $(STAMP) ## Show what the services printed: make logs SERVICE=postgres
 	@$(OPS) logs $${SERVICE:-}
 
-sql: $(STAMP) ## Ask the database, read-only: make sql Q="select * from threshold_counts"; without Q, psql. RUN=night-1 for sql/examples.
+sql: $(STAMP) ## Ask the database, read-only: make sql Q="select * from threshold_counts"; without Q, psql. RUN=night-1 for questions that name no run.
 	@set -- $${RUN:+"--run=$$RUN"}; if [ -n "$${Q:-}" ]; then $(OPS) sql "$$@" -- "$$Q"; else $(OPS) sql "$$@"; fi
 
 clean: ## Stop everything and delete the state folder, after a question (YES=1: without).

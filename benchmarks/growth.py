@@ -143,12 +143,9 @@ def questions(engine: Engine) -> list[Question]:
     runs = (FINISHED, AT_WORK)
     asked = []
     for path in sorted((database.SQL_DIR / "examples").glob("*.sql")):
-        example = path.read_text(encoding="utf-8").replace(database.RUN_DEFAULT, "")
-        if ":'run'" not in example:
-            asked.append(Question(f"example {path.stem}", example))
-            continue
+        name = schema.made_name(path.name)
         for run in runs:
-            asked.append(Question(f"example {path.stem} {run}", example.replace(":'run'", f"'{run}'")))
+            asked.append(Question(f"example {path.stem} {run}", f"select * from {name}('{run}')"))  # noqa: S608
     catalog = inspect(engine)
     for view in sorted(catalog.get_view_names()):
         columns = [column["name"] for column in catalog.get_columns(view)]

@@ -13,7 +13,6 @@ ends it.
 """
 
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -25,10 +24,13 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG
     from sqlalchemy import Connection
 
+ASKED_BY = """the functions of `sql/examples`, each under its question. Ask one with `make sql`, psql or a
+dashboard, by the same statement for all, such as `make sql Q="select * from how_many_calls_are_kept('night-1')"`.
+Without a run they are about the newest one that ended well. How the tables work together is in
+[The database](../database.md), every column in [The tables and views](data_model.md).
+"""
 FOLDER = Path(__file__).resolve().parent / "reference"
 MADE = "Made from the code by `make site`, of which this page is a part.\n"
-SWITCH = re.compile(r"\\if :\{\?run\}.*\n")
-"""The line of an example that gives its psql variable a default."""
 
 
 def command_line() -> str:
@@ -97,20 +99,16 @@ def sql_examples() -> str:
 
     chapters = []
     for file in sorted((SHIPPED / "sql" / "examples").glob("*.sql")):
-        lines = SWITCH.sub("", file.read_text(encoding="utf-8")).splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
         first = next(number for number, line in enumerate(lines) if not line.startswith("--"))
         question, *more = (line.removeprefix("-- ") for line in lines[:first])
+        name = file.stem.partition("_")[2]
         statement = "\n".join(lines[first:]).strip()
         chapters.append(
-            f"\n## {question}\n\n{' '.join(more)}\n\n`sql/examples/{file.name}`\n\n```sql\n{statement}\n```\n"
+            f"\n## {question}\n\n{' '.join(more)}\n\n```sql\nselect * from {name}('night-1');\n```\n\n"
+            f"`sql/examples/{file.name}`:\n\n```sql\n{statement}\n```\n"
         )
-    return (
-        f"# Example queries\n\nFor whoever asks the database: the files of `sql/examples`, each under its question. {MADE}\n"
-        'Ask one with `make sql Q="$(cat sql/examples/02_how_many_calls_are_kept.sql)"`, or in psql with `\\i`. They are\n'
-        "about the newest finished run if nothing else is said; `:'run'` is another one. How the tables work together is in\n"
-        "[The database](../database.md), every column in [The tables and views](data_model.md).\n"
-        + "".join(chapters)
-    )
+    return f"# Example queries\n\nFor whoever asks the database: {ASKED_BY}{MADE}" + "".join(chapters)
 
 
 def data_model(connection: "Connection") -> str:

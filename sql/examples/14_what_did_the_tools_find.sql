@@ -1,9 +1,15 @@
 -- What did the tools find, and which calls used it?
 -- The queries with the most kept calls, with the answer that they used; column passages holds every answer.
--- About the newest run that finished; another one: toolformer-ops sql --run=night-1 ..., or psql --set=run=night-1.
-\if :{?run} \else \set run '' \endif
-select tool, query, result, reason, calls, texts, kept_calls, round(best_loss_reduction::numeric, 2) as most_nats_saved
-from retrieved
-where run_id = run_or_newest(:'run')
-order by kept_calls desc, calls desc, tool, query
-limit 20;
+create function what_did_the_tools_find(run text default '')
+    returns table (
+        tool text, query text, result text, reason text, calls bigint, texts bigint, kept_calls bigint,
+        most_nats_saved double precision)
+    language sql stable
+as $$
+    select tool, query, result, reason, calls, texts, kept_calls, round(best_loss_reduction::numeric, 2) as most_nats_saved
+    from retrieved
+    where run_id = run_or_newest(run)
+    order by kept_calls desc, calls desc, tool, query
+    limit 20
+$$;
+comment on function what_did_the_tools_find is 'What did the tools find, and which calls used it? About this run; an empty name is the newest run that ended well.';

@@ -1,5 +1,11 @@
 -- Questions about a run.
 
+create or replace function named_run(run text)
+    returns text
+    language sql stable
+    return coalesce(nullif(run, ''), current_setting('toolformer.run', true), '');
+comment on function named_run is 'The run of this name; for an empty name the one that the session names (set toolformer.run), or nothing.';
+
 create or replace function run_or_newest(run text)
     returns text
     language plpgsql stable
@@ -7,7 +13,8 @@ as $$
 declare
     found text;
 begin
-    if coalesce(run, '') = '' then
+    run := named_run(run);
+    if run = '' then
         return (
             select run_id
             from annotation_runs
@@ -24,7 +31,7 @@ begin
     return found;
 end
 $$;
-comment on function run_or_newest is 'The run of this id; for an empty id the newest one that ended well, null if none has: a run that failed is named by its id. Refuses an id that no run has.';
+comment on function run_or_newest is 'The run of this id; for an empty id the one that the session names (set toolformer.run), else the newest one that ended well, null if none has: a run that failed is named by its id. Refuses an id that no run has.';
 
 create or replace function has_placebos(parameters jsonb, placebo_recipe_id text)
     returns boolean

@@ -59,7 +59,7 @@ from (
 order by is_parent, relation
 
 -- name: create_files
--- The files of sql/schema, sql/migrations, sql/functions and sql/views that this database was made with.
+-- The files of sql/schema, sql/migrations, sql/functions, sql/views and sql/examples that this database was made with.
 create table if not exists schema_files (
     name       text primary key,
     sha256     text not null,
@@ -67,13 +67,13 @@ create table if not exists schema_files (
 )
 
 -- name: drop_functions_and_views
-delete from schema_files where name like 'functions/%' or name like 'views/%'
+delete from schema_files where name like 'functions/%' or name like 'views/%' or name like 'examples/%'
 
 -- name: insert_file
 insert into schema_files (name, sha256) values (:name, :sha256)
 
 -- name: dependent_views
--- Views of people, and functions with a body that Postgres knows, that stand on our views, and (with_tables) on our tables and functions: each
+-- Views of people, and functions with a body that Postgres knows, that stand on our views and examples, and (with_tables) on our tables and functions: each
 -- before those that stand on it, with the statements that make it again. What else stands on them is a row without kind.
 with recursive ours as (
     select cast(cast('pg_class' as regclass) as oid) as class_id, oid as object_id
@@ -81,7 +81,8 @@ with recursive ours as (
     where relnamespace = to_regnamespace(current_schema)
       and (:with_tables and relkind in ('r', 'p') or relkind = 'v' and relname = any(cast(:views as text[])))
     union all
-    select cast('pg_proc' as regclass), oid from pg_proc where :with_tables and pronamespace = to_regnamespace(current_schema)
+    select cast('pg_proc' as regclass), oid from pg_proc
+    where pronamespace = to_regnamespace(current_schema) and (:with_tables or proname = any(cast(:functions as text[])))
 ),
 -- Which object needs which other. What a view needs, its rule needs; who needs the type of a row needs the relation.
 needs as (

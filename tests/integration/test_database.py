@@ -214,6 +214,7 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
             *sql_folder.glob("migrations/*"),
             *sql_folder.glob("functions/*"),
             *sql_folder.glob("views/*"),
+            *sql_folder.glob("examples/*"),
         ]:
             path.unlink()
         schema.migrate(engine, sql_folder)

@@ -1,7 +1,5 @@
 """An estimate is kept with its run, and the end of the run puts the truth beside it."""
 
-from decimal import Decimal
-
 import pytest
 
 from tests.annotated_runs import AnnotatedRun
@@ -40,16 +38,15 @@ def test_the_estimate_stands_beside_the_truth(settings: Settings, run: Annotated
     store_estimate(settings, "run-1", as_json(settings, estimates))
     finish_run(settings, "run-1", "success")
     with run.engine.connect() as connection, database.raw_cursor(connection) as cursor:
-        statement = (database.SQL_DIR / "examples" / "11_what_did_a_run_cost.sql").read_text()
-        cursor.execute(statement.replace(database.RUN_DEFAULT, "").replace(":'run'", "'run-1'"))
+        cursor.execute("select * from what_did_a_run_cost('run-1')")
         rows = cursor.fetchall()
-    hours = [Decimal("1.000"), Decimal("1.000"), Decimal("1.000")]  # 1,000 texts of 3.6 s; MT of 12.6 s
-    translated = [Decimal("3.500"), Decimal("3.500"), Decimal("3.500")]
+    hours = [1.0, None, None]  # 1,000 texts of 3.6 s, of which one was tried; MT of 12.6 s
+    translated = [3.5, None, None]
     assert rows == [
         # 2 filter decisions, 3 calls, 3 results, 3 losses; two texts of 3,600 and 900 s
-        ("Calculator", 1000, 2, 2000, 3, 7000, 11, *hours, Decimal("2.500")),
+        ("Calculator", 1000, 2, 2000, 3, 7000, 11, *hours, 2.5),
         # the translator is a model: its 1,800 s a text are the device's too
-        ("MT", 1000, 2, 2000, 1, 7000, 5, *translated, Decimal("3.500")),
+        ("MT", 1000, 2, 2000, 1, 7000, 5, *translated, 3.5),
     ]
     [(cost,)] = run.rows("select cost from annotation_runs")
     seconds = {stage: 2 * seconds for stage, seconds in SECONDS.items()}

@@ -1,4 +1,4 @@
-"""The files of sql/examples and the queries of the pages are answered to the read-only role, on data/small_annotation.sql."""
+"""The questions of sql/examples and the queries of the pages are answered to the read-only role, on data/small_annotation.sql."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from sqlalchemy import text
 from tests.documentation import PAGES, queries
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.local.postgres import psql
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, schema
 
 PATHS = {path.stem: path for path in sorted((database.SQL_DIR / "examples").glob("*.sql"))}
 ROWS = {
@@ -48,8 +48,8 @@ Calculator|36|Calculator(520 / 187)|2.78|not_finite|loss_not_finite||||||
 """,
     "11_what_did_a_run_cost": "",  # neither estimated nor ended; test_run_costs.py has one that was both
     "12_what_did_the_models_learn": """\
-math|gsm8k|share_correct|200|0.100||0.125|0.400|95
-perplexity|wikitext|perplexity_by_token|60|9.870||10.310||0
+math|gsm8k|share_correct|200|0.1||0.125|0.4|95
+perplexity|wikitext|perplexity_by_token|60|9.87||10.31||0
 """,
     "13_what_became_of_the_candidates": """\
 Calculator|kept||no_release|2|2
@@ -90,41 +90,63 @@ Psql = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def asked(settings: Settings) -> Psql:
-    """psql with these words, as the read-only role."""
-    command, environment = psql(settings)
-    command += ["--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]
-    return lambda *words: subprocess.run(
-        [*command, *words], env=environment, capture_output=True, text=True, check=False
-    )
+    """psql with these words, as the read-only role; `run` is the run that the session names."""
+
+    def run_psql(*words: str, run: str = "") -> "subprocess.CompletedProcess[str]":
+        command, environment = psql(settings, run)
+        command += ["--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]
+        return subprocess.run(
+            [*command, *words], env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run_psql
 
 
-def answers(asked: Psql, *words: str) -> dict[str, str]:
-    """What psql prints of each example."""
-    files = [
-        word for name, path in PATHS.items() for word in (f"--command=\\echo == {name}", f"--file={path}")
+def answers(asked: Psql, argument: str = "", run: str = "") -> dict[str, str]:
+    """What psql prints of each question, with this argument, in a session that names `run`."""
+    words = [
+        word
+        for name in PATHS
+        for word in (
+            f"--command=\\echo == {name}",
+            f"--command=select * from {schema.made_name(name)}({argument})",
+        )
     ]
-    done = asked(*words, *files)
+    done = asked(*words, run=run)
     assert (done.returncode, done.stderr) == (0, "")
     return {name: rows for name, _, rows in (part.partition("\n") for part in done.stdout.split("== ")[1:])}
 
 
-@pytest.mark.usefixtures("annotated")
-def test_each_example_answers_its_question_about_the_run_that_is_named(asked: Psql) -> None:
-    found = answers(asked, "--set=run=r1")
-    shown = {name: re.sub(r"^WikiSearch.*\n", "", rows, flags=re.MULTILINE) for name, rows in found.items()}
-    assert {name[:2] for name, rows in shown.items() if not rows} - {"12"} == {"11", "15"}
-    assert {name: shown[name] for name in ROWS if name[:2] != "12"} == {
-        name: rows for name, rows in ROWS.items() if name[:2] != "12"
-    }
-    refused = asked("--set=run=r'3", f"--file={PATHS['02_how_many_calls_are_kept']}")
-    assert (refused.returncode, "run r'3: expected a run that was started, found none" in refused.stderr) == (
-        3,
-        True,
-    )
+def shown(rows: dict[str, str]) -> dict[str, str]:
+    """The answers without the tool that has no call."""
+    return {name: re.sub(r"^WikiSearch.*\n", "", of, flags=re.MULTILINE) for name, of in rows.items()}
 
 
 @pytest.mark.usefixtures("annotated")
-def test_psql_asks_about_the_newest_finished_run_by_itself(asked: Psql) -> None:
+def test_each_question_is_answered_about_the_run_that_is_its_argument(asked: Psql) -> None:
+    found = shown(answers(asked, "'r1'"))
+    # r1 has neither ended, released nor been evaluated.
+    assert {name[:2] for name, rows in found.items() if not rows} == {"10", "11", "12", "15"}
+    expected = {name: rows for name, rows in ROWS.items() if name[:2] != "12"}
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.usefixtures("annotated")
+def test_a_session_names_the_run_for_questions_that_name_none(asked: Psql) -> None:
+    assert answers(asked, run="r1") == answers(asked, "'r1'")
+
+
+@pytest.mark.usefixtures("annotated")
+def test_a_run_that_was_never_started_is_refused_by_its_name(asked: Psql) -> None:
+    for refused in (
+        asked("--command=select * from how_many_calls_are_kept('r'' 3')"),
+        asked("--command=select * from how_many_calls_are_kept()", run="r' 3"),
+    ):
+        assert "run r' 3: expected a run that was started, found none" in refused.stderr
+
+
+@pytest.mark.usefixtures("annotated")
+def test_questions_are_about_the_newest_run_that_ended_well_by_themselves(asked: Psql) -> None:
     found = answers(asked)
     assert found["12_what_did_the_models_learn"] == ROWS["12_what_did_the_models_learn"]
     assert found["02_how_many_calls_are_kept"] == (
@@ -132,9 +154,33 @@ def test_psql_asks_about_the_newest_finished_run_by_itself(asked: Psql) -> None:
     )
 
 
-def test_each_example_opens_with_its_question_and_runs_on_a_database_without_a_run(asked: Psql) -> None:
+@pytest.mark.usefixtures("annotated")
+def test_a_question_about_a_document_takes_its_id(asked: Psql) -> None:
+    document = "d1000000-0000-0000-0000-000000000000"
+    found = asked(f"--command=select call_text from what_was_tried_in_a_document('r1', '{document}')")
+    assert found.stdout.splitlines() == [
+        "Calculator(400 / 0)",
+        "Calculator(1400 / 400)",
+        "Calculator(400 / 1400)",
+    ]
+
+
+def test_each_question_is_answered_on_a_database_without_a_run(asked: Psql) -> None:
     assert answers(asked) == dict.fromkeys(PATHS, "")
-    assert all(path.read_text().splitlines()[0].endswith("?") for path in PATHS.values())
+
+
+def test_each_example_opens_with_its_question() -> None:
+    assert [path.stem for path in PATHS.values() if not path.read_text().splitlines()[0].endswith("?")] == []
+
+
+def test_no_question_answers_with_a_type_that_clients_read_as_bytes(asked: Psql) -> None:
+    columns = (
+        "select distinct p.proname, format_type(typed.oid, null) from pg_proc p "
+        "cross join unnest(p.proallargtypes) typed (oid) where p.proname = any('{"
+        + ",".join(schema.made_name(name) for name in PATHS)
+        + "}') and typed.oid in ('uuid'::regtype, 'numeric'::regtype, 'text[]'::regtype, 'real[]'::regtype)"
+    )
+    assert asked(f"--command={columns}").stdout == ""
 
 
 QUESTIONS = REPOSITORY / "docs" / "questions.md"
@@ -157,7 +203,7 @@ def test_each_query_of_a_page_is_answered_and_those_of_the_ten_questions_find_wh
     statements = [
         statement.replace("run_or_newest('')", "run_or_newest('r1')") for statement in queries(QUESTIONS)
     ]
-    why_not, by_chance, errors, left_out, one_text = statements
+    why_not, by_chance, errors, left_out, one_text, _ = statements
     assert ("Calculator(400 / 1400)", "kept") in {(row[0], row[2]) for row in _rows(settings, why_not)}
     assert {row[1] for row in _rows(settings, by_chance)} == {"Calculator"}
     assert _rows(settings, errors) == [("Calculator", "divides_by_zero", 1)]
@@ -171,6 +217,6 @@ def test_there_are_ten_questions_and_each_has_a_query() -> None:
     chapters = re.findall(r"^## (.*?\?)\n(.*?)(?=^## |\Z)", QUESTIONS.read_text(), re.MULTILINE | re.DOTALL)
     assert len(chapters) == 10
     for question, chapter in chapters:
-        files = re.findall(r"`(sql/examples/\w+\.sql)`", chapter)
-        assert [name for name in files if not (REPOSITORY / name).is_file()] == []
-        assert files or "```sql" in chapter, question
+        functions = set(re.findall(r"`(\w+)\(\)`", chapter))
+        assert functions <= {schema.made_name(name) for name in PATHS}, question
+        assert functions or "```sql" in chapter, question

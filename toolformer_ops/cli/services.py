@@ -130,26 +130,25 @@ def logs_command(
 def sql_command(
     query: Annotated[str, typer.Argument(help="A statement, or - for standard input; none opens psql.")] = "",
     run: Annotated[
-        str, typer.Option(help="The run that the examples are about, :'run' in a statement.")
+        str, typer.Option(help="The run that questions of sql/examples are about if they name none.")
     ] = "",
 ) -> None:
     """Ask the database as its read-only role: one statement of SQL, or psql, whose own commands run as you.
 
     Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
-    Example: toolformer-ops sql --run night-1 - < sql/examples/04_where_do_calls_get_lost.sql
+    Example: toolformer-ops sql --run night-1 "select * from where_do_calls_get_lost()"
     """
     if re.match("--?[a-z]", query):
         raise UsageError(f"expected --run or a statement, found {query[:40]!r}. A comment begins with `-- `.")
     from toolformer_ops.local.postgres import psql
-    from toolformer_ops.storage.database import RUN_DEFAULT
 
-    command, environment = psql(load_settings())
-    variables = ["--set=ON_ERROR_STOP=1", f"--set=run={run}"]
+    command, environment = psql(load_settings(), run)
+    variables = ["--set=ON_ERROR_STOP=1"]
     if query:
         statement = sys.stdin.read() if query == "-" else query
         # A statement is SQL alone: psql runs none of its own commands (\!, \copy) until it is told this word
-        # again. The one command that the examples hold gives :'run' a default, as --set has done already.
-        restricted = f"\\restrict {secrets.token_hex(16)}\n{statement.replace(RUN_DEFAULT, '')}"
+        # again.
+        restricted = f"\\restrict {secrets.token_hex(16)}\n{statement}"
         finished = subprocess.run(
             [*command, "--no-psqlrc", "--pset=pager=off", *variables, "--file=-"],
             input=restricted,

@@ -16,6 +16,7 @@ databases, and finds psql. Does not supervise it: `supervision.py` does. Does no
 
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -269,8 +270,10 @@ def allow_people(address: PostgresAddress, database: str) -> None:
         cursor.execute((SHIPPED / "sql" / "reader_limits.sql").read_text(encoding="utf-8"))
 
 
-def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
+def psql(settings: Settings, run: str = "") -> tuple[list[str], dict[str, str]]:
     """Return the words that run psql on `settings.reader_dsn`, and its environment: a password would be seen in `ps`.
+
+    `run` is what the questions of `sql/examples` are about if they name no run.
 
     Raises:
         ConfigurationError: no `TOOLFORMER_READER_DSN` is known.
@@ -296,6 +299,10 @@ def psql(settings: Settings) -> tuple[list[str], dict[str, str]]:
         "postgresql", username=url.username, host=url.host, port=url.port, database=url.database
     )
     environment = {"PGPASSWORD": str(url.password or ""), "PGAPPNAME": "toolformer-ops sql"}
+    if run:
+        # libpq divides options at spaces that no backslash is before.
+        escaped = re.sub(r"([\\\s])", r"\\\1", run)
+        environment["PGOPTIONS"] = f"{os.environ.get('PGOPTIONS', '')} -c toolformer.run={escaped}".strip()
     return [program, f"--dbname={shown}"], os.environ | environment
 
 

@@ -45,8 +45,6 @@ from toolformer_ops.storage.queries import Statement
 SQL_DIR = SHIPPED / "sql"
 APPLIED_ONCE = ("schema/", "migrations/")
 """Folders of the files that make and change the tables, as `schema_files` names them."""
-RUN_DEFAULT = "\\if :{?run} \\else \\set run '' \\endif\n"
-"""The line of psql in `sql/examples` by which the newest run is asked about if no variable `run` is set."""
 DSN_SETTING = "TOOLFORMER_DATABASE_DSN"
 
 ROWS_PER_COPY = 10_000

@@ -46,14 +46,16 @@ class DependentView:
 
 
 def dependent_views(
-    connection: Connection, views: Sequence[str], *, with_tables: bool
+    connection: Connection, *, views: Sequence[str], functions: Sequence[str], with_tables: bool
 ) -> list[DependentView]:
-    """What stands on our `views`, each before those that stand on it; `with_tables`: also on our tables and functions.
+    """What stands on these views and functions of ours, each before those that stand on it.
+
+    `with_tables`: also what stands on our tables and on any function of ours.
 
     Raises:
         BlockedMigrationError: something stands on our views that cannot be made again.
     """
-    of_views = {"views": list(views)}
+    of_views = {"views": list(views), "functions": list(functions)}
     rows = database.fetch_all(connection, queries.schema.dependent_views, **of_views, with_tables=False)
     if others := [row.description for row in rows if row.kind is None]:
         raise BlockedMigrationError(

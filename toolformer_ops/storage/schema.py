@@ -1,11 +1,12 @@
 """Bring a database to this code's tables and views (owns the table `schema_files`).
 
 The tables are those of `sql/schema`, a file a topic; numbered files of `sql/migrations` change them. Each
-file of both is applied once, in order, and never changes afterwards. The functions of `sql/functions` and the
-views of `sql/views` are made anew whenever one of their files changes, and what people built on them is made
-again (`dependent_views.py`); `sql/reader_role.sql`, `sql/analysts_role.sql` and `sql/reviewer_role.sql` run
-each time. All in one transaction, under a lock. Who asks for a table waits behind
-a migration that waits for it. So a migration waits a few seconds, rolls back, and tries again.
+file of both is applied once, in order, and never changes afterwards. The functions of `sql/functions`, the
+views of `sql/views` and the functions of `sql/examples` are made anew whenever one of their files changes,
+and what people built on them is made again (`dependent_views.py`); `sql/reader_role.sql`,
+`sql/analysts_role.sql` and `sql/reviewer_role.sql` run each time. All in one transaction, under a lock. Who
+asks for a table waits behind a migration that waits for it. So a migration waits a few seconds, rolls back,
+and tries again.
 """
 
 import hashlib
@@ -23,7 +24,8 @@ from toolformer_ops.storage import database, dependent_views, queries
 
 logger = logging.getLogger(__name__)
 
-MADE_ANEW = ("functions/", "views/")
+MADE_ANEW = ("functions/", "views/", "examples/")
+"""Folders of the files that are made anew if one of them changes, in this order."""
 LOCK_TRIES = 6
 """Tries of a migration that finds a table locked, with a pause as long as its wait between them."""
 
@@ -99,8 +101,13 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
         # 1. What people built on ours is set aside.
         dependents: list[dependent_views.DependentView] = []
         if missing or is_other:
-            views = {view_name(Path(name)) for name in [*old, *made] if name.startswith("views/")}
-            dependents = dependent_views.dependent_views(connection, sorted(views), with_tables=bool(missing))
+            names = {*old, *made}
+            dependents = dependent_views.dependent_views(
+                connection,
+                views=sorted(made_name(name) for name in names if name.startswith("views/")),
+                functions=sorted(made_name(name) for name in names if name.startswith("examples/")),
+                with_tables=bool(missing),
+            )
             dependent_views.drop(connection, dependents)
         # 2. Tables and migrations: each file once.
         for name, path in of_tables.items():
@@ -112,18 +119,24 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                     f"{name}: expected the content that was applied ({known[name][:12]}), found {_sha256(path)[:12]}. "
                     f"Put the old content back and write the change as a new numbered file of sql/migrations."
                 )
-        # 3. Functions and views: all anew if one has changed. Views are dropped in the reverse of the order
-        #    in which they use each other, and with them what is of people and was not set aside; a function
-        #    is replaced, so one that takes or returns something else needs a migration that drops it.
+        # 3. Functions, views and examples: all anew if one has changed. Examples and views are dropped in the
+        #    reverse of the order in which they use each other, and with them what is of people and was not set
+        #    aside; another function is replaced, so one that takes or returns something else needs a migration
+        #    that drops it.
         if is_other:
             with database.raw_cursor(connection) as cursor:
-                for name in sorted((name for name in old if name.startswith("views/")), reverse=True):
-                    try:
-                        view = sql.Identifier(view_name(Path(name)))
-                        cursor.execute(sql.SQL("drop view if exists {} cascade").format(view))
-                    except psycopg2.Error as error:
-                        message = " ".join(str(error).split())
-                        raise DatabaseError(f"{name}: the old view cannot be replaced: {message}.") from error
+                for kind, folder_name in (("function", "examples/"), ("view", "views/")):
+                    for name in sorted((name for name in old if name.startswith(folder_name)), reverse=True):
+                        statement = sql.SQL("drop {} if exists {} cascade").format(
+                            sql.SQL(kind), sql.Identifier(made_name(name))
+                        )
+                        try:
+                            cursor.execute(statement)
+                        except psycopg2.Error as error:
+                            message = " ".join(str(error).split())
+                            raise DatabaseError(
+                                f"{name}: the old {kind} cannot be replaced: {message}."
+                            ) from error
             database.execute(connection, queries.schema.drop_functions_and_views)
             for name, path in made.items():
                 _apply(connection, name, path)
@@ -146,9 +159,9 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
     return applied
 
 
-def view_name(path: Path) -> str:
-    """The view that a file makes: `02_scored_calls.sql` makes `scored_calls`."""
-    return path.stem.split("_", 1)[1]
+def made_name(name: str) -> str:
+    """The view or function that a file makes: `views/02_scored_calls.sql` makes `scored_calls`."""
+    return Path(name).stem.split("_", 1)[1]
 
 
 def _files(folder: Path, *kinds: str) -> dict[str, Path]:

@@ -25,7 +25,7 @@ from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.local.demo.progress import Snapshot, progress_display, read_progress
-from toolformer_ops.local.demo.report import EXAMPLES, print_next_query, print_report, say, sql_command
+from toolformer_ops.local.demo.report import print_next_query, print_report, say
 from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
 from toolformer_ops.runs.choices import ON_ONE_MACHINE, RunChoices
@@ -239,7 +239,7 @@ def _watch(
         say(console, f"\nThe run continues without this window. Look at it: {url}")
         if again:
             say(console, f"or watch it again: {again}")
-        say(console, f"or ask Postgres: {sql_command(EXAMPLES / '01_how_far_is_my_run.sql')}")
+        say(console, 'or ask Postgres: toolformer-ops sql "select * from how_far_is_my_run()"')
         say(console, "`toolformer-ops down` stops it, and a later run continues where it stopped.")
         raise
     finally:

@@ -4,16 +4,14 @@ Everything is read from Postgres; the query at the end is run by the read-only r
 """
 
 import os
-import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, Row
 
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
@@ -174,18 +172,13 @@ def first_sentence(after: str) -> str:
 
 
 def print_next_query(console: Console, connection: Connection, run_id: str) -> None:
-    """A query of `sql/examples` about a run and its real answer, asked as the reader."""
-    path = EXAMPLES / NEXT_QUERY
-    lines = path.read_text(encoding="utf-8").replace(database.RUN_DEFAULT, "").splitlines()
-    statement = "\n".join(line for line in lines if line.strip() and not line.startswith("--"))
-    result = connection.execute(text(statement.replace(":'run'", ":run")), {"run": run_id})
+    """A question of `sql/examples` about a run and its real answer, asked as the reader."""
+    question = (EXAMPLES / NEXT_QUERY).read_text(encoding="utf-8").splitlines()[0]
+    result = connection.execute(queries.demo.next_query.clause, {"run_id": run_id})
     rows = result.fetchmany(ANSWER_ROWS + 1)
     console.print()
-    say(console, f"Next, ask Postgres: {lines[0].removeprefix('--').strip()}\n")
-    say(console, f"  {sql_command(path)}\n")
-    for line in statement.splitlines():
-        say(console, f"  {line}")
-    console.print()
+    say(console, f"Next, ask Postgres: {question.removeprefix('--').strip()}\n")
+    say(console, '  toolformer-ops sql "select * from where_do_calls_get_lost()"\n')
     table = Table()
     for column in result.keys():  # noqa: SIM118 - not a mapping
         table.add_column(str(column), overflow="fold")
@@ -199,13 +192,10 @@ def print_next_query(console: Console, connection: Connection, run_id: str) -> N
         )
     console.print(table)
     if len(rows) > ANSWER_ROWS:
-        say(console, f"  (the first {ANSWER_ROWS} rows of its answer)")
-
-
-def sql_command(example: Path) -> str:
-    """Return what a shell in this folder takes to ask a query of `sql/examples` again."""
-    near = example.relative_to(Path.cwd()) if example.is_relative_to(Path.cwd()) else example
-    return f"toolformer-ops sql - < {shlex.quote(str(near))}"
+        say(
+            console,
+            f"  (the first {ANSWER_ROWS} rows of its answer; {NEXT_QUERY} in sql/examples is the question in SQL)",
+        )
 
 
 def say(console: Console, line: str) -> None:
