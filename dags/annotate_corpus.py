@@ -39,7 +39,8 @@ which come nearest, and which thresholds would keep how many.
    with rows named in
    `quality_results`; neither is retried. Everything else was, as often as docs/operations.md says ("What a
    red task says").
-3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again.
+3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again. A
+   run that is cleared keeps its parameters: for another corpus or another number trigger a new one.
 """
 
 from airflow.sdk import DAG

@@ -28,7 +28,7 @@ and the last task,
    Everything else was, as often as docs/operations.md says ("What a red task says"); a training starts at its
    last checkpoint.
 3. Mend the cause and clear the failed task with what follows. What was trained and scored is not trained and
-   scored again.
+   scored again. A run that is cleared keeps its parameters: for another release trigger a new one.
 """
 
 from airflow.sdk import DAG

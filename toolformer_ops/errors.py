@@ -184,11 +184,17 @@ class AirflowNotReadyError(AirflowError):
 
 
 class NoSuchRunError(ToolformerError):
-    """A DAG has no such run in Postgres; the message says what that may mean, `title` what is known of the run."""
+    """A DAG has no such run in Postgres; the message says what that may mean, `title` what is known of the run.
 
-    def __init__(self, message: str, title: str = "No such run") -> None:
+    `dag_run` are the ids of the DAG and of its run, if that may be under way in Airflow.
+    """
+
+    def __init__(
+        self, message: str, title: str = "No such run", dag_run: tuple[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.title = title
+        self.dag_run = dag_run
 
 
 class BusyError(ToolformerError):

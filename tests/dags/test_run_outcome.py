@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.airflow_tasks import notifying, run_outcome, stopped_runs
 from toolformer_ops.airflow_tasks.kubernetes import pods
+from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS
 from toolformer_ops.airflow_tasks.run_outcome import (
     REASON,
     FinishRun,
@@ -161,7 +162,7 @@ def test_which_tools_are_gathered_and_how_the_run_is_closed(tmp_path: Path, note
             state = ["--state", "failed" if problem else "success", "--problem", problem]
             state += ["--not-opened"] if changed == NOT_STARTED else []
             assert json.loads(arguments.read_text()) == ["stage", "finish-run", "--run", "night-1", *state]
-        assert notes == ([problem] if problem else [])
+        assert [note.removesuffix(f" {KEEPS_PARAMETERS}") for note in notes] == ([problem] if problem else [])
 
 
 def test_the_summary_that_the_stage_prints_is_the_note_and_a_suite_that_failed_makes_the_run_red(
@@ -186,8 +187,16 @@ def test_the_summary_that_the_stage_prints_is_the_note_and_a_suite_that_failed_m
 def test_why_a_run_did_not_start_is_its_note_at_once_and_kept_for_its_end(notes: list[str]) -> None:
     first = context()
     note_why_not_started(first | {"exception": AirflowFailException(NO_CORPUS)})
-    assert notes == [f"The run did not start. {NO_CORPUS}"]
+    assert notes == [f"The run did not start. {NO_CORPUS} {KEEPS_PARAMETERS}"]
     assert first["ti"].pushed == {REASON: NO_CORPUS}
+
+
+def test_a_run_that_did_not_start_says_that_clearing_it_changes_no_parameter(
+    tmp_path: Path, notes: list[str]
+) -> None:
+    with pytest.raises(AirflowFailException, match=KEEPS_PARAMETERS):
+        finish(context(NOT_STARTED, ingest=NO_CORPUS), tmp_path / "argv")
+    assert notes == [f"failed: ingest: {NO_CORPUS} There is no release. {KEEPS_PARAMETERS}"]
 
 
 def test_a_run_that_has_started_says_at_once_how_many_documents_it_takes(notes: list[str]) -> None:

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from tests.dags.run_pages import OF_R1, Rights, allowed, application, client, rows
 from toolformer_ops.airflow_tasks.model_tasks import ReportLink
+from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ObjectNotFoundError, ObjectStoreError
 from toolformer_ops.run_page import evaluation
@@ -267,7 +268,7 @@ def test_a_question_that_takes_too_long_is_said_and_so_is_one_too_many(client: T
 
 
 def a_page(text: str) -> Page:
-    return Page("message.html.j2", {"title": "t", "text": text, "sign_in": None}, seconds=60)
+    return Page("message.html.j2", {"title": "t", "text": text, "sign_in": None, "dag_run": None}, seconds=60)
 
 
 def test_of_kept_answers_and_counts_the_oldest_go_first(client: TestClient) -> None:
@@ -289,6 +290,19 @@ def test_of_kept_answers_and_counts_the_oldest_go_first(client: TestClient) -> N
     assert {(answer.headers["content-encoding"], answer.text) for answer in answers} == {
         ("gzip", answers[0].text)
     }
+
+
+# A run that has not started
+
+
+def test_the_page_of_a_run_that_has_not_started_asks_airflow_for_its_failed_tasks(client: TestClient) -> None:
+    page = client.get("/run?dag_id=annotate_corpus&run_id=waits").text
+    assert 'data-failed-tasks data-dag-id="annotate_corpus" data-run-id="waits"' in page
+    assert "data-until-there" in page
+
+
+def test_a_run_that_never_started_is_not_to_be_cleared_for_a_wrong_parameter(client: TestClient) -> None:
+    assert KEEPS_PARAMETERS in client.get("/run?dag_id=annotate_corpus&run_id=r9").text
 
 
 # The quality checks

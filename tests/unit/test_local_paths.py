@@ -255,9 +255,7 @@ def test_a_relative_path_that_is_refused_is_named_with_what_it_means_here(
     monkeypatch.chdir(settings.state_dir)
     with pytest.raises(UsageError) as caught:
         local_path(settings, "data/x.jsonl", "corpus")
-    meaning = (
-        f"data/x.jsonl, a relative path, which is {settings.state_dir.resolve()}/data/x.jsonl for the process"
-    )
+    meaning = f"data/x.jsonl (a relative path: {settings.state_dir.resolve()}/data/x.jsonl for the process"
     assert meaning in str(caught.value)
 
 
@@ -266,7 +264,7 @@ def test_a_relative_path_without_a_file_is_named_with_what_it_means_here(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        UsageError, match=f"which is {tmp_path}/posts.jsonl for the process that looks for it"
+        UsageError, match=f"a relative path: {tmp_path}/posts.jsonl for the process that looks for it"
     ):
         require_there(settings, "posts.jsonl", "corpus")
 

@@ -4,6 +4,11 @@ The id of an annotation run is that of its DAG run; a schedule's runs have the s
 since all that start at the same minute have the same id in Airflow, one in each DAG.
 """
 
+KEEPS_PARAMETERS = (
+    "A run that is cleared keeps its parameters: if one is wrong, trigger a new run; "
+    "else mend the cause, and clear this one."
+)
+"""What to do with a run that did not start."""
 ANNOTATE = "annotate_corpus"
 FINETUNE = "finetune_release"
 RUN_ID_PATTERN = "^[A-Za-z0-9_.~:+-]{1,200}$"

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.notifying import set_note
-from toolformer_ops.airflow_tasks.run_ids import OF_DAG_RUN, RUN_ID, annotation_run_id
+from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS, OF_DAG_RUN, RUN_ID, annotation_run_id
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import RunChoices
 
@@ -84,7 +84,7 @@ def note_why_not_started(context: Context) -> None:
 
     The last task says it again, in `runs_not_started` too.
     """
-    set_note(context, f"The run did not start. {_push_reason(context)}")
+    set_note(context, f"The run did not start. {_push_reason(context)} {KEEPS_PARAMETERS}")
 
 
 def note_why_failed(context: Context) -> None:
@@ -244,13 +244,14 @@ class FinishRun(StageProcess):
         state = SUCCESS if has_started and not failed else FAILED
         opened = () if has_started else ("--not-opened",)
         ending = self.run_stage([*self.arguments, "--state", state, "--problem", problem, *opened])
-        if note := json.loads(ending.last_output)["summary"] if ending.last_output else problem:
+        note = json.loads(ending.last_output)["summary"] if ending.last_output else problem
+        if note and not has_started:
+            note = f"{note} {KEEPS_PARAMETERS}"
+        if note:
             set_note(context, note)
         if failed:
-            raise AirflowFailException(
-                f"{problem} Open the log of the first, mend its cause, and clear it together with what follows: what is done stays "
-                "done."
-            )
+            remedy = "Open the log of the first, mend its cause, and clear it together with what follows: what is done stays done."
+            raise AirflowFailException(f"{problem} {remedy if has_started else KEEPS_PARAMETERS}")
 
     def _is_there(self, context: Context) -> bool:
         """Whether the task that makes the product made one: a run that keeps no call has no release."""

@@ -5,6 +5,7 @@ Nobody gets anything without signing in.
 
 import logging
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -32,6 +33,7 @@ from toolformer_ops.run_page import (
 )
 from toolformer_ops.run_page.reading import STATEMENT_SECONDS, Reader, took_too_long
 from toolformer_ops.run_page.rights import SignedInDep
+from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ async def nothing_here(path: str) -> Response:
 async def error_page(request: Request, error: Exception) -> Response:
     """An error as a page: what happened and what to do. What only an operator can use is in the log."""
     status, title, text = 500, "Something is wrong", "Airflow's log of the API server says what."
-    sign_in = None
+    sign_in = dag_run = None
     match error:
         case StarletteHTTPException(status_code=401):
             from airflow.api_fastapi.app import get_auth_manager
@@ -94,7 +96,7 @@ async def error_page(request: Request, error: Exception) -> Response:
             )
             status, title, text = 422, "Not a question that can be asked", problems[:1000]
         case NoSuchRunError():
-            status, title, text = 404, error.title, str(error)
+            status, title, text, dag_run = 404, error.title, str(error), error.dag_run
         case BusyError():
             status, title, text = 503, "Busy", str(error)
         case ConfigurationError() | DatabaseError() if took_too_long(error):
@@ -106,4 +108,6 @@ async def error_page(request: Request, error: Exception) -> Response:
             text = "Airflow's log of the API server says why. It needs the setting TOOLFORMER_READER_DSN, and Postgres has to run."
         case _:
             logger.error("the page cannot be made", exc_info=error)
-    return pages.response("message.html.j2", {"title": title, "text": text, "sign_in": sign_in}, status)
+    values: dict[str, Any] = {"title": title, "text": text, "sign_in": sign_in, "dag_run": dag_run}
+    values |= {"refresh": SECONDS_WHILE_RUNNING} if dag_run else {}  # it may start, or fail
+    return pages.response("message.html.j2", values, status)

@@ -181,7 +181,9 @@ async def show(
             if chosen is None:
                 text = "No run of this id has annotated anything." if of else "No run has annotated anything."
                 return Page(
-                    "message.html.j2", {"title": "No calls", "text": text, "sign_in": None}, status=404
+                    "message.html.j2",
+                    {"title": "No calls", "text": text, "sign_in": None, "dag_run": None},
+                    status=404,
                 )
             run = chosen
         recipes = [tool.scoring_recipe_id for tool in run.tools]

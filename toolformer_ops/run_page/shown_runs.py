@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops.airflow_tasks.run_ids import dag_of, dag_run_of, is_ours
+from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS, dag_of, dag_run_of, is_ours
 from toolformer_ops.errors import NoSuchRunError
 from toolformer_ops.run_page.reading import Counted, Reader
 from toolformer_ops.run_page.rights import AskedRun
@@ -100,14 +100,14 @@ def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
     if run is None:
         for ended in fetch_all(connection, queries.runs.not_started, run_id=asked.run_id, at_most=1):
             raise NoSuchRunError(
-                f"The run {asked.dag_run_id} never started; {ended.problem} Open the log of the first task that failed, mend its "
-                "cause, and clear it.",
+                f"The run {asked.dag_run_id} never started; {ended.problem} {KEEPS_PARAMETERS}",
                 title="This run never started",
             )
         raise NoSuchRunError(
-            f"{asked.dag_id} has no run {asked.dag_run_id} in the database of annotations. A run gets there by its task start_run: "
-            "if it has not run yet, look again in a moment; if it is red, its log says why.",
+            f"{asked.dag_id} has no run {asked.dag_run_id} in the database of annotations. A run gets there by its task start_run; "
+            "this page looks again by itself. If a task before is red, it is below, with its reason.",
             title="This run has not started",
+            dag_run=(asked.dag_id, asked.dag_run_id),
         )
     return run
 

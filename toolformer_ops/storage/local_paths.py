@@ -56,9 +56,7 @@ def described(address: str) -> str:
     if address.startswith(("/", "~", "s3://", "file:///")):
         return address
     path = normal_uri(address).removeprefix("file://")
-    return (
-        f"{address}, a relative path, which is {path} for the process that looks for it (give the whole path)"
-    )
+    return f"{address} (a relative path: {path} for the process that looks for it; give the whole path)"
 
 
 def refusal(settings: Settings, path: Path, *more: Path) -> str | None:

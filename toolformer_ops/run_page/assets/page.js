@@ -21,10 +21,15 @@ async function refresh(address) {
   try {
     const answer = await fetch(address, { credentials: "same-origin", headers: { Accept: "text/html" } });
     const made = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (number !== newest || !answer.ok) return false;
+    const waits = "untilThere" in document.body.dataset;  // this page says that there is no such page yet
+    if (number !== newest || (!answer.ok && !(waits && answer.status === 404))) return false;
+    if (waits && answer.ok) { location.reload(); return true; }
     for (const part of document.querySelectorAll("[data-live]")) {
       const fresh = made.querySelector('[data-live="' + part.dataset.live + '"]');
       if (fresh) part.replaceWith(fresh);
+    }
+    if (!made.querySelector("[data-failed-tasks]")) {
+      for (const place of document.querySelectorAll("[data-failed-tasks]")) place.remove();
     }
     lookAgain(address);
     askForFailedTasks();
@@ -98,7 +103,9 @@ async function showFailedTasks(place) {
   const found = await read("/taskInstances?state=failed&limit=10&order_by=end_date");
   if (!found) return;
   const shown = [];
-  for (const task of found.task_instances || []) {
+  const failed = found.task_instances || [];
+  const causes = failed.filter(function (task) { return !["gather_tools", "finish_run"].includes(task.task_id); });
+  for (const task of causes.length ? causes : failed) {  // the last tasks are red only because others are
     const key = [task.task_id, task.map_index, task.try_number].join(" ");
     if (notices.has(key)) { shown.push(notices.get(key)); continue; }
     const log = await read("/taskInstances/" + encodeURIComponent(task.task_id) + "/logs/" + task.try_number + "?map_index=" + task.map_index + "&full_content=true");
