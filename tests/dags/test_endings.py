@@ -78,6 +78,14 @@ def pod(
     )
 
 
+def test_the_status_of_a_container_beside_the_stage_says_nothing() -> None:
+    ended = pod(terminated(2, message="ERROR UsageError: expected a corpus."))
+    ended.status.container_statuses[0] = status_of(terminated(137, "OOMKilled"), "istio-proxy")
+    ending = describe_pod_ending(ended)
+    assert "expected a corpus" in ending.message
+    assert "OOMKilled" not in ending.message
+
+
 def event(reason: str, message: str) -> k8s.CoreV1Event:
     return k8s.CoreV1Event(
         reason=reason, message=message, metadata=k8s.V1ObjectMeta(), involved_object=k8s.V1ObjectReference()

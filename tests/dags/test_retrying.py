@@ -56,6 +56,9 @@ DELAYS: list[tuple[BaseException, list[float | None]]] = [
     (failure(PodEnding("away", "no GPU is free")), AWAY),
     (ConnectionResetError(), AWAY),
     (ApiException(status=503), AWAY),
+    (ApiException(status=429), AWAY),
+    (ApiException(status=408), AWAY),
+    (ApiException(status=0), AWAY),
 ]
 
 

@@ -27,7 +27,7 @@ from tests.fake_language_model import (
 from tests.run_sql import run_sql
 from tests.servers import RunningPostgres, copied_database, settings_of
 from tests.tool_files import forget_tools, write_tool
-from toolformer_ops.annotation.candidates import Candidate
+from toolformer_ops.annotation.candidates import Candidate, LostSample
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, ToolError, UsageError
@@ -43,7 +43,14 @@ from toolformer_ops.stages.filtering import FilterWork, filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
 from toolformer_ops.stages.run_setup import ENDED, close_run, finish_run, start_run
-from toolformer_ops.stages.sampling import SampleWork, SmallestKeys, candidate_row, pruned_row, sample_stage
+from toolformer_ops.stages.sampling import (
+    SampleWork,
+    SmallestKeys,
+    candidate_row,
+    lost_row,
+    pruned_row,
+    sample_stage,
+)
 from toolformer_ops.stages.scoring import ScoreWork, score_stage
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
@@ -604,6 +611,28 @@ def test_a_run_cannot_go_on_with_other_parameters_another_model_or_another_versi
     assert run_sql(settings, "select 1 from call_results") == []
     with pytest.raises(ConfigurationError, match="execution_recipe_id, scoring_recipe_id are not those"):
         start_run(settings, "r", parameters(corpus))
+
+
+def test_a_night_closes_an_earlier_run_of_its_schedule_that_is_still_open(
+    annotated: Settings, corpus: Path
+) -> None:
+    run_sql(annotated, "update annotation_runs set schedule = 'nightly', state = 'running'")
+    start_run(annotated, "s", parameters(corpus), schedule="nightly")
+    states = run_sql(annotated, "select run_id, state <> 'running' from annotation_runs order by run_id")
+    assert [tuple(row) for row in states] == [("r", True), ("s", False)]
+
+
+def test_a_run_by_hand_closes_no_other(annotated: Settings, corpus: Path) -> None:
+    run_sql(annotated, "update annotation_runs set schedule = 'nightly', state = 'running'")
+    start_run(annotated, "s", parameters(corpus))
+    assert run_sql(annotated, "select state from annotation_runs where run_id = 'r'") == [("running",)]
+
+
+def test_a_sample_that_became_no_call_has_no_control_character() -> None:
+    document = Document.of(SUM)
+    lost = LostSample(CallPosition(1, 0, 0.5), "sample_does_not_parse", "Calc\u0000(\u0007", 2)
+    row = lost_row("recipe", Paragraph(document, 0, 0, len(SUM)), lost)
+    assert row.values["sample_text"] == "Calc\u2400(\u2407"
 
 
 def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model: UseModel) -> None:

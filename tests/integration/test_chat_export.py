@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,20 @@ def test_from_s3_to_s3_is_the_same_file(s3_settings: Settings, release: Path, tm
     for place, out, error, said in refused:
         with pytest.raises(error, match=said):
             export_chat(s3_settings, place, out, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda place: place.mkdir(), "a folder without them"),
+        (lambda place: place.write_text("text"), "a file"),
+        (lambda _: None, "nothing"),
+    ],
+)
+def test_what_is_no_release_is_named(tmp_path: Path, make: Callable[[Path], object], what: str) -> None:
+    make(tmp_path / "place")
+    with pytest.raises(UsageError, match=f"found {what} at "):
+        export_chat(load_settings(), str(tmp_path / "place"), str(tmp_path / "chat"), seed=0)
 
 
 @pytest.mark.parametrize("out", ["missing/chat", "missing/chat.jsonl"])

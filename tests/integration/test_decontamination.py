@@ -88,6 +88,17 @@ def test_refusals_are_compared_with_evaluation_data_as_the_release_is(
     assert sentence in card
 
 
+@pytest.mark.parametrize(("share", "refusals"), [(0.3, 1), (0.5, 1), (0.67, 2), (0.9, 2)])
+def test_refusals_are_so_great_a_share_of_all_conversations(
+    deployment: Settings, tmp_path: Path, share: float, refusals: int
+) -> None:
+    """Beside one text with a call, of two texts that would do."""
+    _, uri = with_two_refusals(deployment, "off")
+    compare = functools.partial(compared_with_evaluation_data, deployment)
+    export = export_chat(deployment, uri, str(tmp_path / "chat"), seed=0, refusals=Refusals(share, compare))
+    assert (export.conversations, export.refusals) == (1 + refusals, refusals)
+
+
 def test_refusals_that_all_hold_evaluation_data_are_not_written(deployment: Settings, tmp_path: Path) -> None:
     run = annotated(deployment, "leave_out", "run-1", PLAIN)
     run.add_call("Calculator", run.add_text(HOLDS), " 29 %", "400 / 1400", "0.29", saves=-0.5)

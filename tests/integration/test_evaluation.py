@@ -150,6 +150,19 @@ def test_all_models_of_a_run_are_evaluated_beside_the_language_model_and_a_secon
     assert execute(run, "select count(*), max(evaluated_at) from evaluation_scores") == before
 
 
+def test_a_variant_that_lacks_the_score_of_one_data_set_is_evaluated_again(
+    settings: Settings, models: FakeModels, data: Path
+) -> None:
+    run = start(settings, data)
+    evaluate_stage(settings, RUN, "lama")
+    lost = "delete from evaluation_scores where variant = 'base' and subset = 'trex' returning 1"
+    assert len(execute(run, lost)) == 1
+    models.loaded.clear()
+    assert evaluate_stage(settings, RUN, "lama") > 0
+    assert [address for address, _ in models.loaded] == ["m"]
+    assert ("base", "trex") in {(score.variant, score.subset) for score in scores(run)}
+
+
 def test_perplexity_is_scored_with_calls_disabled_alone_and_once(
     settings: Settings, models: FakeModels, data: Path
 ) -> None:

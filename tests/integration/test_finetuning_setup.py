@@ -77,6 +77,22 @@ def test_what_cannot_be_chosen_is_named_and_a_run_starts_once_with_its_parameter
     assert len(annotated.rows("select 1 from run_releases")) == 2
 
 
+def test_a_run_that_was_started_on_another_release_is_refused(
+    settings: Settings, annotated: AnnotatedRun, release_id: str
+) -> None:
+    other = "f" * 16
+    copied = (
+        "insert into dataset_releases select (jsonb_populate_record(release, jsonb_build_object('release_id', "
+        "cast(:other as text), 'uri', release.uri || '-2'))).* from dataset_releases release"
+    )
+    annotated.change(copied, other=other)
+    start_finetuning(settings, "tuned-1", release_id, "{}")
+    with pytest.raises(ConfigurationError, match="run tuned-1 was started on another release"):
+        start_finetuning(settings, "tuned-1", other, "{}")
+    held = annotated.rows("select release_id from run_releases where run_id = 'tuned-1'")
+    assert held == [(release_id,)]
+
+
 def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(
     settings: Settings, annotated: AnnotatedRun, release_id: str, model: Path
 ) -> None:

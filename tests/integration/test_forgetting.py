@@ -403,7 +403,11 @@ def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, t
     with pytest.raises(UsageError, match="expected no unfinished run to use it, found run-1"):
         withdraw(corpus.settings, "model", "m1")
     corpus.finish()
+    for name in ("m1", "m10"):
+        store.put_if_absent(f"checkpoints/{name}/step-1/weights", tmp_path / "weights")
     withdraw(corpus.settings, "model", "m1")
+    assert list(store.list("checkpoints/m1/")) == []  # of a later training that was interrupted
+    assert len(list(store.list("checkpoints/m10/"))) == 1
     assert list(store.list("models/m1/")) == []
     assert store.read_manifest("models/m10") is not None
     assert corpus.rows("select withdrawn_at is not null from finetuned_models") == [(True,)]

@@ -2,8 +2,11 @@ import gzip
 import io
 import json
 import threading
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +20,7 @@ from tests.servers import settings_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
+from toolformer_ops.stages import ingestion
 from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
 from toolformer_ops.storage.publication import ObjectStore
@@ -56,6 +60,40 @@ def test_a_record_arrives_with_all_that_it_says(
     )
     assert row == (document_id_of("One\u2407."), "One\u2407.", "https://x/1", "2014-05-06", "T", 1)
     assert run_sql(engine, "select uri from corpora") == [(f"file://{path}",)]
+
+
+def test_a_text_has_the_url_of_the_first_record_with_it(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    path = tmp_path / "posts.jsonl"
+    records = (
+        {"text": "One.", "url": f"https://x/{number}", "date": f"2014-05-0{number}"} for number in (1, 2)
+    )
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    ingest_corpus(local_settings, str(path))
+    rows = run_sql(
+        engine, "select url, document_date::text from documents where text = 'One.' and variant_of is null"
+    )
+    assert [tuple(row) for row in rows] == [("https://x/1", "2014-05-01")]
+
+
+def test_a_batch_ends_when_its_characters_are_many(
+    tmp_path: Path, local_settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "CHARACTERS_PER_TRANSACTION", 25)
+    sizes: list[int] = []
+    write_batch = ingestion.Reading.write_batch
+
+    def counted(reading: ingestion.Reading, number: int, batch: Sequence[Any], refused: Counter[str]) -> int:
+        sizes.append(len(batch))
+        return write_batch(reading, number, batch, refused)
+
+    monkeypatch.setattr(ingestion.Reading, "write_batch", counted)
+    path = tmp_path / "posts.jsonl"
+    path.write_bytes(_lines(*(f"ten characters and more {number}" for number in range(3))))
+    ingest_corpus(local_settings, str(path))
+    assert [size for size in sizes if size] == [1, 1, 1]
+    assert run_sql(engine, "select count(*) from documents") == [(3,)]
 
 
 def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_reason(

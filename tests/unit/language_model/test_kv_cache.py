@@ -150,7 +150,7 @@ def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way:
         *[label for label in cache.labels.tolist() if held[label][:9] == texts[0][:9]],
         *cache.labels.tolist()[-2:],
     )
-    for _ in range(16):  # beyond the first capacity, and the windows of layers that have one
+    for _ in range(28):  # own tokens beyond the first capacity, and beyond the windows of 24
         assert step()
     keep(int(cache.labels[-1]))
     assert step()

@@ -210,6 +210,24 @@ def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batc
         opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "unlisted"}}))
 
 
+def test_an_answer_ends_a_row_of_inputs_without_one(tmp_path: Path, opened: Open) -> None:
+    limits = "[limits]\ntries = 1\nfailures = 2\nconcurrency = 1"
+    runner = opened(write_tool(tmp_path, "Echo", "echo", tables=limits))
+    answers = ask(runner, "die:1", "first", "die:2", "second")
+    assert answers == ["server_failed", "first", "server_failed", "second"]
+
+
+def test_fixed_arguments_are_checked_against_the_servers_schema(tmp_path: Path) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "key": {"type": "string", "maxLength": 3}},
+        "required": ["text", "key"],
+    }
+    path = write_tool(tmp_path, "Echo", "echo", tables='[fixed]\nkey = "too long"', schema=schema)
+    with pytest.raises(RejectedInputError, match="argument_not_of_the_schema"):
+        FileTool(path).sent_arguments("a")
+
+
 @pytest.mark.parametrize(
     ("tool", "server", "said"),
     [
