@@ -71,6 +71,31 @@ TESTS = {
         "tests/integration/test_object_store.py",
         "tests/integration/test_checkpoints_on_s3.py",
     ),
+    "airflow_tasks/endings.py": ("tests/dags/test_endings.py",),
+    "airflow_tasks/retrying.py": ("tests/dags/test_retrying.py",),
+    "language_model/attention.py": (
+        "tests/unit/language_model/test_kv_cache.py",
+        "tests/unit/language_model/test_on_a_gpu.py",
+    ),
+    "language_model/packing.py": (
+        "tests/unit/language_model/test_packing.py",
+        "tests/unit/language_model/test_kv_cache.py",
+    ),
+    "release/chat_export.py": (
+        "tests/integration/test_chat_export.py",
+        "tests/integration/test_preference_export.py",
+        "tests/integration/test_decontamination.py",
+    ),
+    "release/conversations.py": (
+        "tests/unit/test_chat_conversation.py",
+        "tests/integration/test_chat_export.py",
+        "tests/integration/test_preference_export.py",
+    ),
+    "release/preference_export.py": ("tests/integration/test_preference_export.py",),
+    "tools/servers/file_tool.py": (
+        "tests/unit/tools/test_tool_server.py",
+        "tests/unit/tools/test_tool_file.py",
+    ),
     "run_page/rights.py": (
         "tests/dags/test_run_page.py",
         "tests/dags/test_run_page_calls.py",
