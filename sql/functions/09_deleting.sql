@@ -9,6 +9,7 @@ begin
     delete from stage_ledger where recipe_id = recipe and (documents is null or document_id = any(documents));
     delete from failed_documents where recipe_id = recipe and (documents is null or document_id = any(documents));
     delete from micro_batch_tries where recipe_id = recipe and (documents is null or document_ids && documents);
+    delete from document_claims where recipe_id = recipe and (documents is null or document_id = any(documents));
     delete from filter_decisions where filter_recipe_id = recipe and (documents is null or document_id = any(documents));
     delete from lost_samples where sampling_recipe_id = recipe and (documents is null or document_id = any(documents));
     delete from candidate_calls where sampling_recipe_id = recipe and document_id = any(documents);

@@ -165,6 +165,9 @@ judged as (
 tries as (
     delete from micro_batch_tries row using texts_to_forget text where text.document_id = any (row.document_ids)
 ),
+claims as (
+    delete from document_claims row using texts_to_forget text where text.document_id = row.document_id
+),
 -- Their files are read again by the next ingestion, which refuses the texts and counts them as removed.
 files as (
     update corpus_files file set read_as = -1

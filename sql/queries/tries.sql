@@ -1,10 +1,17 @@
 -- Tries: documents at which a process died or failed.
 
 -- name: left
-select try_id, document_ids
-from micro_batch_tries
-where recipe_id = :recipe_id and stage = :stage
-order by try_id
+-- The tries of processes that are gone; one at whose documents a process of another run is at work is not.
+select tried.try_id, tried.document_ids
+from micro_batch_tries tried
+where tried.recipe_id = :recipe_id
+  and tried.stage = :stage
+  and not exists (
+      select from document_claims claim
+      join claimers other using (claimer_id)
+      where claim.recipe_id = :recipe_id and claim.stage = :stage and claim.document_id = any (tried.document_ids)
+        and other.run_id = tried.run_id and other.run_id <> :run_id and other.claims_until > clock_timestamp())
+order by tried.try_id
 
 -- name: forget_done
 -- Tries of a stage under a recipe whose documents are all done by now.

@@ -59,7 +59,8 @@ _CHOICES = {
     "model": "fake", "tools": [TOOL], "max_positions": 4, "samples_per_position": 4, "keep_thresholds": {TOOL: 0.5},
 }  # fmt: skip
 _NOT_COMPARED = {
-    "micro_batches": None, "micro_batch_tries": None, "audits": None, "audit_checks": None, "audit_findings": None,
+    "micro_batches": None, "micro_batch_tries": None, "claimers": None, "document_claims": None,
+    "audits": None, "audit_checks": None, "audit_findings": None,
     "stage_ledger": ("batch_id",), "annotation_runs": ("cost", "estimate", "numbers_batch_id", "registered_hash", "ended_hash"),
     "finished_run_work": ("micro_batches",), "corpus_files": ("stamp",),
     "schema_files": None, "corpus_version_files": None, "lost_samples": None,

@@ -18,6 +18,7 @@ Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; `t
 its process.
 """
 
+import contextlib
 import logging
 import math
 import time
@@ -36,6 +37,7 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.records import Document
+from toolformer_ops.runs.claims import Claims
 from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
 from toolformer_ops.storage import database, queries
@@ -56,6 +58,8 @@ GATHERED = 8
 then loaded once in 262,144 tokens, nearly always once a shard. To load a model of 8B parameters in both
 formats takes about a minute; to score so many tokens takes five minutes (five calls a text) to an hour
 (fifty), which a kill loses. Predicted, not measured."""
+POLL_SECONDS = 2.0
+"""Between two looks at documents that another run computes."""
 ROUND_SECONDS = 300.0
 """Of a round, at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000 documents."""
 
@@ -120,6 +124,8 @@ class StageWork(ABC, Generic[Loaded]):
     counts_tokens: ClassVar[bool] = False
     """Whether a model reads the kept paragraphs: micro-batches are then cut by their tokens, too, else by
     documents alone."""
+    claims_documents: ClassVar[bool] = True
+    """Whether documents are claimed, so that runs at the same time share them: not where a claim costs more."""
     asks_float32: ClassVar[bool] = False
     """Whether it computes losses in float32 as well if the run verifies them."""
     run: RunTool
@@ -165,68 +171,87 @@ def work_off(
     work: StageWork[Loaded],
     start_up: StartUp | None = None,
     *,
-    after_round: Callable[[], object] | None = None,
+    after_round: Callable[[bool], object] | None = None,
+    waits_for_others: bool = True,
     clock: Callable[[], float] = time.monotonic,
 ) -> Counter[str]:
     """Do all undone documents of a shard, micro-batch by micro-batch, each committed with its ledger rows.
 
-    What is undone is asked again before each micro-batch, so that a second run on the same documents repeats
-    little. A text that kills its process, or that alone does not fit into memory, is set apart and given up
-    (`tries.py`).
-    `start_up` is stored with the first micro-batch after it. `after_round` is called whenever a round is
-    committed, once at least; without it all is one round. Returns the sums of the documents' counts.
+    Documents that a process of another run computes at this moment are left to it (`claims.py`). A text that
+    kills its process, or that alone does not fit into memory, is set apart and given up (`tries.py`).
+
+    Args:
+        settings: of the deployment.
+        engine: of its database.
+        work: what the stage does.
+        start_up: what the process took to start; it is stored with the first micro-batch after it.
+        after_round: called whenever a round is committed, with whether it was the last; without it all is one
+            round.
+        waits_for_others: whether to return only when the documents that were left to others are done, too.
+        clock: seconds.
+
+    Returns:
+        the sums of the documents' counts.
 
     Raises:
         DeviceMemoryError: no text fits into memory.
     """
     run = work.run
     tries = Tries(engine, run, work.stage)
+    claims = Claims(engine, run, work.stage, settings.lock_seconds)
     takes_turns = settings.dtype != "float32" and run.choices.verify_in_float32 in ("on", "all")
     most_documents, most_tokens = _most_of_a_batch(settings, gathers=takes_turns and work.asks_float32)
-    # 1. What is to be done, and in which micro-batches.
-    with database.transaction(engine) as connection:
-        pending = list(work.undone(connection))
-        tokens = kept_tokens(connection, run, pending) if work.counts_tokens else {}
-        left_tries = tries.left(connection) if pending else []
-        batches = plan_batches(pending, left_tries, most_documents, tokens, most_tokens)
-    suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
-    suspected = (
-        f", {suspect} of them in micro-batches at which a process died, which come last" if suspect else ""
+    round_seconds = ROUND_SECONDS if after_round and not takes_turns else math.inf
+    shard = _ShardAtWork(
+        engine=engine,
+        work=work,
+        tries=tries,
+        claims=claims,
+        start_up=start_up,
+        clock=clock,
+        most_documents=most_documents,
+        most_tokens=most_tokens,
     )
-    logger.info("%s: %d documents to do%s", work.stage, len(pending), suspected)
-
+    times = FeedingTimes()
+    finish_round = after_round or (lambda _: None)
+    # 1. What is to be done, and in which micro-batches.
+    left = shard.plan()
     # 2. Do it. Before a micro-batch at which a process died, all is committed that another death would lose,
     #    or throw suspicion on.
-    shard = _ShardAtWork(engine, work, tries, start_up, documents=len(pending), tokens=tokens, clock=clock)
-    times = FeedingTimes()
-    left = deque(batches)
-    try:
-        while True:
-            feed(
-                _round(left, ROUND_SECONDS if after_round and not takes_turns else math.inf, clock),
-                shard.read,
-                shard.compute,
-                shard.write,
-                alone=lambda given: given.planned.deaths > 0,
-                times=times,
-            )
-            if not left:
+    with claims.held() if left and work.claims_documents else contextlib.nullcontext():
+        try:
+            while True:
+                feed(
+                    _round(left, round_seconds, clock),
+                    shard.read,
+                    shard.compute,
+                    shard.write,
+                    alone=lambda given: given.planned.deaths > 0,
+                    times=times,
+                )
+                if left:
+                    finish_round(False)
+                    continue
                 shard.give_up_too_large()
-                if suspect:
+                if shard.suspect:
                     tries.forget_done()
-            if after_round:
-                after_round()
-            if not left:
-                break
-    except TerminationRequest:
-        done = f"{shard.totals['documents']} of {len(pending)} documents are committed"
-        logger.info("%s: told to end (SIGTERM): %s, and the micro-batch at work is dropped", work.stage, done)
-        raise
-    finally:
-        for try_id in shard.unwritten:
-            tries.withdraw(try_id)
+                if not (claims.left_to_others and waits_for_others):
+                    break
+                # 3. What others have claimed is theirs, unless they end without having done it.
+                finish_round(False)
+                left = shard.plan(claims.wait_for_others(POLL_SECONDS))
+        except TerminationRequest:
+            done = f"{shard.totals['documents']} of {shard.documents} documents are committed"
+            logger.info(
+                "%s: told to end (SIGTERM): %s, and the micro-batch at work is dropped", work.stage, done
+            )
+            raise
+        finally:
+            for try_id in shard.unwritten:
+                tries.withdraw(try_id)
+    finish_round(True)
 
-    # 3. Say what was done.
+    # 4. Say what was done.
     logger.info("%s feeding: %s", work.stage, times)
     counted = ", ".join(f"{name} {count}" for name, count in sorted(shard.totals.items()))
     logger.info("%s done: %s", work.stage, counted or "nothing was left to do")
@@ -265,19 +290,25 @@ class _ReadBatch(Generic[Loaded]):
     loaded: Loaded
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _ShardAtWork(Generic[Loaded]):
     """The three steps of a micro-batch, each in a separate thread: `read`, `compute` and `write`."""
 
     engine: Engine
     work: StageWork[Loaded]
     tries: Tries
+    claims: Claims
     start_up: StartUp | None
-    documents: int
-    """How many there are to do."""
-    tokens: Mapping[uuid.UUID, int]
-    """About how many tokens each has, if a model reads them."""
     clock: Callable[[], float]
+    most_documents: int
+    """Of a micro-batch."""
+    most_tokens: int
+    documents: int = 0
+    """How many there are to do."""
+    suspect: int = 0
+    """How many of them are in micro-batches at which a process died."""
+    tokens: dict[uuid.UUID, int] = field(default_factory=dict)
+    """About how many tokens each has, if a model reads them."""
     totals: Counter[str] = field(default_factory=Counter)
     """Sums of the counts that are committed."""
     tokens_done: int = 0
@@ -289,17 +320,43 @@ class _ShardAtWork(Generic[Loaded]):
     def __post_init__(self) -> None:
         self.started = self.clock()
 
+    def plan(self, documents: Sequence[uuid.UUID] | None = None) -> deque[PlannedBatch]:
+        """The micro-batches of these documents; None: of all that are undone."""
+        with database.transaction(self.engine) as connection:
+            pending = list(self.work.undone(connection) if documents is None else documents)
+            tokens = kept_tokens(connection, self.work.run, pending) if self.work.counts_tokens else {}
+            left_tries = self.tries.left(connection) if pending else []
+        batches = plan_batches(pending, left_tries, self.most_documents, tokens, self.most_tokens)
+        suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
+        self.documents += len(pending)
+        self.suspect += suspect
+        self.tokens.update(tokens)
+        if pending or documents is None:
+            suspected = (
+                f", {suspect} of them in micro-batches at which a process died, which come last"
+                if suspect
+                else ""
+            )
+            logger.info("%s: %d documents to do%s", self.work.stage, len(pending), suspected)
+        return deque(batches)
+
     def read(self, planned: PlannedBatch) -> _ReadBatch[Loaded] | None:
-        """The documents of a micro-batch that are not done yet, and what their work needs; None if all are done."""
+        """The documents of a micro-batch that are to be done here, and what their work needs; None if there are none."""
+        document_ids = list(planned.document_ids)
+        if self.work.claims_documents:
+            document_ids = self.claims.take(document_ids)
+        # In a transaction of its own: what another process has finished before the claim is seen.
         with database.transaction(self.engine) as connection:
             rows = database.fetch_all(
                 connection,
                 queries.undone.without_ledger,
                 stage=self.work.stage,
                 recipe_id=self.work.recipe_id,
-                document_ids=list(planned.document_ids),
+                document_ids=document_ids,
             )
             documents = [Document(**row._asdict()) for row in rows]
+            undone = {document.document_id for document in documents}
+            self.claims.release(connection, [item for item in document_ids if item not in undone])
             return (
                 _ReadBatch(planned, documents, self.work.load(connection, documents)) if documents else None
             )
@@ -324,6 +381,7 @@ class _ShardAtWork(Generic[Loaded]):
             if done.outcomes:
                 start_up_seconds = self.start_up.take() if self.start_up else None
                 write_ledger(connection, self.work.run, self.work.stage, done.outcomes, start_up_seconds)
+                self.claims.release(connection, [outcome.document_id for outcome in done.outcomes])
             if try_id is not None:
                 self.tries.end(connection, try_id)
         self.unwritten.discard(try_id)
@@ -339,7 +397,8 @@ class _ShardAtWork(Generic[Loaded]):
 
     def give_up_too_large(self) -> None:
         """Give up the documents that do not fit into memory: at the end, when it is known whether others do."""
-        for document in self.too_large:
+        too_large, self.too_large = self.too_large, []
+        for document in too_large:
             with database.transaction(self.engine) as connection:
                 loaded = self.work.load(connection, [document])
             self.write((self._given_up(document, loaded, OUT_OF_MEMORY), None))

@@ -145,7 +145,9 @@ class Tries:
         """The tries whose rows were left behind, oldest first."""
         return [
             Try(**row._asdict())
-            for row in database.fetch_all(connection, queries.tries.left, **self.of_stage)
+            for row in database.fetch_all(
+                connection, queries.tries.left, **self.of_stage, run_id=self.run.run_id
+            )
         ]
 
     def forget_done(self) -> None:

@@ -6,6 +6,9 @@ so that each of its models is loaded once. Each stage has its own recipe, micro-
 rows are those of the single commands, and a process that is killed in one stage does not repeat the stages
 before it. A shard without work loads no model.
 
+A run with equal recipes that works at the same time has claimed some of the documents (`runs/claims.py`): only
+the last round waits for them.
+
 Placebos are drawn from the results of all shards. If an earlier run has drawn them, they are scored in the
 same rounds. Else the process that finishes the tool's last shard draws them, and scores those of its shard at
 its end; the task behind scores the others.
@@ -35,14 +38,14 @@ def annotate_stage(
     model = RunModel(settings, start_up)
     of_shard = (settings, run_id, tool_name, shard, model)
 
-    def finish_round() -> None:
-        execute_stage(*of_shard)
-        score_stage(*of_shard)
-        placebo_stage(*of_shard, of_known_pool=True)
+    def finish_round(is_last: bool) -> None:
+        execute_stage(*of_shard, waits_for_others=is_last)
+        score_stage(*of_shard, waits_for_others=is_last)
+        placebo_stage(*of_shard, of_known_pool=True, waits_for_others=is_last)
 
     if model.run_tool(run_id, tool_name).proposer_identity is not None:
         sample_stage(*of_shard)
-        finish_round()
+        finish_round(True)
     else:
         sample_stage(*of_shard, after_round=finish_round)
     placebos_of_last_shard(*of_shard)

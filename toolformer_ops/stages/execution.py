@@ -134,11 +134,18 @@ class ExecuteWork(StageWork[Asked]):
 
 
 def execute_stage(
-    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
+    settings: Settings,
+    run_id: str,
+    tool_name: str,
+    shard: str,
+    model: RunModel | None = None,
+    *,
+    waits_for_others: bool = True,
 ) -> Counter[str]:
     """Run the tool on what is undone of one shard's calls; returns the number of results and of each reason.
 
     `model` is the run's, if another stage of this process uses it, too; it keeps the tool open.
+    `waits_for_others` as in `work_off`.
 
     Raises as `RunModel.tool_of`.
     """
@@ -152,4 +159,4 @@ def execute_stage(
     )
     at_most = min(settings.micro_batch_documents * 8, MOST_DOCUMENTS)
     batches = settings.model_copy(update={"micro_batch_documents": at_most})
-    return work_off(batches, of_run.engine, work, of_run.start_up)
+    return work_off(batches, of_run.engine, work, of_run.start_up, waits_for_others=waits_for_others)

@@ -29,6 +29,7 @@ class FilterWork(StageWork[Sequence[Document]]):
     """Filtering as micro-batches."""
 
     stage = "filter"
+    claims_documents = False  # to judge a text costs less than to claim it
     tool: Tool
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:

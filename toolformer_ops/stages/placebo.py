@@ -167,12 +167,14 @@ def placebo_stage(
     choices: PlaceboChoices | None = None,
     *,
     of_known_pool: bool = False,
+    waits_for_others: bool = True,
 ) -> Counter[str]:
     """Score the placebos of one shard's calls of a tool; returns the number of scored placebos and of each reason.
 
     `choices` are the run's if None; a run that has a pool keeps its numbers. Does nothing if no placebos are
     asked for, and with
     `of_known_pool` also if the run has no pool yet: that is drawn when all calls of the tool are scored.
+    `waits_for_others` as in `work_off`.
 
     Raises:
         NoResultError: not all documents of the run are scored.
@@ -191,7 +193,7 @@ def placebo_stage(
         if run.placebo_recipe_id is None:
             run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, asked))
         work = PlaceboWork.of_pool(connection, run, Shard.parse(shard), lambda: of_run.of(run))
-    return work_off(settings, of_run.engine, work, of_run.start_up)
+    return work_off(settings, of_run.engine, work, of_run.start_up, waits_for_others=waits_for_others)
 
 
 def placebos_of_last_shard(

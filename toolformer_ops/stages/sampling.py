@@ -175,7 +175,7 @@ def sample_stage(
     tool_name: str,
     shard: str,
     model: RunModel | None = None,
-    after_round: Callable[[], object] | None = None,
+    after_round: Callable[[bool], object] | None = None,
 ) -> Counter[str]:
     """Sample calls of a tool for one shard; returns the number of samples of each kind.
 

@@ -147,11 +147,17 @@ class ScoreWork(StageWork[Loaded]):
 
 
 def score_stage(
-    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
+    settings: Settings,
+    run_id: str,
+    tool_name: str,
+    shard: str,
+    model: RunModel | None = None,
+    *,
+    waits_for_others: bool = True,
 ) -> Counter[str]:
     """Score what is undone of one shard's calls of a tool; returns the number of scored calls and of each reason.
 
-    `model` is the run's, if another stage of this process uses it, too.
+    `model` is the run's, if another stage of this process uses it, too; `waits_for_others` as in `work_off`.
 
     Raises:
         ConfigurationError: the model is not the one that the run was started with.
@@ -161,4 +167,4 @@ def score_stage(
     work = ScoreWork(
         run=run, shard=Shard.parse(shard), tool=get_tool(run.tool), load_model=lambda: of_run.of(run)
     )
-    return work_off(settings, of_run.engine, work, of_run.start_up)
+    return work_off(settings, of_run.engine, work, of_run.start_up, waits_for_others=waits_for_others)
