@@ -296,7 +296,10 @@ class Nights:
     ) -> str | None:
         """Choose among the kept calls as the release does, and register it; None where there is nothing."""
         with database.transaction(self.engine) as connection:
-            releasable = "select * from kept_calls where run_id = :run_id and releasable"
+            releasable = (
+                "select run_id, tool, document_uuid as document_id, call_uuid as call_id, position_char, loss_reduction, "
+                "scoring_recipe_id from kept_calls where run_id = :run_id and releasable"
+            )
             kept = [row for row in _all(connection, releasable, run_id=run_id) if row.tool not in lacking]
             best: dict[tuple[uuid.UUID, int], Any] = {}
             for row in sorted(kept, key=lambda row: (-row.loss_reduction, row.call_id)):

@@ -11,8 +11,8 @@ as $$
            loss_reduction, reduction_bound
     from candidates
     where run_id = run_or_newest(run)
-      and document_id = coalesce(cast(nullif(document, '') as uuid), (
-          select best.document_id
+      and document_uuid = coalesce(cast(nullif(document, '') as uuid), (
+          select cast(best.document_id as uuid)
           from run_tools t
           cross join lateral best_kept_calls(t.run_id, t.tool, 1) best
           where t.run_id = run_or_newest(run)

@@ -123,7 +123,7 @@ comment on function undecided_at is 'What a keep threshold below prune_below may
 
 create or replace function kept_calls_at(run text, tool_name text, threshold double precision)
     returns table (
-        document_id uuid, call_id uuid, text_before text, call_text text, result text, text_after text,
+        document_id text, call_id text, text_before text, call_text text, result text, text_after text,
         loss_reduction double precision, releasable boolean)
     language plpgsql stable
 as $$
@@ -158,7 +158,7 @@ comment on function kept_calls_at is 'The calls of one tool in one run that save
 
 create or replace function best_kept_calls(run text, tool_name text, how_many integer)
     returns table (
-        document_id uuid, call_id uuid, text_before text, call_text text, result text, text_after text,
+        document_id text, call_id text, text_before text, call_text text, result text, text_after text,
         loss_reduction double precision, releasable boolean)
     language plpgsql stable
 as $$
@@ -200,7 +200,7 @@ begin
             order by loss.loss_reduction desc, loss.call_id
             limit how_many
         )
-        select coalesce(document.variant_of, document.document_id), best.call_id,
+        select cast(coalesce(document.variant_of, document.document_id) as text), cast(best.call_id as text),
                substr(document.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)),
                call.call_text, best.result, substr(document.text, call.position_char + 1, 120), best.loss_reduction,
                not call.input_only_after

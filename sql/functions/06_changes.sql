@@ -12,12 +12,12 @@ begin
         return query select document_id, call_id, scoring_recipe_id, tool from release_calls where release_id = released;
     elsif run is not null and with_run is not null and not exists (select from run_releases where run_id = with_run) then
         return query
-            select distinct on (kept.document_id, kept.position_char) kept.document_id, kept.call_id, kept.scoring_recipe_id, kept.tool
+            select distinct on (kept.document_uuid, kept.position_char) kept.document_uuid, kept.call_uuid, kept.scoring_recipe_id, kept.tool
             from kept_calls kept
             join annotation_runs asking on asking.run_id = kept.run_id
             where kept.run_id = run and kept.releasable
               and not (requires_following(asking.parameters) and lacks_result(kept.result, kept.text_after))
-            order by kept.document_id, kept.position_char, kept.loss_reduction desc, kept.call_id;
+            order by kept.document_uuid, kept.position_char, kept.loss_reduction desc, kept.call_uuid;
     end if;
 end
 $$;

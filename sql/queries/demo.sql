@@ -24,14 +24,14 @@ order by rt.tool
 -- name: best_calls
 -- The kept calls that save most, one a text.
 with best_of_text as (
-    select distinct on (document_id) tool, text_before, call_text, result, text_after, loss_reduction, document_id
+    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, loss_reduction, document_uuid
     from kept_calls
     where run_id = :run_id and releasable
-    order by document_id, loss_reduction desc, call_text
+    order by document_uuid, loss_reduction desc, call_text
 )
 select tool, text_before, call_text, result, text_after, loss_reduction
 from best_of_text
-order by loss_reduction desc, document_id
+order by loss_reduction desc, document_uuid
 limit :at_most
 
 -- name: outputs

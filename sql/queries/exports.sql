@@ -10,26 +10,26 @@ where release.uri = :uri
 -- name: calls_of_texts
 -- The released calls of these texts (is_released), and the calls whose loss with their result is known and that the run did not keep.
 -- bound: no call saves more, nats; information: mean over its so many placebos, nats; null without.
-select document_id, cast(call_id as text) as call_id, tool, call_input, position_char, reduction_bound as bound, information, placebos,
-       loss_without_call, loss_with_result, cast(call_id as text) = any (cast(:released as text[])) as is_released
+select document_uuid as document_id, call_id, tool, call_input, position_char, reduction_bound as bound, information, placebos,
+       loss_without_call, loss_with_result, call_id = any (cast(:released as text[])) as is_released
 from candidates
 where run_id = :run_id
-  and document_id = any (cast(:document_ids as uuid[]))
+  and document_uuid = any (cast(:document_ids as uuid[]))
   and loss_with_result is not null
-  and (outcome in ('pruned', 'below_threshold', 'below_tau_information') or cast(call_id as text) = any (cast(:released as text[])))
-order by document_id, position_char, call_id
+  and (outcome in ('pruned', 'below_threshold', 'below_tau_information') or call_id = any (cast(:released as text[])))
+order by document_uuid, position_char, call_uuid
 
 -- name: texts_without_help
 -- Of a run's texts with a scored call, so many in which no call saves anything, those with the smallest hashes of seed and id, in the order
 -- of their ids (one row without a text if there is none). With each: how many texts were tried, hold a kept call, hold none but a call that
 -- may save something by what is known of it, as one that the run did not score may, and hold only calls that save nothing.
 with tried as materialized (
-    select document_id, min(position_char) filter (where loss_with_result is not null) as first_char,
+    select document_uuid as document_id, min(position_char) filter (where loss_with_result is not null) as first_char,
            bool_or(outcome = 'kept') as has_kept_call,
            bool_or(coalesce(reduction_bound > 0, true) and (outcome <> 'no_result' or reason = 'input_only_after')) as may_help
     from candidates
     where run_id = :run_id
-    group by document_id
+    group by document_uuid
     having count(loss_with_result) > 0
 ),
 counts as (

@@ -16,7 +16,7 @@ limit 50
 -- name: changes
 -- Two runs place by place: how many places changed by kind and reason (is_count), and a page of places in the order of their texts.
 with compared as materialized (
-    select change, document_id, coalesce(position_char, -1) as place, position_char, tool, call_text, result, loss_reduction, call_id, tool_before,
+    select change, cast(document_id as uuid) as document_id, coalesce(position_char, -1) as place, position_char, tool, call_text, result, loss_reduction, call_id, tool_before,
            call_text_before, result_before, loss_reduction_before, call_id_before, reason, detail
     from run_comparison
     where run_id = :run_id and before_run_id = :before_run_id

@@ -37,7 +37,8 @@ from others
 left join lateral (
     select *
     from candidates
-    where run_id = others.run_id and tool = :tool and document_id = cast(:document_id as uuid) and variant_id = cast(:variant_id as uuid)
+    where run_id = others.run_id and tool = :tool and document_uuid = cast(:document_id as uuid)
+      and variant_uuid = cast(:variant_id as uuid)
       and position_char = :position_char
       and call_text = :call_text
     limit 1

@@ -1,10 +1,10 @@
 -- Calls that people judge.
 
 -- name: judgements
-select reviewer, tool, call_id, is_placebo, verdict
+select reviewer, tool, cast(call_id as uuid) as call_id, is_placebo, verdict
 from counted_judgements
 where release_id = :release_id
-order by tool, reviewer, call_id, is_placebo
+order by tool, reviewer, cast(call_id as uuid), is_placebo
 
 -- name: release
 -- A release with the run that made it.
@@ -23,7 +23,7 @@ select judged.release_id, judged.seed, judged.tool, judged.document_id, judged.c
        counted.call_id is not null as counts
 from judgements judged
 left join counted_judgements counted
-    on counted.release_id = judged.release_id and counted.reviewer = judged.reviewer and counted.call_id = judged.call_id
+    on counted.release_id = judged.release_id and counted.reviewer = judged.reviewer and counted.call_id = cast(judged.call_id as text)
    and counted.is_placebo = judged.is_placebo and counted.judged_at = judged.judged_at and counted.verdict = judged.verdict
 where judged.release_id = :release_id
 order by judged.judged_at, judged.submission_id
@@ -63,7 +63,7 @@ order by release.created_at desc, release.release_id
 limit :at_most
 
 -- name: judged
-select call_id, is_placebo, seed, verdict from counted_judgements where release_id = :release_id and reviewer = :reviewer
+select cast(call_id as uuid) as call_id, is_placebo, seed, verdict from counted_judgements where release_id = :release_id and reviewer = :reviewer
 
 -- name: call
 -- A released call with its text and its result. The recipes are those of the run that made the release.

@@ -129,11 +129,11 @@ order by ours.suite, ours.subset, ours.metric
 -- The calls of a run's release that save most, and those that save least, with the text around them.
 with released as (
     select scored.tool, scored.call_text, scored.result, scored.loss_reduction, scored.text_before, scored.text_after,
-           row_number() over (order by scored.loss_reduction desc, scored.document_id, scored.call_id) as place,
+           row_number() over (order by scored.loss_reduction desc, scored.document_uuid, scored.call_uuid) as place,
            count(*) over () as calls
     from run_releases made
     join release_calls held using (release_id)
-    join scored_calls scored on scored.run_id = made.run_id and scored.tool = held.tool and scored.call_id = held.call_id
+    join scored_calls scored on scored.run_id = made.run_id and scored.tool = held.tool and scored.call_uuid = held.call_id
     where made.run_id = :run_id
 )
 select tool, call_text, result, loss_reduction, right(text_before, 60) as text_before, left(text_after, 30) as text_after,
@@ -178,14 +178,14 @@ order by rt.tool
 -- name: nearest_calls
 -- The scored calls that come nearest to the threshold of their tool, one a text.
 with nearest_of_text as (
-    select distinct on (document_id) tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold, document_id
+    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold, document_uuid
     from scored_calls
     where run_id = :run_id and not input_only_after
-    order by document_id, keep_threshold - loss_reduction, call_text
+    order by document_uuid, keep_threshold - loss_reduction, call_text
 )
 select tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold
 from nearest_of_text
-order by keep_threshold - loss_reduction, document_id
+order by keep_threshold - loss_reduction, document_uuid
 limit :at_most
 
 -- name: lower_thresholds

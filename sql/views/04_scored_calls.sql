@@ -8,7 +8,7 @@ cross join lateral (
     with scored as (
         select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null
     )
-    select member.document_id, scored.call_id,
+    select cast(member.document_id as text) as document_id, cast(scored.call_id as text) as call_id,
            substr(document.text, greatest(candidate.position_char - 120, 0) + 1, least(candidate.position_char, 120)) as text_before,
            candidate.call_text, scored.result, substr(document.text, candidate.position_char + 1, 120) as text_after,
            scored.loss_without_call, scored.loss_without_result, scored.loss_with_result, scored.loss_reduction,
@@ -29,9 +29,10 @@ cross join lateral (
            candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
            candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
            scored.loss_without_call_full_context, scored.number_format, document.url, document.document_date,
-           scored.document_id as variant_id,
+           cast(scored.document_id as text) as variant_id,
            rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id,
-           result_follows(scored.result, substr(document.text, candidate.position_char + 1, 120)) as result_follows
+           result_follows(scored.result, substr(document.text, candidate.position_char + 1, 120)) as result_follows,
+           member.document_id as document_uuid, scored.document_id as variant_uuid, scored.call_id as call_uuid
     from scored
     join candidate_calls candidate
         on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.document_id = scored.document_id
@@ -48,8 +49,11 @@ comment on column scored_calls.result_follows is 'Whether the text goes on with 
 comment on column scored_calls.placebo_reduction is 'The mean placebo reduction, nats: what results of other calls save in its place (docs/placebo.md). Null without placebos.';
 comment on column scored_calls.information is 'The mean over its placebos of L(e(c, r'')) - L(e(c, r)), nats: what this result saves beyond any other of its kind. Null without placebos.';
 comment on column scored_calls.placebos is 'Number of placebos that the two means are of.';
-comment on column scored_calls.variant_id is 'The document whose rows these are: of a corrected record, for a tool that reads url and date, another than document_id, the text. call_losses and candidate_calls have it as document_id, so a join with them is by this column.';
+comment on column scored_calls.variant_id is 'The document whose rows these are: of a corrected record, for a tool that reads url and date, another than document_id, the text. call_losses and candidate_calls have it as document_id, so a join with them is by this (variant_uuid).';
 comment on column scored_calls.cost_threshold is 'What the run asks for, for the cost of a call of the tool, nats (call_costs); null if it asks for nothing.';
+comment on column scored_calls.document_uuid is 'The document as tables have it: for questions about one document, which are answered by an index, and for joins. Some clients read bytes.';
+comment on column scored_calls.variant_uuid is 'The variant as tables have it: with call_uuid the key of call_losses and candidate_calls.';
+comment on column scored_calls.call_uuid is 'The call as tables have it.';
 comment on column scored_calls.paragraph is 'The paragraph''s number in the document, from 0.';
 comment on column scored_calls.url is 'The address of the record: for a tool that reads the record, at the run''s version of the corpus; for others that of the first record with this text.';
 comment on column scored_calls.document_date is 'The date of the record, likewise.';

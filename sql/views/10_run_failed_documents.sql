@@ -1,5 +1,5 @@
 create view run_failed_documents as
-select rt.run_id, rt.tool, failed.stage, member.document_id, failed.reason, failed.deaths, failed.failed_at
+select rt.run_id, rt.tool, failed.stage, cast(member.document_id as text) as document_id, failed.reason, failed.deaths, failed.failed_at
 from failed_documents failed
 join run_tools rt
     on failed.recipe_id in (rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id)

@@ -6,8 +6,8 @@ cross join lateral (
     with placebo as (
         select * from placebo_losses where placebo_recipe_id = rt.placebo_recipe_id
     )
-    select member.document_id, placebo.call_id, placebo.number, source.call_id as source_call_id,
-           source.document_id as source_document_id, source.result, placebo.loss_with_result, placebo.reduction,
+    select cast(member.document_id as text) as document_id, cast(placebo.call_id as text) as call_id, placebo.number,
+           cast(source.call_id as text) as source_call_id, cast(source.document_id as text) as source_document_id, source.result, placebo.loss_with_result, placebo.reduction,
            placebo.reduction_bound, placebo.information, placebo.is_sampled, placebo.placebo_information, placebo.reason
     from placebo
     join run_tool_documents member

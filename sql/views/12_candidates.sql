@@ -1,5 +1,5 @@
 create view candidates as
-select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, call.call_text, call.result, call.text_after,
+select rt.run_id, rt.tool, cast(call.document_id as text) as document_id, cast(call.call_id as text) as call_id, call.text_before, call.call_text, call.result, call.text_after,
        judged.outcome,
        case judged.outcome
            when 'sampled' then (
@@ -32,9 +32,10 @@ select rt.run_id, rt.tool, call.document_id, call.call_id, call.text_before, cal
        end as release_outcome,
        call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction, call.reduction_bound,
        call.placebo_reduction, call.information, call.placebos, rt.keep_threshold, rt.tau_information, call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
-       call.effective_input, call.input_key, call.sample_count, call.input_only_after, call.result_rank,
-       call.loss_without_call_full_context, call.number_format, call.url, call.document_date, call.variant_id, call.ordinal,
-       rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, result_follows(call.result, call.text_after) as result_follows
+       call.effective_input, cast(call.input_key as text) as input_key, call.sample_count, call.input_only_after, call.result_rank,
+       call.loss_without_call_full_context, call.number_format, call.url, call.document_date, cast(call.variant_id as text) as variant_id, call.ordinal,
+       rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, result_follows(call.result, call.text_after) as result_follows,
+       call.document_id as document_uuid, call.variant_id as variant_uuid, call.call_id as call_uuid
 from run_tools rt
 join annotation_runs run on run.run_id = rt.run_id
 left join run_releases made on made.run_id = rt.run_id
@@ -83,7 +84,7 @@ cross join lateral (
     )
     select outcome from found
 ) judged;
-comment on view candidates is 'Every candidate call of every run, with what became of it. Give run_id and tool: only their partitions are read; with document_id only the calls of that text.';
+comment on view candidates is 'Every candidate call of every run, with what became of it. Give run_id and tool: only their partitions are read; with document_uuid only the calls of that text.';
 comment on column candidates.outcome is 'What happened to the call before the release, in the order of the stages. sampled: not scored, yet or because its text was given up. no_result: the tool gave none, or none that does not repeat the text; or the run does not score the call, since its input stands only after it. not_finite: a loss is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: saves less than keep_threshold. below_tau_information: its result carries less information than the run asks for, or it has no placebo. kept: kept by the run''s keep rule; these are the calls of kept_calls.';
 comment on column candidates.reason is 'Why it has no losses that count. sampled: process_killed or out_of_memory if its text was given up. no_result, not_finite, pruned: as in call_losses.reason. Else null.';
 comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. result_does_not_follow: the text does not go on with its result, and the run asks for that (require_following). better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation data, and the release leaves it out. no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';

@@ -1,6 +1,6 @@
 create view retrieved as
 select rt.run_id, rt.tool, rt.tool_version, answer.input as query, answer.results as passages, answer.reason, used.result,
-       used.result_rank, used.calls, used.texts, used.kept_calls, used.best_loss_reduction, answer.seconds, answer.input_key
+       used.result_rank, used.calls, used.texts, used.kept_calls, used.best_loss_reduction, answer.seconds, cast(answer.input_key as text) as input_key
 from run_tools rt
 cross join lateral (
     -- Planned separately, so that only the partitions of the tool's recipes are read.

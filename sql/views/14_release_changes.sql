@@ -1,10 +1,14 @@
 create view release_changes as
-select now.run_id, before.run_id as before_run_id, coalesce(before.run_id = now.previous_run_id, false) as is_previous_run, changed.*
+select now.run_id, before.run_id as before_run_id, coalesce(before.run_id = now.previous_run_id, false) as is_previous_run,
+       changed.is_added, changed.tool, cast(changed.document_id as text) as document_id, cast(changed.call_id as text) as call_id,
+       changed.position_char, changed.call_text, changed.result, changed.loss_reduction, changed.reason, changed.detail
 from annotation_runs now
 join annotation_runs before on (before.started_at, before.run_id) < (now.started_at, now.run_id)
 cross join lateral release_changes_between(now.run_id, before.run_id) changed
 union all
-select now.run_id, null, now.previous_run_id is null and now.finished_at is not null, changed.*
+select now.run_id, null, now.previous_run_id is null and now.finished_at is not null,
+       changed.is_added, changed.tool, cast(changed.document_id as text), cast(changed.call_id as text),
+       changed.position_char, changed.call_text, changed.result, changed.loss_reduction, changed.reason, changed.detail
 from annotation_runs now
 cross join lateral release_changes_between(now.run_id, null) changed;
 comment on view release_changes is 'The calls that only one of the releases of two runs holds, with the reason: the same as `toolformer-ops changes`. Give run_id, and before_run_id or is_previous_run: each pair of runs is compared anew.';

@@ -1,6 +1,7 @@
 create view chained_calls as
-select rt.run_id, rt.tool, call.document_id, call.call_id, run.chained_release_id as release_id, chained.source_document_id,
-       parent.tool as parent_tool, parent.call_id as parent_call_id
+select rt.run_id, rt.tool, cast(call.document_id as text) as document_id, cast(call.call_id as text) as call_id,
+       run.chained_release_id as release_id, cast(chained.source_document_id as text) as source_document_id, parent.tool as parent_tool,
+       cast(parent.call_id as text) as parent_call_id
 from annotation_runs run
 join run_tools rt on rt.run_id = run.run_id
 cross join lateral (

@@ -11,7 +11,7 @@ cross join lateral (
             on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = sample.document_id
         where sample.sampling_recipe_id = rt.sampling_recipe_id
     )
-    select of_run.reason, of_run.record_id as document_id, of_run.position_char,
+    select of_run.reason, cast(of_run.record_id as text) as document_id, of_run.position_char,
            substr(document.text, greatest(of_run.position_char - 120, 0) + 1, least(of_run.position_char, 120)) as text_before,
            of_run.sample_text, of_run.sample_count, of_run.place
     from of_run

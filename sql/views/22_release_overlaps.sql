@@ -1,5 +1,5 @@
 create view release_overlaps as
-select shared.run_id, made.release_id, shared.document_id, document.url, shared.suite, shared.data_set, shared.question, shared.words,
+select shared.run_id, made.release_id, cast(shared.document_id as text) as document_id, document.url, shared.suite, shared.data_set, shared.question, shared.words,
        shared.shared_ngrams, shared.is_left_out, left(document.text, 200) as text_begins
 from run_overlaps shared
 join run_releases made on made.run_id = shared.run_id

@@ -6,7 +6,7 @@ cross join lateral (
     with scored as (
         select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and token_log_probabilities is not null
     )
-    select member.document_id, scored.call_id, place, scored.scored_tokens[place] as token,
+    select cast(member.document_id as text) as document_id, cast(scored.call_id as text) as call_id, place, scored.scored_tokens[place] as token,
            cast(recipe.definition -> 'weights' ->> (place - 1) as double precision) as weight,
            scored.token_log_probabilities[1][place] as without_call,
            scored.token_log_probabilities[2][place] as without_result,

@@ -121,7 +121,7 @@ def judged(postgres_dsn: str, reader_dsn: str) -> Iterator[Connection]:
 COLUMNS = (
     "tool", "outcome", "release_outcome", "reason", "loss_reduction", "text_before", "call_text", "result", "text_after",
 )  # fmt: skip
-RELEASED = "call_id in (select call_id from release_calls)"
+RELEASED = "call_uuid in (select call_id from release_calls)"
 KEPT = "loss_reduction >= keep_threshold and information >= 0"
 BY_STATUS = {
     "scored": "loss_reduction is not null",
@@ -153,7 +153,7 @@ def test_all_pages_together_are_what_sql_finds_in_its_order(judged: Connection) 
         assert (whole.is_whole, whole.next) == (True, None)
         ids = [row["call_id"] for row in whole.rows]
         expected = (
-            connection.execute(sql(f"select call_id from candidates where {condition}")).scalars().all()
+            connection.execute(sql(f"select call_uuid from candidates where {condition}")).scalars().all()
         )
         assert ids
         assert sorted(ids) == sorted(expected), status

@@ -1,5 +1,6 @@
 """What changed between two releases: one reason for every call, worked out by hand in the histories of these tests."""
 
+import uuid
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -155,7 +156,7 @@ def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Ni
         assert counts["new"] + counts["changed"] == found.calls(is_added=True)
         assert counts["gone"] + counts["changed"] == found.calls(is_added=False)
         by_place = {run: {(one[0], one[2]): one for one in released[run]} for run in (before, now)}
-        assert {(row.document_id, row.position_char): row.change for row in places} == {
+        assert {(uuid.UUID(row.document_id), row.position_char): row.change for row in places} == {
             place: "gone"
             if place not in by_place[now]
             else "new"
@@ -225,7 +226,7 @@ def test_two_runs_without_a_release_are_compared_by_what_they_keep(nights: Night
     for run_id, tool in (("one", low), ("two", high), ("last", low)):
         nights.start(run_id, tool)
         nights.work(run_id, tool)
-    kept = "select document_id, position_char from kept_calls where run_id = :run and releasable"
+    kept = "select document_uuid, position_char from kept_calls where run_id = :run and releasable"
     places_of = {run: {tuple(row) for row in run_sql(nights.engine, kept, run=run)} for run in ("one", "two")}
     found, calls = changes(nights, "two", "one")
     assert {(call.is_added, call.reason) for call in calls} == {(False, "threshold")}

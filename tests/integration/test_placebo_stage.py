@@ -333,7 +333,8 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     # 1. Two new texts: the old ones' placebos are not scored again, the new ones' come from the same pool.
     assert night("night-2", range(2, 10)) == (first, {"8", "9"})
     of_old_texts = (
-        "select bool_and(placebo.source_document_id in (select document_id from run_documents where run_id = 'night-1')) "
+        "select bool_and(cast(placebo.source_document_id as uuid) in "
+        "(select document_id from run_documents where run_id = 'night-1')) "
         "from call_placebos placebo where run_id = 'night-2' and source_call_id is not null"
     )
     assert run_sql(settings, of_old_texts) == [(True,)]

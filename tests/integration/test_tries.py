@@ -86,7 +86,8 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
 
     # 1. They are counted under their reason, where they were given up, and the run's check passes.
     given_up = (
-        "select stage, text, deaths from run_failed_documents join documents using (document_id) order by 1"
+        "select stage, text, deaths from run_failed_documents failed "
+        "join documents document on document.document_id = cast(failed.document_id as uuid) order by 1"
     )
     assert run_sql(settings, given_up) == [
         ("sample", deadly[0], DEATHS_BETWEEN_ROUNDS),

@@ -77,7 +77,7 @@ def test_kept_calls_are_joined_with_losses_by_their_variant(annotated: Engine) -
     joined = """
         select count(*) from kept_calls kept
         join call_losses loss on loss.scoring_recipe_id = kept.scoring_recipe_id
-         and loss.document_id = kept.variant_id and loss.call_id = kept.call_id
+         and loss.document_id = kept.variant_uuid and loss.call_id = kept.call_uuid
         where run_id = 'r1'
     """
     [[count]] = run_sql(annotated, joined)
@@ -273,3 +273,30 @@ def test_the_facts_of_a_run_hold_how_long_it_took(annotated: Engine) -> None:
     run_sql(annotated, f"{cost} where run_id = 'r2'")
     facts = "select seconds, device_hours, device_hours_expected from run_facts where run_id = 'r2'"
     assert run_sql(annotated, facts) == [(3600.0, 0.5, 2.0)]
+
+
+IDS_OF_TABLES = {
+    "run_documents",
+    "run_tool_documents",
+}
+"""Views that only join tables: their ids are those of the tables."""
+
+
+def test_ids_of_views_are_texts_beside_those_for_joins(annotated: Engine) -> None:
+    uuids = run_sql(
+        annotated,
+        "select c.relname, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid "
+        "where c.relkind = 'v' and c.relnamespace = current_schema::regnamespace and a.attnum > 0 "
+        "and a.atttypid = 'uuid'::regtype order by 1, 2",
+    )
+    found = {(row.relname, row.attname) for row in uuids if row.relname not in IDS_OF_TABLES}
+    with_both = {"candidates", "kept_calls", "scored_calls"}
+    assert found == {(view, f"{of}_uuid") for view in with_both for of in ("call", "document", "variant")}
+
+
+@pytest.mark.parametrize("view", ["candidates", "scored_calls", "kept_calls"])
+def test_both_forms_of_an_id_are_the_same(annotated: Engine, view: str) -> None:
+    differing = "cast(document_uuid as text) <> document_id or cast(call_uuid as text) <> call_id"
+    counts = run_sql(annotated, f"select count(*), count(*) filter (where {differing}) from {view}")
+    assert counts[0][0] > 0
+    assert counts[0][1] == 0

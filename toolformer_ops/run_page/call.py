@@ -142,7 +142,7 @@ def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> 
     for tool in run.tools:
         variant_id = str(document.variant_id if tool.reads_record else document.document_id)
         of_text = sql.SQL(
-            "run_id = {} and tool = {} and document_id = {}::uuid and variant_id = {}::uuid"
+            "run_id = {} and tool = {} and document_uuid = {}::uuid and variant_uuid = {}::uuid"
         ).format(*map(sql.Literal, (run.run_id, tool.tool, str(document.document_id), variant_id)))
         found += candidates(connection, [of_text], "position_char, call_id", CALLS_A_TOOL)
     return sorted(

@@ -353,8 +353,8 @@ def _scan(
         looked_at += len(scanned)
         # 2. Of these the calls that are asked for.
         if scanned:
-            # `document_id` says no more than `variant_id`; by it Postgres looks up the members of the corpus.
-            among = sql.SQL("document_id = any({}::uuid[]) and variant_id = any({}::uuid[])").format(
+            # `document_uuid` says no more than `variant_uuid`; by it Postgres looks up the members of the corpus.
+            among = sql.SQL("document_uuid = any({}::uuid[]) and variant_uuid = any({}::uuid[])").format(
                 sql.Literal([str(row.document_id) for row in scanned]),
                 sql.Literal([str(row.variant_id) for row in scanned]),
             )
@@ -362,10 +362,10 @@ def _scan(
                 key = sql.SQL("({}, {}, {}::uuid)").format(
                     *(sql.Literal(str(v) if isinstance(v, uuid.UUID) else v) for v in after)
                 )
-                among = sql.SQL("{} and (ordinal, position_char, call_id) > {}").format(among, key)
+                among = sql.SQL("{} and (ordinal, position_char, call_uuid) > {}").format(among, key)
             else:
                 ids = sql.Literal([str(row.call_id) for row in scanned])
-                among = sql.SQL("{} and call_id = any({}::uuid[])").format(among, ids)
+                among = sql.SQL("{} and call_uuid = any({}::uuid[])").format(among, ids)
             found += candidates(
                 connection, [*_conditions(run, of_tool), among], order.order_by, at_most - len(found)
             )
@@ -408,7 +408,7 @@ def _conditions(run: ShownRun, asked: Asked) -> list[sql.Composable]:
         terms.append(sql.SQL("information >= {}").format(sql.Literal(asked.information)))
     if asked.document_id:
         terms.append(
-            sql.SQL("{}::uuid in (document_id, variant_id)").format(sql.Literal(str(asked.document_id)))
+            sql.SQL("{}::uuid in (document_uuid, variant_uuid)").format(sql.Literal(str(asked.document_id)))
         )
     elif asked.contains:
         # A subquery that returns a value is computed row by row; `exists` would become a join with the whole
@@ -416,7 +416,7 @@ def _conditions(run: ShownRun, asked: Asked) -> list[sql.Composable]:
         terms.append(
             sql.SQL(
                 "(select strpos(lower(concat_ws(' ', document.text, document.url, call_text, result)), lower({})) > 0 "
-                "from documents document where document.document_id = variant_id)"
+                "from documents document where document.document_id = variant_uuid)"
             ).format(sql.Literal(asked.contains))
         )
     return terms
@@ -443,6 +443,8 @@ def candidates(
         names = [column.name for column in cursor.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     for row in rows:
+        # Pages compare ids with those of tables.
+        row |= {f"{name}_id": row.pop(f"{name}_uuid") for name in ("document", "variant", "call")}
         measured = row["information"] is not None and row["loss_with_result"] is not None
         row["loss_with_placebo"] = row["loss_with_result"] + row["information"] if measured else None
     return rows
