@@ -149,6 +149,16 @@ def test_a_run_is_ended_once_it_has_halted_for_so_many_minutes(
     assert bool(airflow.ended) == is_ended
 
 
+@pytest.mark.parametrize(("last_parsed", "is_ended"), [(11, True), (9, False)])
+def test_a_queued_run_has_halted_since_its_dag_was_there(
+    settings: Settings, last_parsed: float, is_ended: bool
+) -> None:
+    dag = DagState(is_paused=False, is_stale=True, last_parsed_at=minutes_ago(last_parsed))
+    airflow = FakeAirflow(dag, RunState(DAG_ID, "night-1", "queued", minutes_ago(180)))
+    end_halted_runs(settings, airflow.client)
+    assert bool(airflow.ended) == is_ended
+
+
 # How they are ended
 
 

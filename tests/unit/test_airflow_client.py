@@ -226,3 +226,8 @@ def test_a_note_is_set_on_the_run_that_is_named_and_addresses_lead_to_it() -> No
     assert (
         client.task_url("d", "r", TASK) == "http://airflow/dags/d/runs/r/tasks/Calculator.annotate/mapped/2"
     )
+
+
+def test_it_is_known_when_a_file_made_its_dag_last() -> None:
+    parsed = {"is_paused": False, "is_stale": True, "last_parsed_time": "2026-11-26T02:00:01.500000Z"}
+    assert ScriptedAirflow(GET=(200, parsed)).client().dag("d").last_parsed_at == LOOKED_AT

@@ -83,6 +83,8 @@ class DagState:
     is_stale: bool
     """Whether its file is gone, or makes no such DAG any more."""
     tags: tuple[str, ...] = ()
+    last_parsed_at: datetime.datetime | None = None
+    """When its file made it last."""
 
 
 class _Login(httpx.Auth):
@@ -257,10 +259,12 @@ class AirflowClient:
     def dag(self, dag_id: str) -> DagState:
         """Return whether Airflow continues the runs of a DAG; one that it does not know is stale."""
         entry = self._request("GET", f"/dags/{dag_id}", empty_at=httpx.codes.NOT_FOUND)
+        last_parsed = entry.get("last_parsed_time")
         return DagState(
             is_paused=bool(entry.get("is_paused")),
             is_stale=bool(entry.get("is_stale", True)),
             tags=tuple(tag["name"] for tag in entry.get("tags", ())),
+            last_parsed_at=datetime.datetime.fromisoformat(last_parsed) if last_parsed else None,
         )
 
     def note(self, dag_id: str, run_id: str) -> str:

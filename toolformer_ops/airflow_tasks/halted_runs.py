@@ -71,7 +71,7 @@ class HaltedRun:
     cause: str
     """`deleted` or `paused`: what happened to its DAG."""
     since: datetime.datetime
-    """When Airflow's scheduler looked at it last, or its last task ended."""
+    """When Airflow's scheduler looked at it last, its last task ended, or its DAG was there."""
     is_done: bool
     """Whether all of its tasks had ended well, so that only the run's end is lacking."""
 
@@ -103,7 +103,7 @@ def halted_runs(airflow: AirflowClient) -> list[HaltedRun]:
             cause = "deleted" if dag.is_stale else "paused"
             tasks = airflow.tasks(run.dag_id, run.run_id)
             if not any(_is_at_work(task, cause) for task in tasks):
-                halted.append(_halted(run, cause, tasks))
+                halted.append(_halted(run, dag, cause, tasks))
     return halted
 
 
@@ -111,9 +111,11 @@ def _is_at_work(task: TaskState, cause: str) -> bool:
     return task.state in AT_WORK or (cause == "paused" and task.state == WAITS_FOR_A_PERSON)
 
 
-def _halted(run: RunState, cause: str, tasks: list[TaskState]) -> HaltedRun:
+def _halted(run: RunState, dag: DagState, cause: str, tasks: list[TaskState]) -> HaltedRun:
     signs = [run.looked_at or run.run_after]
     signs += [datetime.datetime.fromisoformat(task.ended_at) for task in tasks if task.ended_at]
+    if cause == "deleted" and dag.last_parsed_at is not None:
+        signs.append(dag.last_parsed_at)  # the scheduler has not looked yet at a run that is queued
     is_done = bool(tasks) and all(task.state in DONE_WELL for task in tasks)
     return HaltedRun(run=run, cause=cause, since=max(signs), is_done=is_done)
 
