@@ -72,7 +72,9 @@ def test_what_a_run_does_is_said_in_words(
 
 
 def tool(name: str, seconds_left: float | None, **done: int) -> Any:
-    stages = [SimpleNamespace(stage=stage, done=number) for stage, number in done.items()]
+    stages = [
+        SimpleNamespace(stage=stage, done=number, units_left=3 - number) for stage, number in done.items()
+    ]
     return SimpleNamespace(tool=name, seconds_left=seconds_left, stages=stages)
 
 
@@ -84,6 +86,12 @@ def test_the_time_left_waits_for_the_first_text_of_a_stage() -> None:
 def test_the_time_left_waits_for_the_count() -> None:
     words = "known once the texts of this run are counted"
     assert why_no_time_left([tool("MT", None, filter=0)], is_counted=False) == words
+
+
+def test_the_time_left_waits_for_the_filter() -> None:
+    """The stages behind it have nothing to do yet, and would count as done."""
+    words = "known once the texts are filtered for MT"
+    assert why_no_time_left([tool("MT", None, filter=1, sample=0)], is_counted=True) == words
 
 
 def test_the_time_left_of_a_run_that_stands_still_is_not_known() -> None:

@@ -77,3 +77,13 @@ def test_a_share_is_of_documents_where_there_are_no_tokens_and_a_stage_that_is_n
     rows, counted = [work("sample", 0.02, recent=100.0, age=100.0)], [progress("sample", 0)]
     expected = (SHORT + LONG) * 0.02  # it has one process
     assert left(rows, counted, [at_work(50.0, stage="placebo")]) == pytest.approx(expected)
+
+
+def test_the_time_left_is_not_known_while_texts_are_filtered() -> None:
+    filtering = SimpleNamespace(tool="QA", stage="filter", done=10, total=30, tokens_done=None, tokens=None)
+    rows = [work("filter", 0.01, recent=1.0, age=2.0), work("sample", 0.02), work("score", 0.01)]
+    nothing = [
+        SimpleNamespace(tool="QA", stage=stage, done=0, total=0, tokens_done=0, tokens=0)
+        for stage in ("sample", "score")
+    ]
+    assert left(rows, [filtering, *nothing]) is None

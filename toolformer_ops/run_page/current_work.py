@@ -108,6 +108,8 @@ def why_no_time_left(tools: Sequence[Any], *, is_counted: bool) -> str:
         return "known once the texts of this run are counted"
     for tool in tools:
         for stage in tool.stages:
+            if tool.seconds_left is None and stage.stage == "filter" and stage.units_left:
+                return f"known once the texts are filtered for {tool.tool}"
             if tool.seconds_left is None and not stage.done:
                 return f"known once {tool.tool} has {DONE[stage.stage]} a text"
     return "not known: nothing was stored lately"

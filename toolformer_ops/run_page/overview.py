@@ -74,7 +74,7 @@ class ToolProgress:
     tool: str
     stages: tuple[StageProgress, ...]
     seconds_left: float | None
-    """Seconds of work that are left; None if no document of a stage was ever timed."""
+    """Seconds of work that are left; None if no document of a stage was ever timed, or not all are filtered."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,8 @@ def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[
             stage = StageProgress(row.stage, done, total, min(row.documents, done), tokens_done, tokens)
             stages.append(stage)
             seconds = seconds_a_unit(row, work)
+            if stage.stage == "filter" and stage.units_left:
+                is_timed = False  # how many texts the other stages get is not known yet
             if stage.units_left is None or (stage.units_left and seconds is None):
                 is_timed = False
             elif stage.units_left and seconds is not None:
