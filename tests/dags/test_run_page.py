@@ -305,6 +305,17 @@ def test_a_run_that_never_started_is_not_to_be_cleared_for_a_wrong_parameter(cli
     assert KEEPS_PARAMETERS in client.get("/run?dag_id=annotate_corpus&run_id=r9").text
 
 
+def test_what_a_person_answered_is_on_the_page_of_the_run(
+    client: TestClient, rows: Callable[..., object]
+) -> None:
+    rows(
+        "insert into approvals (run_id, step, is_approved, answered_by, answered_at, max_tries) "
+        "values ('r1', 'before_finetuning', false, 'anna <b>', '2026-11-24 05:10Z', 22)"
+    )
+    page = client.get(f"/run?{OF_R1}").text
+    assert "<p>Before finetuning: rejected by anna &lt;b&gt;, 2026-11-24 05:10 UTC.</p>" in page
+
+
 # The quality checks
 
 

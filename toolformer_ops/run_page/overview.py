@@ -27,6 +27,7 @@ from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run, numbers_of
 from toolformer_ops.runs.reasons import COUNTED, title
+from toolformer_ops.runs.summary import answer_in_words
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all
 from toolformer_ops.tools.registry import tools_on_device
@@ -140,6 +141,7 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
             rows = with_own_counts(rows, numbers["own_counts"], own_counts)
         tools = tool_progress(run, progress, work)
         outputs = fetch_all(connection, queries.page.outputs, **ours)
+        answers = fetch_all(connection, queries.summary.approvals, **ours)
         checks = fetch_all(connection, queries.page.quality, **ours)
         counts = funnel(rows)
         best_status, best = (None, ()) if is_running else best_calls(connection, run)
@@ -160,7 +162,7 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
                 at_work,
                 annotates=bool(run.tools),
                 has_release=bool(outputs),
-                waits_for_yes=_unanswered(connection, run),
+                waits_for_yes=None if answers else run.parameters.get("approve"),
             )
             if is_running
             else "",
@@ -171,6 +173,10 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
             },
             "thresholds": numbers.get("thresholds"),
             "output": outputs[0] if outputs else None,
+            "answers": [
+                answer_in_words(row.step, row.is_approved, row.answered_by, row.answered_at)
+                for row in answers
+            ],
             "failed_checks": [check for check in checks if not check.success],
             "passed_checks": sum(check.success for check in checks),
             "given_up": numbers.get("given_up", []),
@@ -180,12 +186,6 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
         return Page("overview.html.j2", values, run.seconds_to_keep)
 
     return await answer(request, make)
-
-
-def _unanswered(connection: Connection, run: ShownRun) -> str | None:
-    """The run's choice `approve`, if nobody has answered yet."""
-    answers = fetch_all(connection, queries.summary.approvals, run_id=run.run_id)
-    return None if answers else run.parameters.get("approve")
 
 
 def best_calls(connection: Connection, run: ShownRun) -> tuple[str, Sequence[Mapping[str, Any]]]:
