@@ -155,7 +155,7 @@ def test_services_start_stop_and_keep_what_they_were_given(
 
 
 def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_said(
-    state: StatePaths, caplog: pytest.LogCaptureFixture
+    state: StatePaths, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = up(load_settings(), WITHOUT_AIRFLOW)
     remember(settings, "00000000000000aa")
@@ -191,8 +191,10 @@ def test_what_was_killed_comes_back_with_its_data_and_what_does_not_come_up_is_s
     s3, port = recalled_ports(state)["s3"], recalled_ports(state)["postgres"]
     with squatter(s3), pytest.raises(ServiceError, match=rf"expected port {s3} to be free for s3"):
         up(load_settings(), ["object_store"])
-    # 5. One takes a port while nothing runs, and a service does not come up until it is mended.
+    # 5. One takes a port while nothing runs, which no person has set, and a service does not come up until it is
+    #    mended.
     down(settings)
+    monkeypatch.delenv("TOOLFORMER_POSTGRES_PORT")
     (data / "global" / "pg_control").rename(data / "elsewhere")
     with squatter(port):
         with pytest.raises(ServiceError, match=r"(?s)expected postgres to be ready .*could not open"):
