@@ -153,15 +153,15 @@ def set_pools(paths: StatePaths, client: AirflowClient, slots: Mapping[str, int]
     wanted = json.loads(POOLS_FILE.read_text(encoding="utf-8"))
     note = paths.airflow_pools
     set_last = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
-    found = {}
+    slots_of_pool = {}
     for name, pool in wanted.items():
         chosen = slots.get(name, pool["slots"])
         present = client.pool_slots(name)
         if present in (None, set_last.get(name)):
             client.set_pool(name, chosen, pool["description"], pool["include_deferred"])
-            found[name] = set_last[name] = chosen
+            slots_of_pool[name] = set_last[name] = chosen
         else:
-            found[name] = present
+            slots_of_pool[name] = present
             if present != chosen:
                 logger.warning(
                     "the pool %s keeps the %d slots that a person has set; of this machine %d would be. Admin, Pools in the UI "
@@ -171,4 +171,4 @@ def set_pools(paths: StatePaths, client: AirflowClient, slots: Mapping[str, int]
                     chosen,
                 )
     write_private(note, json.dumps(set_last) + "\n")
-    return found
+    return slots_of_pool
