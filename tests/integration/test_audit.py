@@ -803,6 +803,15 @@ def test_what_can_be_derived_is_brought_back_to_the_same_hashes(state: State) ->
     assert contents(state) == objects
 
 
+def test_an_audit_of_a_release_alone_does_not_make_its_files_from_rows_that_it_did_not_read(
+    state: State,
+) -> None:
+    state.damage("object deleted")
+    outcome = state.audit("release", state.release_id, repairs=True)
+    assert (state.found(outcome), outcome.repaired) == (["lost object"], 0)
+    assert state.audit("run", RUN, repairs=True).wrong == 0
+
+
 def test_a_run_that_is_stuck_is_ended_unless_its_numbers_say_that_it_has_ended(state: State) -> None:
     before = proof(state)
     state.damage("run stuck")

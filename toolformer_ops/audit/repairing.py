@@ -1,8 +1,8 @@
 """Mend what can be derived from what is older: releases from Postgres, a document's rows by the next run, orphans.
 
 `planned` says what would be done; `repair` does it. Objects come first, since a release is made from rows,
-and a document's damaged rows are deleted last. Nothing is mended from what is damaged itself: a release waits
-for its rows, rows for text and recipes. Stored numbers are never mended by themselves: a person accepts what
+and a document's damaged rows are deleted last. Nothing is mended from what is damaged itself, or was not looked
+at: a release waits for its rows, rows for text and recipes. Stored numbers are never mended by themselves: a person accepts what
 the rows give.
 """
 
@@ -79,6 +79,13 @@ def repair(auditing: Auditing) -> int:
         ):
             logger.warning(
                 "%d texts that no corpus holds stay: members of a corpus are lost. Ingest it again.",
+                len(rows),
+            )
+            continue
+        if action == "release" and not auditing.subjects.has_rows and rows:
+            logger.warning(
+                "%d objects of releases are not repaired: a release is made from rows, and this audit looked at none. Audit "
+                "its run: `toolformer-ops audit --run RUN --repair --yes`.",
                 len(rows),
             )
             continue
