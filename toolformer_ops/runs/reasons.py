@@ -100,6 +100,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "result_not_text": "result is no text",
         "result_lacks_field": "result lacks a field of the template",
         "repeats_document_text": "result only repeats the text",
+        "rounds_to_zero": "result is 0.00 at two decimals",
         "division_by_zero": "division by zero",
         "divides_by_zero": "division by zero",
         "invalid_expression": "input is no sum",

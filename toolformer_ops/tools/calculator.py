@@ -7,7 +7,9 @@ An expression may hold the four operators (also written as the letter x and as t
 by, minus and the en dash), round brackets, unary minus and a trailing per cent sign (`11.4%` is 0.114).
 Everything else is invalid: no names, no powers, no implied multiplication, no digits but 0 to 9, and no
 `0x10`, which is a hexadecimal number to some readers and 0 times 10 to others. A number is written as in
-running text: digits, with commas between groups of three (`658,893`), and a decimal part.
+running text: digits, with commas between groups of three (`658,893`), and a decimal part. What people and
+models write around a sum is passed over: currency signs, a plus sign before a number, no-break spaces between
+groups of three digits, an equals sign or a full stop at the end.
 
 The time is bounded by construction: length and nesting are limited before anything is computed, and the size
 of every intermediate number is bounded by the number of digits that were written. Nothing here calls `eval`.
@@ -16,7 +18,7 @@ of every intermediate number is bounded by the number of digits that were writte
 import hashlib
 import re
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +26,7 @@ from fractions import Fraction
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec
+from toolformer_ops.tools.number_words import said_numbers
 
 MAX_EXPRESSION_CHARS = 200
 MAX_NESTING = 32
@@ -42,6 +45,9 @@ NUMBER_IN_TEXT = re.compile(
 _TOKEN = re.compile(
     rf"\s*(?:(?P<number>{UNSIGNED_NUMBER})(?![\w.,](?<![xX]))|(?P<sign>[-+*/()%xX×÷−–]))"  # noqa: RUF001
 )
+_CURRENCY = re.compile(r"[$€£¥]\s?(?=\.?[0-9])")
+_GROUP_SPACE = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
+_END_OF_A_SUM = re.compile(r"(?:\s*=\s*\??|(?<=[0-9])\.)\s*$")
 _HEXADECIMAL = re.compile(r"(?<![0-9.,])0[xX][0-9A-Fa-f]")
 _OPERATORS = {
     "+": "+",
@@ -65,7 +71,8 @@ class Calculator(Tool):
         purpose="Computes a sum with + - * / and brackets, exactly, rounded to two decimals.",
         prompt_file="prompts/calculator.txt",
         source="Toolformer, appendix A: tau_s 0.0, k 20, m 10, tau_f 0.5 for the calculator",
-        code_version="2",
+        filter_version="2",
+        code_version="3",
         sampling_threshold=0.0,
         max_positions=20,
         samples_per_position=10,
@@ -84,18 +91,23 @@ class Calculator(Tool):
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
         """Whether a number of the expression occurs in the text after the call and not before it.
 
-        Numbers are compared by value (`1,400` is `1400`). One that occurs nowhere in the text, such as the
-        100 of a percentage, is common knowledge and does not count.
+        Numbers are compared by value (`1,400` is `1400`, and so is `fourteen hundred`). One that occurs
+        nowhere in the text, such as the 100 of a percentage, is common knowledge and does not count.
         """
         needed = _numbers_in(call_input) - _numbers_in(text_before)
-        return bool(needed) and not needed.isdisjoint(_numbers_in(text_after))
+        only_after = needed & _numbers_in(text_after)
+        return bool(only_after) and not only_after <= said_numbers(text_before)
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """One result or reason an expression."""
         outputs = []
         for expression in inputs:
             try:
-                outputs.append(ToolOutput.of(write_number(evaluate(expression))))
+                value = evaluate(expression)
+                result = write_number(value)
+                # The paper rounds to two decimals, and 0.00 says nothing of 3 / 1000.
+                is_lost = value != 0 and float(result) == 0
+                outputs.append(ToolOutput.none("rounds_to_zero") if is_lost else ToolOutput.of(result))
             except RejectedInputError as error:
                 outputs.append(ToolOutput.none(error.reason))
         return outputs
@@ -106,8 +118,11 @@ TOOL = Calculator()
 
 def _numbers_in(text: str) -> set[str]:
     """The numbers of a text in one spelling each, so that equal values are equal strings, however long."""
-    found = (written.replace(",", "").partition(".") for written in NUMBER_IN_TEXT.findall(text))
-    return {f"{whole.lstrip('0') or '0'}.{decimals.rstrip('0')}" for whole, _, decimals in found}
+    numbers = set()
+    for number in NUMBER_IN_TEXT.findall(text):
+        whole, _, decimals = number.replace(",", "").partition(".")
+        numbers.add(f"{whole.lstrip('0') or '0'}.{decimals.rstrip('0')}".removesuffix("."))
+    return numbers
 
 
 # Arithmetic
@@ -125,6 +140,9 @@ def evaluate(expression: str) -> Fraction:
         raise RejectedInputError("empty_input")
     if len(expression) > MAX_EXPRESSION_CHARS:
         raise RejectedInputError("expression_too_long")
+    # 0. What people and models write around a sum.
+    expression = _GROUP_SPACE.sub("", _CURRENCY.sub("", expression))
+    expression = _END_OF_A_SUM.sub("", expression)
     if _HEXADECIMAL.search(expression):
         raise RejectedInputError("invalid_expression")
     # 1. Numbers as values; operators, brackets and % as one character each, in one spelling.
@@ -163,7 +181,7 @@ def write_number(value: Fraction) -> str:
 class _Parser:
     """Recursive descent over tokens, by this grammar.
 
-    sum     = product (("+" | "-") product)*        left to right: 10 - 5 - 2 is 3
+    sum     = "+"? product (("+" | "-") product)*   left to right: 10 - 5 - 2 is 3
     product = factor (("*" | "/") factor)*          left to right: 8 / 4 / 2 is 1
     factor  = "-"* (number | "(" sum ")") "%"?
     """
@@ -177,6 +195,7 @@ class _Parser:
         return str(self.left.pop()) if self.left and self.left[-1] in wanted else None
 
     def sum(self, nesting: int) -> Fraction:
+        self._take("+")
         value = self.product(nesting)
         while operator := self._take("+", "-"):
             operand = self.product(nesting)
@@ -276,7 +295,13 @@ def judge(text: str) -> tuple[bool, str]:
 
 
 def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
-    """Rule (i): each pair within a window is combined and the results are looked up, at most 100 look-ups a number and operator."""
+    """Rule (i): each pair within a window is combined and the results are looked up, at most 100 look-ups a number and operator.
+
+    Of the numbers behind a first one that have the same value, the two nearest are combined with it. That
+    decides as all of them do: the results are equal, and the third place must be at most `WINDOW_TOKENS` before
+    the second number and behind the first, so that the nearest second allows every place that a farther one
+    allows, except its own; and the next one allows that.
+    """
     valued = [
         number for number in numbers if number.value
     ]  # zero takes part only in what holds for any number
@@ -284,14 +309,19 @@ def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
     for number in valued:
         places[number.value].append(number)
     for index, first in enumerate(valued):
+        combined: Counter[int] = Counter()  # by value, how many of the numbers behind the first
         for second in valued[index + 1 : index + WINDOW_TOKENS]:
             if second.token - first.token >= WINDOW_TOKENS:
                 break
+            combined[second.value] += 1
+            if combined[second.value] > 2:
+                continue
             # The third place must be within a window that also holds the other two.
             earliest, latest = second.token - WINDOW_TOKENS + 1, first.token + WINDOW_TOKENS - 1
             for value, exact in _results(first.value, second.value):
                 third = places.get(value, [])
-                for place in third[bisect_left(third, earliest, key=lambda number: number.token) :]:
+                begin = bisect_left(third, earliest, key=lambda number: number.token)
+                for place in third[begin : begin + 2 * WINDOW_TOKENS]:
                     if place.token > latest:
                         break
                     if place.token not in (first.token, second.token) and (exact or place.has_decimals):

@@ -38,12 +38,18 @@ OUTCOMES = {
         "1 / 8": "0.13",  # 0.125
         "2.675 * 1": "2.68",  # as a float 2.67499...
         "-1 / 8": "-0.13",
-        "-1 / 1000": "0.00",
     },
+    "what is written around a sum is passed over": {
+        "$45 * 3": "135", "€ 5 + £3": "8", "+5 + 3": "8", "2 * (+3)": "6", "5 + 3 =": "8", "5 + 3 = ?": "8", "8 / 3.": "2.67",
+        "1\u00a0000 + 1": "1001", "12\u202f345\u202f678 + 0": "12345678", "5.": "5", "$1,000.50 * 2": "2001",
+    },
+    "a result that two decimals do not show": dict.fromkeys(("-1 / 1000", "3 / 1000", "0.4%"), "rounds_to_zero"),
+    "zero itself is shown": {"5 - 5": "0", "0 / 3": "0"},
     "what is not a sum": dict.fromkeys(
         [
-            "1 +", "* 2", "2 3", "2(3)", "(2", "2)", "()", "2 ** 3", "7 // 2", "50 % 3", "5.", "1.2.3", "1,23", "12,34,567",
-            "1e5", "abs(2)", "__import__('os')", "18 + 12 = 30", "$5 + $3", "+5", "1_000", "nan", "\u0663 + 1", "\u00bd + 1",
+            "1 +", "* 2", "2 3", "2(3)", "(2", "2)", "()", "2 ** 3", "7 // 2", "50 % 3", "5..", "1.2.3", "1,23", "12,34,567",
+            "1e5", "abs(2)", "__import__('os')", "18 + 12 = 30", "$", "5 $", "5 = =", "= 5", "1 000 + 1", "1_000",
+            "nan", "\u0663 + 1", "\u00bd + 1",
         ],
         INVALID,
     ),
@@ -124,8 +130,37 @@ def test_an_input_is_only_after_if_one_of_its_numbers_is() -> None:
         ("18 + 12", "There are 18 apples and 12 pears, in all", " 30.", False),
         ("1400 / 2.50", "Of 1,400 and 2.5 we get", " 560.", False),  # compared by value
         ("18 / 100", "Of 18", " of them", False),  # 100 stands nowhere in the text: common knowledge
+        ("12 * 5", "There are twelve boxes of 5 and", " 12 times that is 60", False),  # said in a word
+        ("48 / 2", "She sold half of the 48, which is", " 24, as 2 of 4 said.", False),
+        ("12 * 5", "There are ten boxes of 5 and", " 12 times that is 60", True),
     ):
         assert TOOL.input_only_after(expression, before, after) is only_after
+
+
+def decided_by_all_pairs(text: str) -> bool:
+    """Rule (i) by its definition: three places within a window, of which one is the result of the other two."""
+    numbers = [(place, int(word)) for place, word in enumerate(text.split()) if word.isdigit() and int(word)]
+    for first, second, third in itertools.permutations(numbers, 3):
+        if max(first[0], second[0], third[0]) - min(first[0], second[0], third[0]) >= 100:
+            continue
+        a, b, result = first[1], second[1], third[1]
+        products = a != 1 and b != 1 and a * b == result
+        quotients = b not in (1, a) and a == b * result
+        if a + b == result or a - b == result or products or quotients:
+            return True
+    return False
+
+
+@given(
+    st.lists(st.sampled_from(["1", "2", "3", "4", "6", "7", "9", "12", "word"]), max_size=14),
+    st.integers(0, 110),
+    st.integers(0, 110),
+)
+@settings(deadline=None, max_examples=200)
+def test_rule_i_decides_as_all_pairs_do(words: list[str], filling: int, more: int) -> None:
+    half = len(words) // 2
+    text = " ".join([*words[:half], *["x"] * filling, *words[half:], *["x"] * more, *words[:2]])
+    assert (judge(text)[1] == "rule_i_result_of_two_others") == decided_by_all_pairs(text)
 
 
 # The filter
