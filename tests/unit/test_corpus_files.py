@@ -1,5 +1,7 @@
+import bz2
 import gzip
 import io
+import lzma
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -22,9 +24,15 @@ from toolformer_ops.storage.corpus_files import (
 )
 
 LIMIT = 1000
-PACK: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+}
 """By the ending of a file's name."""
-packed = pytest.mark.parametrize("suffix", [".gz", ".zst"])
+packed = pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz", ".bz2"])
 UNLIMITED = UnpackingLimits(unpacked_bytes=1e12, ratio=1e6)
 
 
@@ -80,7 +88,8 @@ def _check_never_held(file: CorpusFile) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert _outcome(lines) == [(1, b"first"), (2, "line_too_long"), (3, b"last")]
-    assert peak < 5_000_000
+    window = 8_400_000 if file.uri.endswith(".xz") else 0  # what xz looks back into, by its default preset
+    assert peak < 5_000_000 + window
 
 
 @packed
@@ -112,7 +121,8 @@ def test_of_a_packed_file_that_is_damaged_the_readable_lines_are_kept(
     assert f"after {len(lines)} lines" in last.detail
     if damage == "broken off":  # of what was overwritten gzip sees the harm at the end alone
         assert content.startswith(b"".join(line.content + b"\n" for line in lines))
-        assert len(lines) > 3000
+        least = 0 if suffix == ".bz2" else 3000  # bzip2 unpacks blocks of 900 kB, whole ones alone
+        assert len(lines) >= least
 
 
 def test_a_source_that_fails_is_an_error_and_not_a_refused_file() -> None:
@@ -127,11 +137,11 @@ def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path) -
     (tmp_path / "README.md").write_bytes(b"")
     for path, said in (
         (tmp_path / "none", f"{tmp_path}/none, found nothing"),
-        (tmp_path, r"files ending in \.jsonl"),
+        (tmp_path, r"JSON Lines .*, found other files: README\.md"),
     ):
         with pytest.raises(CorpusError, match=said):
             find_files(settings, normal_uri(str(path)))
-    others = ("README.md", ".hidden.jsonl", ".git/d.jsonl", "z.parquet.gz")
+    others = ("README.md", ".hidden.jsonl", ".git/d.jsonl", "z.parquet.gz", "_temporary/g.jsonl", "_SUCCESS")
     named = ("a.jsonl.gz", "b.jsonl", "caf\udce9.jsonl", "e.ndjson", "f.PARQUET", "sub/c.JSON.zst")
     for name in (*others, *named):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -145,6 +155,87 @@ def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path) -
     path.write_bytes(b"one\n")
     [file] = find_files(settings, normal_uri(str(path)))
     assert _outcome(_lines_of(file)) == [(1, b"one")]
+
+
+RECORD = b'{"text": "One."}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("part-00000", RECORD),
+        ("dump.txt", RECORD),
+        ("part-00000.gz", gzip.compress(RECORD)),
+        ("dump", lzma.compress(RECORD)),
+        ("dump.bz2", bz2.compress(RECORD)),
+        ("with a mark", b"\xef\xbb\xbf" + RECORD),
+        ("a.jl", RECORD),
+        ("a.jsonlines", RECORD),
+        ("b.jsonl.xz", lzma.compress(RECORD)),
+        ("c.ndjson.bz2", bz2.compress(RECORD)),
+    ],
+)
+def test_a_file_of_records_is_taken_by_its_name_or_its_content(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    [file] = find_files(load_settings(), normal_uri(str(tmp_path)))
+    assert [line.content for line in _lines_of(file)] == [RECORD.strip().removeprefix(b"\xef\xbb\xbf")]
+
+
+@pytest.mark.parametrize("name", ["table", "table.pq", "table.parquet"])
+def test_a_parquet_file_is_taken_by_its_name_or_its_content(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"PAR1...PAR1")
+    assert len(find_files(load_settings(), normal_uri(str(tmp_path)))) == 1
+
+
+def test_files_without_records_are_named_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, content in (
+        ("a.jsonl", RECORD),
+        ("b.arrow", b"ARROW1"),
+        ("notes.txt", b"Notes."),
+        ("empty", b""),
+    ):
+        (tmp_path / name).write_bytes(content)
+    assert len(find_files(load_settings(), normal_uri(str(tmp_path)))) == 1
+    [line] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert line.endswith("3 files passed over, neither JSON Lines nor Parquet: b.arrow, empty, notes.txt")
+
+
+def test_of_many_files_without_records_the_endings_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(RECORD)
+    for number in range(7):
+        (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8")
+    (tmp_path / "notes.txt").write_bytes(b"Notes.")
+    find_files(load_settings(), normal_uri(str(tmp_path)))
+    assert "8 files passed over, neither JSON Lines nor Parquet: 7 .jpg, 1 .txt" in caplog.text
+
+
+def test_zstandard_behind_a_frame_without_data_is_read(tmp_path: Path) -> None:
+    """As pzstd writes it: RFC 8878, section 3.1.2."""
+    frame = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(frame + zstandard.compress(RECORD))
+    [file] = find_files(load_settings(), normal_uri(str(path)))
+    assert [line.content for line in _lines_of(file)] == [RECORD.strip()]
+
+
+def test_an_xz_file_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 29}]
+    (tmp_path / "a.jsonl.xz").write_bytes(lzma.compress(RECORD, filters=filters))
+    [file] = find_files(load_settings(), normal_uri(str(tmp_path)))
+    [line] = _lines_of(file)
+    assert line.reason == "unreadable_file"
+    assert "Memory usage limit exceeded" in line.detail
+
+
+def test_several_packed_members_are_read_as_one() -> None:
+    for pack in (lzma.compress, bz2.compress):
+        assert unpacked(io.BytesIO(pack(b"one\n") + pack(b"two\n")), "a", UNLIMITED).read() == b"one\ntwo\n"
 
 
 # Any packed file: `unpacked`

@@ -37,9 +37,7 @@ ToolsOption = Annotated[
 ]
 Corpus = Annotated[
     str,
-    typer.Argument(
-        help="Path or s3:// address of JSON Lines, optionally .gz or .zst, or Parquet, with a field `text`."
-    ),
+    typer.Argument(help="Path or s3:// address of JSON Lines, also packed, or Parquet, with a field `text`."),
 ]
 RunParametersJson = Annotated[
     str,

@@ -1,4 +1,7 @@
-"""Find the files of a corpus and read their bytes: JSON Lines, plain, gzip or Zstandard, or Parquet, from file:// or s3://.
+"""Find the files of a corpus and read their bytes: JSON Lines, plain or packed, or Parquet, from file:// or s3://.
+
+Packed are gzip, Zstandard, xz and bzip2, told apart by their first bytes. In a folder a file is taken by its
+name, or else by how its content begins; what is passed over is named in one line of the log.
 
 `unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through
 it.
@@ -9,16 +12,21 @@ read no further. What cannot be read becomes a `Line` with a reason; only a sour
 permission, the network) raises. Does not parse the lines, nor read Parquet: `storage/corpus_records.py` does.
 """
 
+import bz2
 import functools
 import gzip
 import hashlib
 import io
+import logging
+import lzma
 import os
+import re
 import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,17 +42,30 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.storage.local_paths import local_path, open_local, refusal_in_folder
 
-PARQUET = ".parquet"
-KINDS = (".jsonl", ".ndjson", ".json")
-SUFFIXES = (*(kind + packed for kind in KINDS for packed in ("", ".gz", ".zst")), PARQUET)
-"""Files of a folder that are read; a file that is named itself may have any name."""
+logger = logging.getLogger(__name__)
+
+PARQUETS = (".parquet", ".pq")
+KINDS = (".jsonl", ".ndjson", ".json", ".jl", ".jsonlines")
+PACKED = (".gz", ".zst", ".xz", ".bz2")
+SUFFIXES = (*(kind + packed for kind in KINDS for packed in ("", *PACKED)), *PARQUETS)
+"""Files of a folder that are read without a look at them; a file that is named itself may have any name."""
+NAMED_FILES = 5
+"""So many files that are passed over are named; of more the endings are counted."""
 DETAIL_CHARACTERS = 300
 QUOTED_BYTES = 80
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+"""How a frame of Zstandard begins that holds no data (RFC 8878, section 3.1.2); pzstd writes one first."""
+_XZ = b"\xfd7zXZ\x00"
+_BZIP2 = b"BZh"
 _PARQUET_MAGIC = b"PAR1"
 _BUFFER_BYTES = 1 << 16
+_LONGEST_MAGIC = 6
+_BEGIN_BYTES = 64
+XZ_BYTES = 1 << 27
+"""Most memory that a member of xz may ask for, bytes; the strongest preset takes 65 MB."""
 _ZSTANDARD_PIECE_BYTES = 1 << 12
 """pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
 SETTLED_NANOSECONDS = 2_000_000_000
@@ -114,65 +135,88 @@ class Line(NamedTuple):
 
 
 def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
-    """The files of a corpus, in the order of their names: itself, or those below it with one of `SUFFIXES`.
+    """The files of a corpus, in the order of their names: itself, or those below it that hold records.
 
-    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders are passed over. What
-    leads out of the folder is
-    refused: not_a_file, outside_corpus.
+    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders, and those whose name begins
+    with an underscore (`_SUCCESS`, `_temporary`: marks of the program that wrote the folder), are passed over
+    in silence; others that hold no records in one line of the log. What leads out of the folder is refused:
+    not_a_file, outside_corpus.
 
     Raises:
         UsageError: this deployment lets nobody read there.
-        CorpusError: there is no such file, folder or bucket, or no file of these kinds is in it.
+        CorpusError: there is no such file, folder or bucket, or no file with records is in it.
     """
+    passed_over: list[str] = []
     if uri.startswith("s3://"):
-        from toolformer_ops.storage.publication import MANIFEST, ObjectStore
-
-        store = ObjectStore(settings)
-        try:
-            found = store.list_files(uri)
-        except ObjectNotFoundError as error:
-            raise CorpusError(
-                f"expected the corpus at {uri}: {error}. Check the run's corpus address."
-            ) from error
-        files = [
-            CorpusFile(
-                uri=item.uri,
-                open=functools.partial(store.open_uri, item.uri),
-                size=item.size,
-                stamp=f"{item.size} {item.etag}" if item.etag else None,
-            )
-            for item in found
-            if item.uri == uri or _is_taken(Path(item.uri.removeprefix(f"{uri}/")))
-        ]
-        if f"{uri}/{MANIFEST}" in {file.uri for file in files} and any(
-            file.uri.endswith(PARQUET) for file in files
-        ):
-            files = [
-                file for file in files if file.uri != f"{uri}/{MANIFEST}"
-            ]  # a release's: no record is in it
+        files = list(_files_on_s3(settings, uri, passed_over))
     else:
-        files = list(_local_files(settings, local_path(settings, uri, "corpus")))
+        files = list(_local_files(settings, local_path(settings, uri, "corpus"), passed_over))
+    if passed_over:
+        logger.warning(
+            "%s: %d file%s passed over, neither JSON Lines nor Parquet: %s",
+            uri,
+            len(passed_over),
+            "" if len(passed_over) == 1 else "s",
+            _by_ending(passed_over),
+        )
     if not files:
         raise CorpusError(
-            f"expected files ending in {', '.join(KINDS)} (or these with .gz, .zst) or {PARQUET} in {uri}, found none."
+            f"expected JSON Lines (also packed as {', '.join(PACKED)}) or Parquet in {uri}, found "
+            f"{f'other files: {_by_ending(passed_over)}' if passed_over else 'no file'}."
         )
     return sorted(files, key=lambda file: file.uri)
 
 
-def _local_files(settings: Settings, path: Path) -> Iterator[CorpusFile]:
+def _files_on_s3(settings: Settings, uri: str, passed_over: list[str]) -> Iterator[CorpusFile]:
+    from toolformer_ops.storage.publication import MANIFEST, ObjectStore
+
+    store = ObjectStore(settings)
+    try:
+        items = store.list_files(uri)
+    except ObjectNotFoundError as error:
+        raise CorpusError(
+            f"expected the corpus at {uri}: {error}. Check the run's corpus address."
+        ) from error
+    # A release's description of itself is no record.
+    is_release = any(item.uri == f"{uri}/{MANIFEST}" for item in items) and any(
+        item.uri.lower().endswith(PARQUETS) for item in items
+    )
+    for item in items:
+        name = item.uri.removeprefix(f"{uri}/")
+        is_description = is_release and name in (MANIFEST, "README.md")
+        if item.uri != uri and (is_description or _is_hidden(Path(name))):
+            continue
+        file = CorpusFile(
+            uri=item.uri,
+            open=functools.partial(store.open_uri, item.uri),
+            size=item.size,
+            stamp=f"{item.size} {item.etag}" if item.etag else None,
+        )
+        if item.uri == uri or _holds_records(file):
+            yield file
+        else:
+            passed_over.append(name)
+
+
+def _local_files(settings: Settings, path: Path, passed_over: list[str]) -> Iterator[CorpusFile]:
     try:
         if path.is_file():
             yield _local_file(path, path)
         elif path.is_dir():
             for found in path.rglob("*"):
+                name = found.relative_to(path)
                 is_folder = found.is_dir()
-                if not _is_taken(found.relative_to(path), found.is_symlink() and is_folder):
-                    continue
+                if _is_hidden(name) or (is_folder and not found.is_symlink()):
+                    continue  # what is in a folder is listed by itself
                 if outside := refusal_in_folder(settings, path, found):
                     yield _refused_file(found, "outside_corpus", f"it {outside}")
                 elif found.is_file():
-                    yield _local_file(found, found.resolve())
-                elif not is_folder:  # what is in a folder is found by itself
+                    file = _local_file(found, found.resolve())
+                    if _holds_records(file):
+                        yield file
+                    else:
+                        passed_over.append(str(name))
+                elif not is_folder and found.name.lower().endswith(SUFFIXES):
                     yield _refused_file(found, "not_a_file", "it is no file")
         else:
             raise CorpusError(
@@ -180,6 +224,35 @@ def _local_files(settings: Settings, path: Path) -> Iterator[CorpusFile]:
             )
     except OSError as error:
         raise CorpusError(f"expected to read {path}, found: {error.strerror or error}.") from error
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def _holds_records(file: CorpusFile) -> bool:
+    """Whether a file of a folder is JSON Lines or Parquet: by its name, else by how its content begins."""
+    if file.uri.lower().endswith(SUFFIXES):
+        return True
+    if not file.size:
+        return False
+    with closing(file.open()) as stored:
+        source = io.BufferedReader(_Source(stored, file.uri), _BUFFER_BYTES)
+        if source.peek(4)[:4] == _PARQUET_MAGIC:
+            return True
+        try:
+            begin = unpacked(source, file.uri, UnpackingLimits(float("inf"), float("inf"))).read(_BEGIN_BYTES)
+        except CorpusError:  # packed, and damaged: it is no file of records by its name either
+            return False
+        return begin.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
+
+
+def _by_ending(names: Sequence[str]) -> str:
+    """The names of a few files, or how many there are of each ending: `2 .txt, 1 .arrow`."""
+    if len(names) <= NAMED_FILES:
+        return ", ".join(repr(name)[1:-1] for name in sorted(names))
+    endings = Counter(Path(name).suffix.lower() or "without an ending" for name in names)
+    return ", ".join(f"{count} {repr(ending)[1:-1]}" for ending, count in endings.most_common(NAMED_FILES))
 
 
 def _local_file(path: Path, real: Path) -> CorpusFile:
@@ -207,11 +280,6 @@ def _refused_file(path: Path, reason: str, detail: str) -> CorpusFile:
 def _uri_of(path: Path) -> str:
     # A name that is not UTF-8 is shown with escapes, since Postgres stores no other text.
     return "file://" + os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _is_taken(path: Path, any_name: bool = False) -> bool:
-    has_name = any_name or path.name.lower().endswith(SUFFIXES)
-    return has_name and not any(part.startswith(".") for part in path.parts)
 
 
 def quoted(content: bytes) -> str:
@@ -248,7 +316,7 @@ class OpenedFile:
     @property
     def is_parquet(self) -> bool:
         """Whether it is a Parquet file by its first bytes, or by its name."""
-        return self._source.peek(4)[:4] == _PARQUET_MAGIC or self.uri.lower().endswith(PARQUET)
+        return self._source.peek(4)[:4] == _PARQUET_MAGIC or self.uri.lower().endswith(PARQUETS)
 
     def lines(self, max_line_bytes: int) -> Iterator[Line]:
         """Its lines that are not blank, in order; one with number 0 last if it is empty, breaks off or holds too much.
@@ -310,7 +378,7 @@ class OpenedFile:
 
 
 def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named: bool = False) -> BinaryIO:
-    """A buffered stream of the bytes in `packed`: gzip, Zstandard or plain, told apart by the first bytes.
+    """A buffered stream of the bytes in `packed`: gzip, Zstandard, xz, bzip2 or plain, told apart by the first bytes.
 
     Several packed members in a row are read as one. A stream that ends in the middle of its packed data
     raises, so that a half copy is not taken for a whole one. A small file may unpack to a large one, but only
@@ -320,7 +388,7 @@ def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named:
         packed: where the bytes come from.
         name: the file's name or address.
         limits: how much it may hold.
-        as_named: whether a file whose name ends in .gz or .zst must be packed so.
+        as_named: whether a file whose name ends as a packed one's must be packed.
 
     Reading raises:
         ExpandsTooFarError: the file holds more than `limits` allow.
@@ -329,21 +397,55 @@ def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named:
     """
     stored = _Source(packed, name)
     source = io.BufferedReader(stored, _BUFFER_BYTES)
-    first = source.peek(4)[:4]
+    first = source.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC]
+    read: Callable[[int], bytes] | None = None
     if first.startswith(_GZIP):
-        unpacking = _Unpacked(gzip.GzipFile(fileobj=source).read1, stored, limits)
-        return io.BufferedReader(unpacking, _BUFFER_BYTES)
-    if first == _ZSTANDARD:
+        read = gzip.GzipFile(fileobj=source).read1
+    elif first.startswith(_XZ):
+        read = _Members(source, lambda: lzma.LZMADecompressor(memlimit=XZ_BYTES)).read
+    elif first.startswith(_BZIP2):
+        read = _Members(source, bz2.BZ2Decompressor).read
+    if read is not None:
+        return io.BufferedReader(_Unpacked(read, stored, limits), _BUFFER_BYTES)
+    if first.startswith(_ZSTANDARD) or _SKIPPABLE.match(first):
         import pyarrow  # not zstandard, whose reader takes a cut file for a whole one
 
         stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(source, mode="r"), "zstd")
         unpacking = _Unpacked(stream.read, stored, limits, _ZSTANDARD_PIECE_BYTES)
         return io.BufferedReader(unpacking, _BUFFER_BYTES)
-    if as_named and first and Path(name).suffix.lower() in (".gz", ".zst"):
+    if as_named and first and Path(name).suffix.lower() in PACKED:
         raise CorpusError(
             f"{name}: expected packed data as the name says, found other. Rename the file, or pack it."
         )
     return source
+
+
+class _Members:
+    """Members of xz or bzip2 in a row, read as one.
+
+    Unlike `lzma.open` and `bz2.open` it takes nothing behind them for padding, and bounds the memory of a member.
+    """
+
+    def __init__(self, source: IO[bytes], new_member: Callable[[], Any]) -> None:
+        self._source = source
+        self._new_member = new_member
+        self._member = new_member()
+
+    def read(self, size: int) -> bytes:
+        """At most so many unpacked bytes; none at the end. Raises what `_Unpacked` takes for damage."""
+        while True:
+            packed = b""
+            if self._member.eof:
+                packed = self._member.unused_data or self._source.read(_BUFFER_BYTES)
+                if not packed:
+                    return b""
+                self._member = self._new_member()
+            elif self._member.needs_input:
+                packed = self._source.read(_BUFFER_BYTES)
+                if not packed:
+                    raise EOFError("it ends in the middle of its packed data")
+            if block := self._member.decompress(packed, size):
+                return bytes(block)
 
 
 class _Unpacked(io.RawIOBase):
@@ -368,7 +470,13 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         try:
             block = self._read(min(len(buffer), self._piece_bytes))
-        except (OSError, EOFError, ValueError, zlib.error) as error:  # ValueError: pyarrow's ArrowInvalid
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            zlib.error,
+            lzma.LZMAError,
+        ) as error:  # ValueError: pyarrow's ArrowInvalid
             # gzip quotes the bytes that it finds in place of the next member.
             found = "something else behind it" if isinstance(error, gzip.BadGzipFile) else error
             raise CorpusError(
