@@ -15,7 +15,7 @@ or all), a shard is one round, and the stages that ask for float32 have micro-ba
 weights take turns once in each.
 
 Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; `tries.py` is about what kills
-its process.
+its process, `claims.py` about runs with equal recipes at the same time.
 """
 
 import contextlib
