@@ -75,8 +75,11 @@ def test_a_date_is_the_day_that_is_written_or_left_out_and_said_so() -> None:
         ("", None, ()),
         *(
             (value, None, OF_NO_DAY)
-            for value in ("2014-02-30", "May 6, 2014", "2014", "2014-05-061", 1611010900000)
+            for value in ("2014-02-30", "May 6, 2014", "2014", "2014-05-061", 16110109000000)
         ),
+        ("1970-01-01", None, ("date_stands_for_none",)),
+        ("1914-05-06", None, ("date_out_of_range",)),
+        (1399334400000, DAY, ()),
     ):
         assert read(date=value) == Record("a", document_date=day, ignored=ignored)
 

@@ -56,6 +56,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         # Filters: which texts a tool is asked about
         "every_text": "asked in every text",
         "date_in_url": "date in the URL",
+        "earlier_date_in_url": "date in the URL, earlier than the record's",
         "date_in_record": "date in the record",
         "no_url": "neither URL nor date",
         "no_date_in_url": "no date in the URL",

@@ -34,7 +34,7 @@ from toolformer_ops.storage.corpus_records import Record, Rejection, read_record
 
 logger = logging.getLogger(__name__)
 
-READING_VERSION = 1
+READING_VERSION = 2
 """Raised where other records would be read from the same bytes: every file is then read again once."""
 REFUSED_ROWS = 100
 """Of a file and a reason, so many refused records have a row in `rejected_documents`, the first ones; all are

@@ -1,7 +1,8 @@
 """Read the records of a corpus file: the document that each describes, or the reason why it is refused.
 
-A record is a JSON object, or a row of a Parquet file, with "text" and optionally "url", "date" (ISO 8601, in
-Parquet also a date or time), "title" and "id" (text or a whole number); other fields are ignored. Control
+A record is a JSON object, or a row of a Parquet file, with "text" and optionally "url", "date" (as
+`storage/record_dates.py` reads it; in Parquet also a date or time), "title" and "id" (text or a whole number);
+other fields are ignored. Control
 characters but tab and line ends become their visible pictures (U+0000 to U+2400), since Postgres cannot store
 the first and no reader sees the others.
 """
@@ -25,6 +26,7 @@ from toolformer_ops.storage.corpus_files import (
     UnpackingLimits,
     quoted,
 )
+from toolformer_ops.storage.record_dates import day_of
 
 ID_CHARACTERS = 300
 """Longest "id" of a record that is taken."""
@@ -34,7 +36,6 @@ _FIELDS = ("text", "url", "date", "title", "id")
 _READ_NO_FURTHER = frozenset({"unreadable_file", "expands_too_far"})
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?![0-9])")
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
@@ -217,24 +218,11 @@ def escape_control_characters(text: str) -> tuple[str, int]:
 
 
 def _date(value: object, ignored: list[str]) -> datetime.date | None:
-    """The day of an ISO 8601 date or time, as it is written: no change of time zone."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, datetime.date):
-        return value
-    try:
-        # Only YYYY-MM-DD: fromisoformat would also take some time stamps in milliseconds for a day of the
-        # Middle Ages.
-        if isinstance(value, str) and _DAY.match(value):
-            return (
-                datetime.date.fromisoformat(value)
-                if len(value) == 10
-                else datetime.datetime.fromisoformat(value).date()
-            )
-    except ValueError:
-        pass  # such as 2023-02-30
-    ignored.append("date_not_understood")
-    return None
+    """The day that the record's date says; why it says none is added to `ignored`."""
+    day, reason = day_of(value)
+    if reason is not None:
+        ignored.append(reason)
+    return day
 
 
 def _rejection(reason: str, detail: str, quote: str = "", *, cut: bool = False) -> Rejection:

@@ -1,7 +1,9 @@
 """The Calendar: `Today is Monday, January 30, 2023.` for the day a document was written (Toolformer, section 3 and appendix A.1).
 
-That day is the date the record gives, else the one that its address carries, such as
-`https://example.org/2023/01/30/title`; documents without one are left out. What is cached is the date, so one
+That day is the date the record gives, or the one that its address carries, such as
+`https://example.org/2023/01/30/title`; of two that differ the earlier one, since a page is crawled, stored or
+changed after it was written, and the date of many corpora (FineWeb's) is that of the crawl. Documents without
+a day are left out. What is cached is the date, so one
 row serves all documents of a day. Names of days and months do not depend on the locale, and no clock is read,
 so that the same document gives the same answer every night.
 """
@@ -39,6 +41,7 @@ class Calendar(Tool):
         purpose="Tells the day on which the text was written.",
         prompt_file="prompts/calendar.txt",
         source="Toolformer, appendix A: the defaults tau_s 0.05, k 5, m 5, tau_f 1.0",
+        filter_version="2",
         takes_input=False,
         reads_record=True,
         needs_date=True,
@@ -77,10 +80,17 @@ TOOL = Calendar()
 
 
 def document_day(document: Document) -> FoundDate:
-    """The day a document was written: `date_in_record`, `no_url`, or what `date_in_url` finds."""
-    if document.document_date is not None:
-        return FoundDate(document.document_date, "date_in_record")
-    return date_in_url(document.url) if document.url else FoundDate(None, "no_url")
+    """The day a document was written: `date_in_record`, `no_url`, or what `date_in_url` finds.
+
+    `earlier_date_in_url` says that the record has a later day than the address.
+    """
+    recorded = document.document_date
+    in_url = date_in_url(document.url) if document.url else FoundDate(None, "no_url")
+    if recorded is None:
+        return in_url
+    if in_url.date is not None and in_url.date < recorded:
+        return FoundDate(in_url.date, "earlier_date_in_url")
+    return FoundDate(recorded, "date_in_record")
 
 
 def write_day(day: datetime.date) -> str:
@@ -128,6 +138,13 @@ _NAMES = tuple(
         rf"{_NO_DIGIT_BEFORE}(?P<first>{_ONE_OR_TWO})(?P<sep>[-_./])(?P<second>{_ONE_OR_TWO})(?P=sep){_YEAR}{_NO_DIGIT_AFTER}",
     )
 )
+_MONTH_FOLDERS = re.compile(r"(?:^|/)((?:19|20)[0-9]{2})/(0?[1-9]|1[0-2])(?=/)")
+_ARCHIVED = re.compile(r"/web/[0-9]{4,14}[a-z_]*/")
+"""How web.archive.org begins a path; behind it is the address of the page."""
+_ASKED_FOR = re.compile(
+    r"(?:[a-z]+[_-])?(?:from|to|since|until|start|end|before|after|min|max)(?:[_-]?date)?=", re.IGNORECASE
+)
+"""A part of a query that chooses pages by their dates."""
 _INCOMPLETE = re.compile(
     r"(?:^|[/=])(?:19|20)[0-9]{2}(?=[-/._?&#]|$)|(?<![0-9])(?:19|20)[0-9]{2}[-_.][0-9]{2}(?![0-9])"
 )
@@ -147,17 +164,16 @@ def date_in_url(url: str) -> FoundDate:
     Folders go before names, since a name may speak of another day. A day in a folder must fill it:
     `/2023/10/3-questions/` is an article of October with a number in its title. Numbers in the order
     day-month-year or month-day-year count only if one of the two is above 12, or both are equal. Two
-    different dates of one kind contradict each other and none is taken.
+    different dates of one kind contradict each other and none is taken; neither is one of a name in the folder
+    of another month (`/2021/09/september-11-2001-remembered`). What a query asks for (`?from=2020-01-01`) is
+    no date of the page, and of an archive's address the archived page's is read
+    (`/web/20150102/http://example.org/2014/05/06/title`).
 
     The reason is `date_in_url`; or `no_date_in_url`, `date_incomplete_in_url`, `date_ambiguous_in_url` (day
     or month first?),
     `date_invalid_in_url` (no such day, or a year out of range), `dates_conflict_in_url`.
     """
-    try:
-        parts = urlsplit(url[:MAX_URL_CHARS])
-    except ValueError:  # for example an unclosed bracket in the host
-        return FoundDate(None, "no_date_in_url")
-    where = unquote(f"{parts.path}?{parts.query}" if parts.query else parts.path)
+    where = _searched(url[:MAX_URL_CHARS])
     refused = set()
     for patterns in (_FOLDERS, _NAMES):
         readings = [_readings(match.groupdict()) for pattern in patterns for match in pattern.finditer(where)]
@@ -165,11 +181,27 @@ def date_in_url(url: str) -> FoundDate:
         if len(dates) > 1:
             return FoundDate(None, "dates_conflict_in_url")
         if dates:
-            return FoundDate(dates.pop(), "date_in_url")
+            day = dates.pop()
+            folders = {(int(year), int(month)) for year, month in _MONTH_FOLDERS.findall(where)}
+            if patterns is _NAMES and folders and (day.year, day.month) not in folders:
+                return FoundDate(None, "dates_conflict_in_url")
+            return FoundDate(day, "date_in_url")
         refused |= {"date_ambiguous_in_url" if days else "date_invalid_in_url" for days in readings}
     if refused:
         return FoundDate(None, min(refused))  # ambiguous before invalid
     return FoundDate(None, "date_incomplete_in_url" if _INCOMPLETE.search(where) else "no_date_in_url")
+
+
+def _searched(url: str) -> str:
+    """Path and query of an address, without what is no date of its page; empty for what is no address."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # for example an unclosed bracket in the host
+        return ""
+    if archived := _ARCHIVED.match(parts.path):
+        return _searched(url.partition(archived[0])[2])
+    query = "&".join(item for item in parts.query.split("&") if not _ASKED_FOR.match(item))
+    return unquote(f"{parts.path}?{query}" if query else parts.path)
 
 
 def _readings(parts: dict[str, str | None]) -> set[datetime.date]:

@@ -41,6 +41,12 @@ ADDRESSES = {
     "https://example.org/ireland-19056312": "no_date_in_url",  # eight digits, but no month 63
     "https://example.org/?hash=ab20230130cd": "no_date_in_url",
     "https://web.archive.org/web/20230130194448/http://example.org": "no_date_in_url",  # when it was archived
+    "https://web.archive.org/web/20150102/http://example.org/2023/01/30/a": "2023-01-30",  # the archived page's
+    "https://example.org/2021/09/september-11-2001-remembered": "dates_conflict_in_url",  # its folder says another month
+    "https://example.org/2023/01/january-30-2023-remembered": "2023-01-30",
+    "https://example.org/search?from=2020-01-01&q=bread": "no_date_in_url",  # what is asked for
+    "https://example.org/search?start_date=2020-01-01&until=2020-02-01": "no_date_in_url",
+    "https://example.org/page?date=2023-01-30": "2023-01-30",
     "https://2023-01-30.example.org/a-title": "no_date_in_url",  # the host is not looked at
     "http://[::1/2023/01/30": "no_date_in_url",
 }
@@ -58,7 +64,9 @@ LEAP_DAY = "https://example.org/2020/02/29/a-title/"
 
 def test_a_document_with_a_day_is_kept_and_its_calls_ask_for_that_day_and_no_other() -> None:
     for url, document_date, reason, day in (
-        (LEAP_DAY, JANUARY_30, "date_in_record", "2023-01-30"),  # the record goes before the address
+        (LEAP_DAY, JANUARY_30, "earlier_date_in_url", "2020-02-29"),  # the record has the day of the crawl
+        (LEAP_DAY, datetime.date(2019, 1, 1), "date_in_record", "2019-01-01"),
+        ("https://example.org/a-title", JANUARY_30, "date_in_record", "2023-01-30"),
         (LEAP_DAY, None, "date_in_url", "2020-02-29"),
         (None, None, "no_url", None),
         ("https://example.org/2023/01/", None, "date_incomplete_in_url", None),
