@@ -127,6 +127,48 @@ def test_an_export_makes_no_missing_folder(release: Path, tmp_path: Path, out: s
     assert not (tmp_path / "missing").exists()
 
 
+def release_with(folder: Path, *texts: str) -> Path:
+    """A release of texts, each with a call before its last word."""
+    folder.mkdir()
+    call = [released_call(text.rindex(" "), "1 + 1", "2") for text in texts]
+    write_texts(folder, [released_text(text, one) for text, one in zip(texts, call, strict=True)])
+    return folder
+
+
+@pytest.mark.parametrize(
+    "control_token", ["<|im_end|>", "<|start_header_id|>", "<end_of_turn>", "[INST]", "<\uff5cUser\uff5c>"]
+)
+def test_a_text_that_spells_a_control_token_of_a_known_model_is_left_out(
+    tmp_path: Path, control_token: str
+) -> None:
+    release = release_with(
+        tmp_path / "release", f"A turn ends with {control_token} here.", "It is a plain text."
+    )
+    export = export_chat(load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0)
+    assert (export.conversations, export.left_out) == (1, 1)
+    assert "1 texts are left out, since they spell control tokens" in export.warnings[-1]
+
+
+def test_a_text_that_spells_a_control_token_of_the_named_model_is_left_out(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    model = with_template(tiny_model_dir, tmp_path / "model", TEMPLATE)
+    release = release_with(
+        tmp_path / "release", "A text begins with <s> here.", "It ends with <|im_end|> there."
+    )
+    export = export_chat(
+        load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0, model=str(model)
+    )
+    assert (export.conversations, export.left_out) == (1, 1)
+    assert "<|im_end|>" in (tmp_path / "chat.jsonl").read_text()  # which is no token of this model
+
+
+def test_signs_that_are_no_control_tokens_are_exported(tmp_path: Path) -> None:
+    release = release_with(tmp_path / "release", "If a < b | c > d, then [x] <p> it is so.")
+    export = export_chat(load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0)
+    assert (export.conversations, export.left_out, export.warnings) == (1, 0, ())
+
+
 def sharegpt_rows(release: Path, folder: Path) -> list[dict[str, Any]]:
     """The rows of an export for LLaMA-Factory, after the rules that its converter has for a row.
 

@@ -209,6 +209,17 @@ def test_pairs_for_a_template_that_drops_calls_are_written_on_request(
     assert export_preferences(settings, uri, pairs, seed=0, model=model, takes_lossy_template=True).warnings
 
 
+def test_pairs_of_a_text_that_spells_a_control_token_are_left_out(settings: Settings, tmp_path: Path) -> None:
+    run = AnnotatedRun(settings, {"Calculator": 0.5}, "control")
+    document = run.add_text("It ends with <|im_end|> so 10 cups less 2 are 8 cups.")
+    run.add_call("Calculator", document, " 8", "10 - 2", "8", saves=2.0)
+    run.add_call("Calculator", document, " 8", "10 + 2", "12", saves=-0.5)
+    run.complete("Calculator")
+    uri = ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
+    with pytest.raises(NoResultError, match="expected at least one pair, found none"):
+        export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
+
+
 def test_a_pruned_call_is_rejected_by_its_bound_and_one_whose_loss_is_not_known_is_not(
     settings: Settings, run: AnnotatedRun, uri: str, tmp_path: Path
 ) -> None:

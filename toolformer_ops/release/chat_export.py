@@ -17,6 +17,7 @@ import contextlib
 import heapq
 import json
 import logging
+import re
 import shutil
 import tempfile
 import uuid
@@ -80,21 +81,39 @@ class ChatExport:
     """Of the file's content."""
     written: bool
     """False if the same content was there already."""
+    left_out: int = 0
+    """Texts that spell control tokens of the model."""
     warnings: tuple[str, ...] = ()
-    """What the chat template of the model would lose."""
+    """What the chat template of the model would lose, and what was left out."""
 
 
-def template_warnings(settings: Settings, model: str, tools: list[dict[str, Any]]) -> tuple[str, ...]:
-    """What the chat template of `model` (as a run names it) loses of a conversation with a call, by rendering one.
+COMMON_CONTROL_TOKENS = re.compile(
+    r"<\|[a-z_]{2,30}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<\uff5c[^<>]{2,40}\uff5c>|</s>"
+)
+"""Control tokens of well-known models, for an export whose model is not known: those of ChatML and Llama 3, Gemma,
+Mistral, DeepSeek and Llama 2."""
 
-    Raises:
-        ModelError: there is no such model.
-    """
+
+def control_tokens_of(tokenizer: Any) -> re.Pattern[str]:
+    """Find in a text what the tokenizer would read as a control token, such as `<|im_end|>`."""
+    added = tokenizer.added_tokens_decoder.values()
+    tokens = {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
+    longest_first = sorted(filter(None, tokens), key=lambda token: (-len(token), token))
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+def left_out_warning(texts: int) -> str:
+    """What is said of texts that are left out for control tokens."""
+    return (
+        f"{texts} texts are left out, since they spell control tokens of the model, such as <|im_end|>: a trainer would read them "
+        "as turns of the conversation."
+    )
+
+
+def template_warnings(tokenizer: Any, model: str, tools: list[dict[str, Any]]) -> tuple[str, ...]:
+    """What the chat template of `model`'s tokenizer loses of a conversation with a call, by rendering one."""
     from jinja2 import TemplateError
 
-    from toolformer_ops.language_model.models.loading import load_tokenizer
-
-    tokenizer = load_tokenizer(*split_revision(model), settings)
     if not tokenizer.chat_template:
         return (
             f"{model}: expected a chat template, found none. Choose one before you train on this export.",
@@ -168,6 +187,8 @@ class OpenedRelease:
     """Schemas of all tools that the release calls, so that a model learns to choose among them."""
     warnings: tuple[str, ...]
     """What the chat template of the model would lose."""
+    control_tokens: re.Pattern[str]
+    """Finds what the model would read as a control token in a text."""
 
 
 @contextlib.contextmanager
@@ -178,6 +199,8 @@ def opened_release(
 
     If it `tries_template`, that is the chat template of `model`, or else of the setting default_model.
     """
+    from toolformer_ops.language_model.models.loading import load_tokenizer
+
     with tempfile.TemporaryDirectory(prefix="export-") as scratch:
         # 1. The files.
         folder = Path(release)
@@ -200,16 +223,20 @@ def opened_release(
         )
         tools = tool_schemas({name for names in called for name in names})
         warnings: tuple[str, ...] = ()
+        control_tokens = COMMON_CONTROL_TOKENS
         try:
-            if tries_template and (address_of_model := model or settings.default_model):
-                warnings = template_warnings(settings, address_of_model, tools)
+            if address_of_model := model or settings.default_model:
+                tokenizer = load_tokenizer(*split_revision(address_of_model), settings)
+                control_tokens = control_tokens_of(tokenizer)
+                if tries_template:
+                    warnings = template_warnings(tokenizer, address_of_model, tools)
         except ModelError as error:
             if model:
                 raise
             logger.info("no chat template is tried: %s", error)
         for warning in warnings:
             logger.warning("%s", warning)
-        yield OpenedRelease(folder, tools, warnings)
+        yield OpenedRelease(folder=folder, tools=tools, warnings=warnings, control_tokens=control_tokens)
 
 
 def _uri(release: str) -> str:
@@ -263,11 +290,14 @@ def export_chat(
         opened_release(settings, release, model, tries_template=form.uses_template) as opened,
         contextlib.ExitStack() as stack,
     ):
-        calls = conversations = 0
+        calls = conversations = left_out = 0
 
         def with_calls() -> Iterator[tuple[uuid.UUID, dict[str, Any]]]:
-            nonlocal calls, conversations
+            nonlocal calls, conversations, left_out
             for text in read_release(opened.folder):
+                if opened.control_tokens.search(text.text):
+                    left_out += 1
+                    continue
                 calls += len(text.calls)
                 for row in form.rows(text, seed, opened.tools):
                     conversations += 1
@@ -278,7 +308,7 @@ def export_chat(
         card, refusal_count = "", 0
         if refusals:
             connection = stack.enter_context(database.transaction(database.connect(settings)))
-            chosen = _chosen_refusals(connection, release, opened.folder, seed, texts, refusals)
+            chosen = _chosen_refusals(connection, release, opened, seed, texts, refusals)
             refusal_count = len(chosen.first_chars)
             refusing = _refusing_rows(connection, chosen.first_chars, seed, form, opened.tools)
             rows = heapq.merge(rows, refusing, key=lambda row: row[0])
@@ -289,6 +319,9 @@ def export_chat(
         if form.data_set_info and not out.endswith(".jsonl"):
             write_json(settings, {"train": {"file_name": FILE_NAME, **form.data_set_info}}, out, INFO_NAME)
         warnings = opened.warnings
+        if left_out:
+            warnings = (*warnings, left_out_warning(left_out))
+            logger.warning("%s", warnings[-1])
     outcome = "wrote" if written else "found the same"
     logger.info(
         "%s %d conversations with %d calls, and %d with none: %s",
@@ -305,6 +338,7 @@ def export_chat(
         calls=calls,
         sha256=sha256,
         written=written,
+        left_out=left_out,
         warnings=warnings,
     )
 
@@ -331,7 +365,7 @@ class _ChosenRefusals:
 
 
 def _chosen_refusals(
-    connection: Connection, release: str, folder: Path, seed: int, texts: int, refusals: Refusals
+    connection: Connection, release: str, opened: OpenedRelease, seed: int, texts: int, refusals: Refusals
 ) -> _ChosenRefusals:
     # 1. Texts in which calls were tried and none helps.
     release_id, run_id = run_of_release(connection, release)
@@ -349,11 +383,14 @@ def _chosen_refusals(
             "some."
         )
     first_chars = {row.document_id: row.first_char for row in rows if row.document_id is not None}
+    for row in list(_texts(connection, list(first_chars))):
+        if opened.control_tokens.search(row.text):
+            del first_chars[row.document_id]
 
     # 2. Without those that hold evaluation data, beside the texts of the release: an n-gram of many texts says
     # nothing.
     def compared_texts() -> Iterator[tuple[uuid.UUID, str]]:
-        for text in read_release(folder):
+        for text in read_release(opened.folder):
             yield text.document_id, text.plain_text
         for row in _texts(connection, list(first_chars)):
             yield row.document_id, row.text

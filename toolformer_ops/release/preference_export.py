@@ -38,6 +38,7 @@ from toolformer_ops.release.card import markdown
 from toolformer_ops.release.chat_export import (
     FILE_NAME,
     INFO_NAME,
+    left_out_warning,
     opened_release,
     require_place,
     run_of_release,
@@ -229,8 +230,14 @@ def export_preferences(
             )
         release_id, run_id = run_of_release(connection, release)
 
+        def has_control_token(text: ReleasedText) -> bool:
+            has_one = opened.control_tokens.search(text.text) is not None
+            found["control_tokens"] += has_one
+            return has_one
+
         def rows() -> Iterator[dict[str, Any]]:
-            texts = read_release(opened.folder)
+            released = read_release(opened.folder)
+            texts = (text for text in released if not has_control_token(text))
             while page := list(itertools.islice(texts, PAGE_TEXTS)):
                 calls: dict[tuple[uuid.UUID, bool], list[Row[Any]]] = defaultdict(list)
                 for call in database.fetch_all(
@@ -276,7 +283,9 @@ def export_preferences(
         if form == "sharegpt" and not out.endswith(".jsonl"):
             write_json(settings, {"train": {"file_name": FILE_NAME, **SHAREGPT_PAIRS_INFO}}, out, INFO_NAME)
     pairs = {compared: found[compared] for compared in COMPARED}
+    warnings = opened.warnings
+    if found["control_tokens"]:
+        warnings = (*warnings, left_out_warning(found["control_tokens"]))
+        logger.warning("%s", warnings[-1])
     logger.info("%s pairs %s: %s", "wrote" if written else "found the same", pairs, address)
-    return PreferenceExport(
-        address=address, pairs=pairs, sha256=sha256, written=written, warnings=opened.warnings
-    )
+    return PreferenceExport(address=address, pairs=pairs, sha256=sha256, written=written, warnings=warnings)
