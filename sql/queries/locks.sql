@@ -1,9 +1,10 @@
 -- Locks and limits of transactions and sessions.
 
 -- name: session
--- Wait until this session holds the name, however long that takes; held until the end of the session.
+-- Wait at most so many seconds until this session holds the name; held until the end of the session.
 with before as materialized (
-    select current_setting('lock_timeout') as lock_timeout, set_config('lock_timeout', '0', true)
+    select current_setting('lock_timeout') as lock_timeout,
+           set_config('lock_timeout', (:seconds * 1000)::bigint::text, true)
 ),
 held as materialized (
     select lock_timeout, pg_advisory_lock(hashtextextended('toolformer ' || cast(:name as text), 0)) from before

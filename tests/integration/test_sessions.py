@@ -9,13 +9,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
 from tests.run_sql import run_sql
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, DatabaseLockedError, exit_code
+from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.storage import database, queries, sessions
+from toolformer_ops.storage.corpus_addresses import normal_uri
 
 FROZEN = """
 import sys
@@ -112,6 +116,25 @@ def test_a_name_is_waited_for_beyond_the_limit_of_locks(engine: Engine, postgres
         assert not ended.is_set()
     thread.join()
     assert ended.is_set()
+
+
+def test_a_wait_for_another_ingestion_ends_with_an_error_that_names_its_process(
+    postgres_dsn: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "OTHERS_SECONDS", 1.0)
+    quick = settings.model_copy(update={"lock_seconds": 1.0})
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text('{"text": "one"}\n')
+    lock = f"ingestion of {normal_uri(str(corpus))}"
+    other = database.connect_dsn(postgres_dsn, database.DSN_SETTING)
+    with database.session(other) as session:
+        with database.transaction(session) as connection:
+            process = connection.execute(text("select pg_backend_pid()")).scalar_one()
+            database.fetch_all(connection, queries.locks.session, name=lock, seconds=1)
+        # Its session is idle: it is named, and not ended.
+        with pytest.raises(DatabaseLockedError, match=rf"belongs to .* \(process {process} of Postgres"):
+            ingest_corpus(quick, str(corpus))
+    assert ingest_corpus(quick, str(corpus)).documents == 1
 
 
 def run_sql_watched(engine: Engine, statement: str) -> None:

@@ -27,7 +27,7 @@ from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import NUMBER_CHECKS, ROW_CHECKS
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, queries, sessions
 from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,8 @@ def audit(
     """
     with database.session(database.connect(settings)) as session:
         with database.transaction(session) as connection:
-            database.fetch_all(connection, queries.locks.session, name=f"audit of {scope} {scope_id}")
+            name = f"audit of {scope} {scope_id}"
+            database.fetch_all(connection, queries.locks.session, name=name, seconds=sessions.OTHERS_SECONDS)
         # 1. Begin, or continue the audit of this scope that was interrupted.
         engine = database.connect(settings)
         with database.transaction(engine) as connection:

@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, DatabaseError
 from toolformer_ops.records import variant_id_of
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, queries, sessions
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 from toolformer_ops.storage.corpus_files import CorpusFile, OpenedFile, UnpackingLimits, find_files
@@ -124,7 +124,9 @@ def ingest_corpus(
         if not attempt.locked:
             logger.info("another ingestion of %s is at work: waiting for its end", uri)
             with database.transaction(session) as connection:
-                database.fetch_all(connection, queries.locks.session, name=lock)
+                database.fetch_all(
+                    connection, queries.locks.session, name=lock, seconds=sessions.OTHERS_SECONDS
+                )
         reading = Reading(
             session=session,
             settings=settings,

@@ -54,6 +54,9 @@ LIMITS: Mapping[str, str] = {
 """Of Postgres's side; the last is longer than a stage waits within a transaction for what is away."""
 NAME = "toolformer"
 """Begins the name of each of our sessions."""
+OTHERS_SECONDS = 3600.0
+"""Longest wait for another ingestion or audit: its session is idle while it works, so that no one sees whether it does. The
+error names its process, and the next try waits again."""
 _SET = "select set_config(name, value, false) from unnest(%s, %s) as setting (name, value)"
 _NAME_BYTES = 63
 _LOOKS = 4
