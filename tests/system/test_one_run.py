@@ -394,6 +394,13 @@ def test_nobody_sees_it_without_signing_in(services: Settings, run: str) -> None
         assert CHOSEN[0] not in answer.text
 
 
+def test_a_run_is_pinned_to_the_version_of_its_dag_so_that_a_tool_file_changes_nothing_of_it(
+    airflow: AirflowClient, run: str
+) -> None:
+    found = airflow.get(of_run(run))
+    assert len(found["bundle_version"]) == 16
+
+
 def test_a_run_that_a_person_ends_is_closed(services: Settings, airflow: AirflowClient, model: str) -> None:
     AnnotatedRun(
         services, {"Calculator": 0.25}, run_id="ended", prune_below=0.0

@@ -18,6 +18,7 @@ from tests.kubernetes.admission import KUBERNETES_VERSION, pod_security_violatio
 from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID_PATTERN
 from toolformer_ops.config import ENV_PREFIX, REPOSITORY, Settings
+from toolformer_ops.local.airflow import BUNDLES
 
 KUBERNETES = REPOSITORY / "deploy" / "kubernetes"
 BASE = KUBERNETES / "base"
@@ -246,3 +247,18 @@ def test_every_setting_of_airflow_exists(settings: dict[str, str]) -> None:
         prefix, section, option = variable.split("__", 2)
         assert prefix == "AIRFLOW"
         assert option.lower() in known[section.lower()]["options"], variable
+
+
+BUNDLES_IN = {
+    "deploy/kubernetes/base/settings.env": r"BUNDLE_CONFIG_LIST=(\[.*\])\n",
+    "docker-compose.yml": r"BUNDLE_CONFIG_LIST: >-\n(\s*\[.*?\])\n",
+    "docs/nightly.md": r"BUNDLE_CONFIG_LIST='(\[.*?\])'\n",
+}
+"""Files that say which DAG bundles Airflow has, and where in them."""
+
+
+@pytest.mark.parametrize("name", BUNDLES_IN)
+def test_every_deployment_has_the_dag_bundles_of_one_machine(name: str) -> None:
+    found = re.search(BUNDLES_IN[name], (REPOSITORY / name).read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    assert json.loads(found[1]) == list(BUNDLES)
