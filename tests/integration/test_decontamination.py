@@ -192,11 +192,12 @@ def test_a_repair_with_other_evaluation_data_names_them_and_not_the_rows(
     file = data / "gsm8k" / "test.jsonl"
     first = file.read_text()
     file.write_text(json.dumps({"question": "How many?", "answer": "#### 1"}))
-    assert audit(deployment, "run", run.run_id, repairs=True).wrong == 1
+    audit(deployment, "run", run.run_id, repairs=True)
+    assert card not in store.list(release_prefix(release_id))
     assert f"expected the evaluation data with which the release {release_id} was compared" in caplog.text
     assert "expected rows that give" not in caplog.text
     file.write_text(first)
-    assert audit(deployment, "run", run.run_id, repairs=True).wrong == 0
+    audit(deployment, "run", run.run_id, repairs=True)
     assert card in store.list(release_prefix(release_id))
 
 
