@@ -170,7 +170,7 @@ order by tool, reason, place
 -- name: run
 -- A run with its tools, in the order in which they were chosen; none for a run that only finetunes.
 select run.run_id, run.state, run.corpus_id, run.corpus_uri, run.corpus_version, run.ordinal_limit, run.schedule, run.model_identity,
-       run.code_version, run.image, run.parameters, run.estimate, run.started_at, run.finished_at,
+       run.code_version, run.image, run.parameters, run.estimate, run.started_at, run.finished_at, run.problem,
        exists (select from stored_runs stored where stored.run_id = run.run_id) as has_stored_numbers,
        (select definition ->> 'proposer'
         from recipes

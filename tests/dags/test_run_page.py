@@ -316,6 +316,29 @@ def test_what_a_person_answered_is_on_the_page_of_the_run(
     assert "<p>Before finetuning: rejected by anna &lt;b&gt;, 2026-11-24 05:10 UTC.</p>" in page
 
 
+# A run that failed
+
+
+OF_A_TASK = "The message of the failed task says what was expected"
+
+
+@pytest.mark.parametrize(
+    ("problem", "said", "not_said"),
+    [
+        ("Its DAG nightly_posts is gone: <b>.", "Its DAG nightly_posts is gone: &lt;b&gt;.", OF_A_TASK),
+        ("failed: release. There is no release.", OF_A_TASK, "There is no release."),
+    ],
+)
+def test_the_page_of_a_failed_run_says_why_where_no_task_does(
+    client: TestClient, rows: Callable[..., object], problem: str, said: str, not_said: str
+) -> None:
+    ended = "update annotation_runs set state = 'failed', finished_at = now(), problem = :problem where run_id = 'r1'"
+    rows(ended, problem=problem)
+    page = client.get(f"/run?{OF_R1}").text
+    assert said in page
+    assert not_said not in page
+
+
 # The quality checks
 
 

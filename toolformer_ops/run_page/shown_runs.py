@@ -68,6 +68,8 @@ class ShownRun:
     estimate: dict[str, Any] | None
     started_at: datetime.datetime
     finished_at: datetime.datetime | None
+    problem: str | None
+    """Which tasks failed, or how the run was ended; None for a success, and before the end."""
     has_stored_numbers: bool
     """Whether its numbers are stored, and no repair is under way."""
     tools: tuple[RunTool, ...]
