@@ -170,8 +170,9 @@ def test_every_sample_and_call_is_counted_under_what_became_of_it_and_lost_sampl
     lost_samples = dict.fromkeys(("sample_of_another_tool", "sample_does_not_parse", "sample_without_end"), 3)
     sampled = {"paragraphs": 1, "positions": 3, "samples": 18, "candidates": 6, "duplicates_merged": 3}
     assert counts_of(annotated, "sample", SUM) == sampled | lost_samples
-    lost = """select sample_text, sum(sample_count)::integer from run_lost_samples
-              join documents using (document_id) where run_id = 'r' and text = :text group by reason, 1 order by reason"""
+    lost = """select sample_text, sum(sample_count)::integer from run_lost_samples lost
+              join documents document on document.document_id::text = lost.document_id
+              where run_id = 'r' and text = :text group by reason, 1 order by reason"""
     assert run_sql(annotated, lost, text=SUM) == [
         ("Calculator 2 +", 3),
         ("QA(how many?)", 3),

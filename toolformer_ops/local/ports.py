@@ -89,7 +89,8 @@ def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
     if that is taken.
 
     Raises:
-        ServiceError: a port that `asked` names is taken: who set it waits for the service there.
+        ServiceError: a port that `asked` names is itself taken: who set it waits for the service there. If
+            another port of the service is taken, it moves with a warning.
     """
     recalled = recalled_ports(paths)
     settled: dict[str, int] = {}
@@ -99,9 +100,9 @@ def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
         if settled[name] != wanted:
             inner = ports_of(name, wanted).values()
             taken = next((port for port in inner if port in settled.values() or not is_free(port)), wanted)
-            if name in asked:
+            if name in asked and taken == wanted:
                 raise ServiceError(
-                    f"expected port {taken} for {name}, as {ENV_PREFIX}{name.upper()}_PORT={wanted} says, found that another "
+                    f"expected port {taken} for {name}, as {ENV_PREFIX}{name.upper()}_PORT says, found that another "
                     "program listens there (`ss -ltnp` shows which). End that program, or set another port."
                 )
             logger.warning("port %d is taken, so %s listens on %d", taken, name, settled[name])
