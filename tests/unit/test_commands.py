@@ -189,7 +189,7 @@ def test_a_statement_may_begin_with_a_comment(monkeypatch: pytest.MonkeyPatch) -
         sent.append(options["input"])
         return subprocess.CompletedProcess([], 0)
 
-    monkeypatch.setattr("toolformer_ops.local.postgres.psql", lambda _: (["psql"], {}))
+    monkeypatch.setattr("toolformer_ops.local.postgres.psql", lambda *_: (["psql"], {}))
     monkeypatch.setattr("toolformer_ops.cli.services.subprocess.run", run)
     statement = "-- How many texts are there?\nselect count(*) from documents"
     assert CliRunner().invoke(app, ["sql", statement]).exit_code == 0
