@@ -41,11 +41,12 @@ where corpus_id = :corpus_id
 order by version desc
 limit :at_most
 
--- name: stamp_file
--- A file has the bytes of its last ingestion: what its source says of them now.
-update corpus_files
-set size_bytes = :size_bytes, stamp = :stamp
-where corpus_id = :corpus_id and file_uri = :file_uri
+-- name: stamp_files
+-- Files have the bytes of their last ingestion: what their source says of them now.
+update corpus_files file
+set size_bytes = seen.size_bytes, stamp = seen.stamp
+from unnest(cast(:file_uris as text[]), cast(:sizes as bigint[]), cast(:stamps as text[])) as seen (file_uri, size_bytes, stamp)
+where file.corpus_id = :corpus_id and file.file_uri = seen.file_uri
 
 -- name: forgotten_documents
 -- Which of these texts were forgotten: no ingestion takes them again.

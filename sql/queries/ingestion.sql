@@ -34,27 +34,20 @@ select file_uri, content_sha256, size_bytes, stamp, read_as, coalesce(usable, ac
 from corpus_files
 where corpus_id = :corpus_id
 
--- name: file_removed
--- A file of the newest version is gone.
-insert into read_files (file, file_uri, change) values (:file, :file_uri, 'removed')
-
 -- name: held_lines
--- The lines of a file with usable records of the newest version, in order: for each 4 bytes of its number and 8 of its hash.
-select string_agg(int4send(line) || coalesce(int8send(line_hash), decode('0000000000000000', 'hex')), '' order by line) as lines
+-- The lines of files with usable records of the newest version, in order: for each 4 bytes of its number and 8 of its hash.
+select file_uri,
+       string_agg(int4send(line) || coalesce(int8send(line_hash), decode('0000000000000000', 'hex')), '' order by line) as lines
 from (
-    select line, line_hash
+    select file_uri, line, line_hash
     from corpus_documents
-    where corpus_id = :corpus_id and file_uri = :file_uri and left_version is null
+    where corpus_id = :corpus_id and file_uri = any(cast(:file_uris as text[])) and left_version is null
     union all
-    select line, line_hash
+    select file_uri, line, line_hash
     from corpus_spare_records
-    where corpus_id = :corpus_id and file_uri = :file_uri
+    where corpus_id = :corpus_id and file_uri = any(cast(:file_uris as text[]))
 ) held
-
--- name: file_read
--- A file was read to its end.
-insert into read_files (file, file_uri, change, content_sha256, size_bytes, stamp, records, usable, refused, compared)
-values (:file, :file_uri, :change, :content_sha256, :size_bytes, :stamp, :records, :usable, cast(:refused as jsonb), :compared)
+group by file_uri
 
 -- name: missing_documents
 -- Which of these documents have no row yet.

@@ -3,7 +3,6 @@ import io
 import json
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -84,9 +83,9 @@ def test_a_batch_ends_when_its_characters_are_many(
     sizes: list[int] = []
     write_batch = ingestion.Reading.write_batch
 
-    def counted(reading: ingestion.Reading, number: int, batch: Sequence[Any], refused: Counter[str]) -> int:
-        sizes.append(len(batch))
-        return write_batch(reading, number, batch, refused)
+    def counted(reading: ingestion.Reading) -> None:
+        sizes.append(len(reading.unwritten))
+        write_batch(reading)
 
     monkeypatch.setattr(ingestion.Reading, "write_batch", counted)
     path = tmp_path / "posts.jsonl"
@@ -94,6 +93,82 @@ def test_a_batch_ends_when_its_characters_are_many(
     ingest_corpus(local_settings, str(path))
     assert [size for size in sizes if size] == [1, 1, 1]
     assert run_sql(engine, "select count(*) from documents") == [(3,)]
+
+
+def _folder_of_small_files(folder: Path, files: int) -> None:
+    folder.mkdir(exist_ok=True)
+    for number in range(files):
+        (folder / f"{number:02d}.jsonl").write_bytes(_lines(f"text {number}"))
+
+
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many files each micro-batch ends."""
+    files: list[int] = []
+    write_batch = ingestion.Reading.write_batch
+
+    def counted(reading: ingestion.Reading) -> None:
+        files.append(len(reading.ended))
+        write_batch(reading)
+
+    monkeypatch.setattr(ingestion.Reading, "write_batch", counted)
+    return files
+
+
+def test_many_small_files_go_through_one_transaction(
+    tmp_path: Path, local_settings: Settings, engine: Engine, transactions: list[int]
+) -> None:
+    _folder_of_small_files(tmp_path / "posts", 40)
+    assert _numbers(ingest_corpus(local_settings, str(tmp_path / "posts"))) == (40, 40, 0, 0)
+    assert transactions == [40]
+
+
+def test_a_transaction_ends_when_its_files_are_many(
+    tmp_path: Path,
+    local_settings: Settings,
+    engine: Engine,
+    transactions: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ingestion, "FILES_PER_TRANSACTION", 15)
+    _folder_of_small_files(tmp_path / "posts", 40)
+    assert _numbers(ingest_corpus(local_settings, str(tmp_path / "posts"))) == (40, 40, 0, 0)
+    assert transactions == [15, 15, 10]
+
+
+def test_the_lines_that_changed_files_held_are_fetched_by_one_statement(
+    tmp_path: Path, local_settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _folder_of_small_files(tmp_path / "posts", 40)
+    ingest_corpus(local_settings, str(tmp_path / "posts"))
+    for path in (tmp_path / "posts").iterdir():
+        path.write_bytes(path.read_bytes() + _lines(f"more of {path.name}"))
+    statements = Counter[str]()
+    fetch_all = database.fetch_all
+
+    def counted(on: Any, statement: Any, /, **parameters: object) -> Any:
+        statements[statement.name] += 1
+        return fetch_all(on, statement, **parameters)
+
+    monkeypatch.setattr(database, "fetch_all", counted)
+    report = ingest_corpus(local_settings, str(tmp_path / "posts"))
+    assert (report.added, report.kept) == (40, 40)
+    assert [count for name, count in statements.items() if "held_lines" in name] == [1]
+
+
+def test_the_log_says_how_far_an_ingestion_is(
+    tmp_path: Path,
+    local_settings: Settings,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(ingestion, "PROGRESS_SECONDS", 0)
+    _folder_of_small_files(tmp_path / "posts", 3)
+    with caplog.at_level("INFO"):
+        ingest_corpus(local_settings, str(tmp_path / "posts"))
+    uri = f"file://{tmp_path}/posts"
+    assert f"ingesting {uri}: 2 of 3 files done, at line 1 of {uri}/02.jsonl" in caplog.messages
 
 
 def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_reason(

@@ -12,14 +12,14 @@ one, then of those with the same text the first one. The others are kept in `cor
 them counts when the one that counts now disappears.
 """
 
-import json
 import logging
 import struct
+import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row
 
@@ -29,7 +29,7 @@ from toolformer_ops.records import variant_id_of
 from toolformer_ops.storage import database, queries, sessions
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
-from toolformer_ops.storage.corpus_files import CorpusFile, OpenedFile, UnpackingLimits, find_files
+from toolformer_ops.storage.corpus_files import PARQUETS, CorpusFile, OpenedFile, UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_records
 
 logger = logging.getLogger(__name__)
@@ -41,12 +41,28 @@ REFUSED_ROWS = 100
 counted."""
 RECORDS_PER_TRANSACTION = 5000
 CHARACTERS_PER_TRANSACTION = 32_000_000
-Numbered = tuple[int, Record | Rejection, int | None]
-"""A line or row, its record, and the hash of the line."""
+FILES_PER_TRANSACTION = 5000
+HELD_RECORDS = 1_000_000
+"""Of so many records the lines that the newest version holds are fetched at once, 12 bytes each; of a larger file
+all are."""
+PROGRESS_SECONDS = 60.0
+"""After so many seconds the log says again how far an ingestion is."""
 ACCEPT_SHRINK = "or accept it: --accept-shrink on the command line, accept_shrink in the form of ingest_corpus or in the schedule"
 FORGOTTEN = "this text was forgotten (toolformer-ops forget)"
 _RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title", "line_hash")
 _REJECTION_COLUMNS = ("file", "line", "kind", "reason", "detail")
+_FILE_COLUMNS = (
+    "file",
+    "file_uri",
+    "change",
+    "content_sha256",
+    "size_bytes",
+    "stamp",
+    "records",
+    "usable",
+    "refused",
+    "compared",
+)
 _DOCUMENT_COLUMNS = (
     "document_id",
     "text",
@@ -134,7 +150,7 @@ def ingest_corpus(
             records_per_transaction=records_per_transaction,
             accept_shrink=accept_shrink,
         )
-        reading.read_changed(files)
+        reading.read_changed(uri, files)
         with database.transaction(session) as connection:
             report = make_version(connection, uri, reading)
     engine.dispose()
@@ -193,8 +209,95 @@ class HeldLines:
 
 
 @dataclass
+class ReadFile:
+    """A changed file while it is read."""
+
+    number: int
+    """Its place among the files of the corpus, from 0."""
+    file: CorpusFile
+    before: Row[Any] | None
+    """Its row of `corpus_files`; None if the newest version does not have it."""
+    held: HeldLines
+    is_compared: bool = False
+    """Whether lines that the newest version holds are left out."""
+    sha256: str = ""
+    usable: int = 0
+    """Records that are written by now."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """How many records are refused by now, by reason."""
+
+    @property
+    def may_be_compared(self) -> bool:
+        """Whether the newest version holds hashes of its lines."""
+        return (
+            self.before is not None
+            and self.before.read_as == READING_VERSION
+            and not self.file.uri.lower().endswith(PARQUETS)
+        )
+
+    @property
+    def all_usable(self) -> int:
+        """Records that are usable, with those that the newest version has in the same line; complete at its end."""
+        return self.usable + self.held.known
+
+    def row(self) -> tuple[Any, ...]:
+        """Its row of `read_files`, once all its records are written."""
+        return (
+            self.number,
+            self.file.uri,
+            "added" if self.before is None else "changed",
+            self.sha256,
+            self.file.size,
+            self.file.stamp,
+            self.all_usable + self.refused.total(),
+            self.all_usable,
+            dict(self.refused),
+            self.is_compared,
+        )
+
+
+class NumberedRecord(NamedTuple):
+    """A record with its place."""
+
+    file: ReadFile
+    line: int
+    """Line, or row of Parquet."""
+    record: Record | Rejection
+    line_hash: int | None
+    document_id: uuid.UUID | None
+    """The id of its text; None if it is refused."""
+
+
+class Progress:
+    """Says in the log each minute how far an ingestion is.
+
+    Args:
+        uri: of the corpus.
+        files: how many files it has.
+    """
+
+    def __init__(self, uri: str, files: int) -> None:
+        self._uri = uri
+        self._files = files
+        self._next = time.monotonic() + PROGRESS_SECONDS
+
+    def at(self, number: int, file: CorpusFile, line: int = 0) -> None:
+        """The ingestion is at this line of this file, the files before are done."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + PROGRESS_SECONDS
+        logger.info(
+            "ingesting %s: %d of %d files done, at line %d of %s",
+            *(self._uri, number, self._files, line, file.uri),
+        )
+
+
+@dataclass
 class Reading:
-    """Reads the changed files of a corpus into the temporary tables of a session, and their new texts into `documents`."""
+    """Reads the changed files of a corpus into the temporary tables of a session, and their new texts into `documents`.
+
+    Files share micro-batches: thousands of small ones go through one transaction.
+    """
 
     session: Connection
     settings: Settings
@@ -205,8 +308,15 @@ class Reading:
     """Files read, and files that are gone."""
     unchanged_files: int = 0
     ignored_fields: Counter[str] = field(default_factory=Counter)
+    unwritten: list[NumberedRecord] = field(default_factory=list)
+    """Records of the next micro-batch."""
+    unwritten_characters: int = 0
+    ended: list[ReadFile] = field(default_factory=list)
+    """Files whose last records are in the next micro-batch."""
+    restamped: list[CorpusFile] = field(default_factory=list)
+    """Unchanged files of which the source says something else than before."""
 
-    def read_changed(self, files: Sequence[CorpusFile]) -> None:
+    def read_changed(self, uri: str, files: Sequence[CorpusFile]) -> None:
         """Read those of the corpus's files whose bytes have changed, and note which are gone.
 
         Raises:
@@ -217,17 +327,28 @@ class Reading:
             database.execute(connection, queries.ingestion.begin)
             rows = database.fetch_all(connection, queries.ingestion.known_files, corpus_id=self.corpus_id)
         known = {row.file_uri: row for row in rows}
+        progress = Progress(uri, len(files))
+        changed: list[ReadFile] = []
+        held_records = 0
         for number, file in enumerate(files):
+            progress.at(number, file)
             before = known.pop(file.uri, None)
             if before is not None and before.read_as == READING_VERSION and self._is_unchanged(file, before):
                 self.unchanged_files += 1
-            else:
-                self._read(number, file, before)
-                self.read_files += 1
+                continue
+            usable_before = 0 if before is None else before.usable
+            if len(changed) >= FILES_PER_TRANSACTION or held_records + usable_before > HELD_RECORDS:
+                self._read_all(changed, progress)
+                changed = []
+                held_records = 0
+            changed.append(ReadFile(number, file, before, held=HeldLines(b"")))
+            held_records += usable_before
+        self._read_all(changed, progress)
+        self.write_batch()
         with database.transaction(self.session) as connection:
-            for number, file_uri in enumerate(known, len(files)):
-                database.execute(connection, queries.ingestion.file_removed, file=number, file_uri=file_uri)
-                self.read_files += 1
+            removed = [(number, file_uri, "removed") for number, file_uri in enumerate(known, len(files))]
+            database.copy_rows(connection, "read_files", _FILE_COLUMNS[:3], copy_text(removed))
+        self.read_files += len(removed)
 
     def _is_unchanged(self, file: CorpusFile, before: Row[Any]) -> bool:
         """Whether a file has the bytes of its last ingestion: by what its source says of them, else by their hash."""
@@ -238,122 +359,155 @@ class Reading:
         with OpenedFile(file, UnpackingLimits.of(self.settings)) as opened:
             if opened.sha256() != before.content_sha256:
                 return False
-        with database.transaction(self.session) as connection:
-            database.execute(
-                connection,
-                queries.corpora.stamp_file,
-                corpus_id=self.corpus_id,
-                file_uri=file.uri,
-                size_bytes=file.size,
-                stamp=file.stamp,
-            )
+        self.restamped.append(file)
+        if len(self.restamped) >= FILES_PER_TRANSACTION:
+            self.write_batch()
         return True
 
-    def _read(self, number: int, file: CorpusFile, before: Row[Any] | None) -> None:
-        usable_now, refused = 0, Counter[str]()
-        batch: list[Numbered] = []
-        size = 0
-        with OpenedFile(file, UnpackingLimits.of(self.settings)) as opened:
-            held = HeldLines(b"")
-            compared = before is not None and before.read_as == READING_VERSION and not opened.is_parquet
-            if compared:
-                with database.transaction(self.session) as connection:
-                    [row] = database.fetch_all(
-                        connection, queries.ingestion.held_lines, corpus_id=self.corpus_id, file_uri=file.uri
-                    )
-                held = HeldLines(row.lines or b"")
-            # 1. Read and write.
-            for line, record, line_hash in read_records(opened, self.settings.max_line_bytes, held.is_known):
-                batch.append((line, record, line_hash))
-                if isinstance(record, Record):
-                    size += len(record.text)
-                elif record.cut and not self.accept_shrink:
-                    held_before = (
-                        f", as it was at the newest version with {before.usable} usable records"
-                        if before
-                        else ""
-                    )
-                    found = "holds too much" if record.reason == "expands_too_far" else "breaks off"
-                    raise CorpusError(
-                        f"{file.uri}: expected a whole file{held_before}, found that it {found}: {record.detail}. "
-                        f"No version is made. Copy the file again, {ACCEPT_SHRINK}."
-                    )
-                if len(batch) >= self.records_per_transaction or size >= CHARACTERS_PER_TRANSACTION:
-                    usable_now += self.write_batch(number, batch, refused)
-                    batch.clear()
-                    size = 0
-            usable_now += self.write_batch(number, batch, refused)
-            sha256 = opened.sha256()
-        # 2. Compare with what it held.
-        usable = usable_now + held.known
-        usable_before = 0 if before is None else before.usable
-        if (usable + refused["forgotten"]) * 2 < usable_before and not self.accept_shrink:
-            raise CorpusError(
-                f"{file.uri}: expected at least half of the {usable_before} usable records of the newest version, found {usable}. "
-                f"No version is made. Look at what wrote the file, {ACCEPT_SHRINK}."
-            )
-        with database.transaction(self.session) as connection:
-            gone = copy_text((number, line, "gone") for line in held.gone())
-            database.copy_rows(connection, "read_lines", ("file", "line", "kind"), gone)
-            database.execute(
-                connection,
-                queries.ingestion.file_read,
-                file=number,
-                file_uri=file.uri,
-                change="added" if before is None else "changed",
-                content_sha256=sha256,
-                size_bytes=file.size,
-                stamp=file.stamp,
-                records=usable + refused.total(),
-                usable=usable,
-                refused=json.dumps(refused),
-                compared=compared,
-            )
+    def _read_all(self, changed: Sequence[ReadFile], progress: Progress) -> None:
+        """Read these files, whose lines of the newest version are fetched at once."""
+        compared = {file.file.uri: file for file in changed if file.may_be_compared}
+        if compared:
+            with database.transaction(self.session) as connection:
+                rows = database.fetch_all(
+                    connection,
+                    queries.ingestion.held_lines,
+                    corpus_id=self.corpus_id,
+                    file_uris=list(compared),
+                )
+            for row in rows:
+                compared[row.file_uri].held = HeldLines(row.lines)
+        for file in changed:
+            self._read(file, progress)
+            self.read_files += 1
 
-    def write_batch(self, number: int, batch: Sequence[Numbered], refused: Counter[str]) -> int:
-        """Write one micro-batch of numbered records; returns how many are usable, and adds the others to `refused`, by reason."""
-        if not batch:
-            return 0
-        ids = {line: record.document_id for line, record, _ in batch if isinstance(record, Record)}
-        asked = list(ids.values())
+    def _read(self, file: ReadFile, progress: Progress) -> None:
+        def is_known(line: int, line_hash: int) -> bool:
+            progress.at(file.number, file.file, line)
+            return file.held.is_known(line, line_hash)
+
+        progress.at(file.number, file.file)
+        with OpenedFile(file.file, UnpackingLimits.of(self.settings)) as opened:
+            if opened.is_parquet:
+                file.held = HeldLines(b"")
+            else:
+                file.is_compared = file.may_be_compared
+            for line, record, line_hash in read_records(opened, self.settings.max_line_bytes, is_known):
+                progress.at(file.number, file.file, line)
+                document_id = None
+                if isinstance(record, Record):
+                    document_id = record.document_id
+                    self.unwritten_characters += len(record.text)
+                elif record.cut and not self.accept_shrink:
+                    raise _not_whole(file, record)
+                self.unwritten.append(NumberedRecord(file, line, record, line_hash, document_id))
+                if (
+                    len(self.unwritten) >= self.records_per_transaction
+                    or self.unwritten_characters >= CHARACTERS_PER_TRANSACTION
+                ):
+                    self.write_batch()
+            file.sha256 = opened.sha256()
+        self.ended.append(file)
+        if len(self.ended) >= FILES_PER_TRANSACTION:
+            self.write_batch()
+
+    def write_batch(self) -> None:
+        """Write what was read since the last micro-batch in one transaction.
+
+        Raises:
+            CorpusError: one of the files lost more than half of its records.
+        """
+        if not (self.unwritten or self.ended or self.restamped):
+            return
+        with database.transaction(self.session) as connection:
+            if self.unwritten:
+                self._write_records(connection)
+            self._write_files(connection)
+        self.unwritten.clear()
+        self.unwritten_characters = 0
+        self.ended.clear()
+        self.restamped.clear()
+
+    def _write_records(self, connection: Connection) -> None:
+        """Write the texts and records; those of forgotten texts are refused."""
+        document_ids = [read.document_id for read in self.unwritten if read.document_id]
+        missing, forgotten = (
+            {row.document_id for row in database.fetch_all(connection, statement, document_ids=document_ids)}
+            for statement in (queries.ingestion.missing_documents, queries.corpora.forgotten_documents)
+        )
         records: list[tuple[Any, ...]] = []
         texts: dict[uuid.UUID, Record] = {}  # the first record with a text gives its row url and date
         rejections: list[tuple[Any, ...]] = []
-        with database.transaction(self.session) as connection:
-            missing, forgotten = (
-                {row.document_id for row in database.fetch_all(connection, statement, document_ids=asked)}
-                for statement in (queries.ingestion.missing_documents, queries.corpora.forgotten_documents)
+        for file, line, readable, line_hash, document_id in self.unwritten:
+            record = Rejection("forgotten", FORGOTTEN) if document_id in forgotten else readable
+            if isinstance(record, Rejection):
+                file.refused[record.reason] += 1
+                if file.refused[record.reason] <= REFUSED_ROWS:
+                    quote = f": {record.quote}" if self.settings.quote_rejected and record.quote else ""
+                    rejections.append((file.number, line, "refused", record.reason, record.detail + quote))
+                continue
+            file.usable += 1
+            self.ignored_fields.update(record.ignored)
+            fields = (record.record_id, record.url, record.document_date, record.title)
+            records.append((file.number, line, document_id, *fields, line_hash))
+            if document_id is not None and document_id in missing:
+                texts.setdefault(document_id, record)
+        documents = (
+            (
+                document_id,
+                record.text,
+                record.url,
+                record.document_date,
+                record.title,
+                record.escaped_characters,
+                variant_id_of(document_id, record.url, record.document_date),
             )
-            for line, found, line_hash in batch:
-                record = Rejection("forgotten", FORGOTTEN) if ids.get(line) in forgotten else found
-                if isinstance(record, Rejection):
-                    refused[record.reason] += 1
-                    if refused[record.reason] <= REFUSED_ROWS:
-                        quote = f": {record.quote}" if self.settings.quote_rejected and record.quote else ""
-                        rejections.append((number, line, "refused", record.reason, record.detail + quote))
-                    continue
-                self.ignored_fields.update(record.ignored)
-                document_id = ids[line]
-                fields = (record.record_id, record.url, record.document_date, record.title)
-                records.append((number, line, document_id, *fields, line_hash))
-                if document_id in missing:
-                    texts.setdefault(document_id, record)
-            documents = (
-                (
-                    document_id,
-                    record.text,
-                    record.url,
-                    record.document_date,
-                    record.title,
-                    record.escaped_characters,
-                    variant_id_of(document_id, record.url, record.document_date),
-                )
-                for document_id, record in texts.items()
+            for document_id, record in texts.items()
+        )
+        database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
+        database.copy_rows(connection, "read_lines", _RECORD_COLUMNS, copy_text(records))
+        database.copy_rows(connection, "read_lines", _REJECTION_COLUMNS, copy_text(rejections))
+
+    def _write_files(self, connection: Connection) -> None:
+        """Write which files were read to their end, which of their lines are gone, and what their source says of others."""
+        gone: list[tuple[Any, ...]] = []
+        for file in self.ended:
+            self._require_half(file)
+            gone.extend((file.number, line, "gone") for line in file.held.gone())
+        database.copy_rows(connection, "read_lines", ("file", "line", "kind"), copy_text(gone))
+        rows = copy_text(file.row() for file in self.ended)
+        database.copy_rows(connection, "read_files", _FILE_COLUMNS, rows)
+        if self.restamped:
+            database.execute(
+                connection,
+                queries.corpora.stamp_files,
+                corpus_id=self.corpus_id,
+                file_uris=[file.uri for file in self.restamped],
+                sizes=[file.size for file in self.restamped],
+                stamps=[file.stamp for file in self.restamped],
             )
-            database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
-            database.copy_rows(connection, "read_lines", _RECORD_COLUMNS, copy_text(records))
-            database.copy_rows(connection, "read_lines", _REJECTION_COLUMNS, copy_text(rejections))
-        return len(records)
+
+    def _require_half(self, file: ReadFile) -> None:
+        """Raise `CorpusError` if a file lost more than half of its records, unless that is accepted."""
+        usable_before = 0 if file.before is None else file.before.usable
+        if self.accept_shrink or (file.all_usable + file.refused["forgotten"]) * 2 >= usable_before:
+            return
+        raise CorpusError(
+            f"{file.file.uri}: expected at least half of the {usable_before} usable records of the newest version, "
+            f"found {file.all_usable}. No version is made. Look at what wrote the file, {ACCEPT_SHRINK}."
+        )
+
+
+def _not_whole(file: ReadFile, refusal: Rejection) -> CorpusError:
+    """What is raised of a file that breaks off or holds too much."""
+    held_before = ""
+    if file.before:
+        held_before = f", as it was at the newest version with {file.before.usable} usable records"
+    found = "holds too much" if refusal.reason == "expands_too_far" else "breaks off"
+    return CorpusError(
+        f"{file.file.uri}: expected a whole file{held_before}, found that it {found}: {refusal.detail}. "
+        f"No version is made. Copy the file again, {ACCEPT_SHRINK}."
+    )
 
 
 def make_version(connection: Connection, uri: str, reading: Reading) -> IngestReport:
