@@ -41,7 +41,7 @@ def _fast(backend: Tokenizer, trainer: Any = None) -> Any:
 
 def word_piece() -> Any:
     backend = Tokenizer(models.WordPiece(unk_token="<unk>"))  # type: ignore[call-arg]
-    backend.normalizer = normalizers.BertNormalizer()  # lower case, without accents
+    backend.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     return _fast(
