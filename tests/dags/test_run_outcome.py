@@ -61,9 +61,13 @@ class Instance:
         self.pushed[key] = value
 
 
-def context(changed: dict[str, str] | None = None, **pushed: Any) -> Any:
+def context(changed: dict[str, str] | None = None, clear_number: int = 0, **pushed: Any) -> Any:
     """Airflow's context of such a run; `pushed` by task."""
-    return {"ti": Instance(changed or {}, pushed), "dag": SimpleNamespace(task_ids=TASKS)}
+    return {
+        "ti": Instance(changed or {}, pushed),
+        "dag": SimpleNamespace(task_ids=TASKS),
+        "dag_run": SimpleNamespace(clear_number=clear_number),
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -189,6 +193,16 @@ def test_why_a_run_did_not_start_is_its_note_at_once_and_kept_for_its_end(notes:
     note_why_not_started(first | {"exception": AirflowFailException(NO_CORPUS)})
     assert notes == [f"The run did not start. {NO_CORPUS} {KEEPS_PARAMETERS}"]
     assert first["ti"].pushed == {REASON: NO_CORPUS}
+
+
+def test_the_note_of_a_cleared_run_says_that_it_was_cleared(notes: list[str]) -> None:
+    note_why_not_started(context(clear_number=1) | {"exception": AirflowFailException(NO_CORPUS)})
+    assert notes == [f"The cleared run did not start. {NO_CORPUS} {KEEPS_PARAMETERS}"]
+
+
+def test_the_end_of_a_cleared_run_does_not_deny_an_earlier_release(tmp_path: Path, notes: list[str]) -> None:
+    with pytest.raises(AirflowFailException, match="There is no new release"):
+        finish(context(NOT_STARTED, clear_number=1, ingest=NO_CORPUS), tmp_path / "argv")
 
 
 def test_a_run_that_did_not_start_says_that_clearing_it_changes_no_parameter(

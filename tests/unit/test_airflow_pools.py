@@ -71,6 +71,16 @@ def test_slots_of_an_airflow_from_before_their_note_stay(paths: StatePaths) -> N
     assert airflow.set_by_up(paths, TWO_CORES) == {"cpu": 7, "gpu": 2}
 
 
+def test_slots_from_before_their_note_that_are_those_of_the_machine_follow_the_settings(
+    paths: StatePaths,
+) -> None:
+    airflow = Pools()
+    airflow.slots = {"cpu": 2, "gpu": 2}
+    airflow.set_by_up(paths, TWO_CORES)
+    airflow.set_by_up(paths, FOUR_CORES)
+    assert airflow.slots == {"cpu": 4, "gpu": 4}
+
+
 def test_a_pool_that_is_gone_is_made_again(paths: StatePaths) -> None:
     airflow: Any = Pools()
     airflow.set_by_up(paths, TWO_CORES)

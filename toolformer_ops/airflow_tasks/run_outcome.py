@@ -74,6 +74,11 @@ def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> l
     return failed
 
 
+def is_cleared(context: Context) -> bool:
+    """Return whether a person has cleared tasks of the run, which may have started, and made something, before."""
+    return bool(context["dag_run"].clear_number)
+
+
 def note_what_it_takes(context: Context, started: Mapping[str, Any]) -> None:
     """Set how many documents a run takes, and its tools, as its note: a form may have changed what a person typed."""
     set_note(context, f"Takes {started['takes']}, with {', '.join(started['tools'])}.")
@@ -84,7 +89,8 @@ def note_why_not_started(context: Context) -> None:
 
     The last task says it again, in `runs_not_started` too.
     """
-    set_note(context, f"The run did not start. {_push_reason(context)} {KEEPS_PARAMETERS}")
+    run = "The cleared run" if is_cleared(context) else "The run"
+    set_note(context, f"{run} did not start. {_push_reason(context)} {KEEPS_PARAMETERS}")
 
 
 def note_why_failed(context: Context) -> None:
@@ -231,7 +237,7 @@ class FinishRun(StageProcess):
         outcome = (
             f"The {self.product} is out, without what these would have given"
             if made
-            else f"There is no {self.product}"
+            else f"There is no {'new ' if is_cleared(context) else ''}{self.product}"
         )
         has_started = states.get(self.opened_by) == SUCCESS
         reason = _reason_of(context, failed[0]) if failed else None

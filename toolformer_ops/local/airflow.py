@@ -157,18 +157,17 @@ def set_pools(paths: StatePaths, client: AirflowClient, slots: Mapping[str, int]
     for name, pool in wanted.items():
         chosen = slots.get(name, pool["slots"])
         present = client.pool_slots(name)
-        if present in (None, set_last.get(name)):
+        if present in (None, chosen, set_last.get(name)):
             client.set_pool(name, chosen, pool["description"], pool["include_deferred"])
             slots_of_pool[name] = set_last[name] = chosen
         else:
             slots_of_pool[name] = present
-            if present != chosen:
-                logger.warning(
-                    "the pool %s keeps the %d slots that a person has set; of this machine %d would be. Admin, Pools in the UI "
-                    "changes them",
-                    name,
-                    present,
-                    chosen,
-                )
+            logger.warning(
+                "the pool %s keeps the %d slots that a person has set; this machine would have %d. Admin, Pools in the UI "
+                "changes them",
+                name,
+                present,
+                chosen,
+            )
     write_private(note, json.dumps(set_last) + "\n")
     return slots_of_pool
