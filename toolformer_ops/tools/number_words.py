@@ -21,6 +21,8 @@ _SCALES = {
     "k": 10**3, "m": 10**6, "bn": 10**9,
 }  # fmt: skip
 """What a number before the word is multiplied by; the last three only behind digits."""
+_MOST = 10**24
+"""No number reaches this: so many digits are a code, and `hundred hundred hundred ...` is no number."""
 _LARGE = 1000
 """From this scale on, what was said before ends a part: two thousand five hundred."""
 _SAID = {
@@ -68,13 +70,17 @@ def said_numbers(text: str) -> set[str]:
             part += unit
             is_open = is_said = True
         elif scale is not None and (is_open or word not in ("k", "m", "bn")):
+            if total + part * scale >= _MOST:
+                end()
             part = (part or Decimal(1)) * scale
             if scale >= _LARGE:
                 total, part = total + part, Decimal(0)
             is_open = is_said = True
         elif word[0].isdigit() or word[0] == ".":
             end()
-            part, is_open = Decimal(word.replace(",", "")), True
+            number = Decimal(word.replace(",", ""))
+            if number < _MOST:
+                part, is_open = number, True
         elif word != "and" or not is_open or last not in _SCALES:
             end()
         last = word

@@ -32,7 +32,16 @@ from toolformer_ops.tools.number_words import said_numbers
         ("the phone tent", set()),
         ("5 km and 3 meters", set()),
         ("someone and nobody", set()),
+        (f"{'1' * 40} two", {"2"}),
+        (f"{'1' * 40} million", {"1000000"}),
     ],
 )
 def test_words_say_their_numbers(text: str, numbers: set[str]) -> None:
     assert said_numbers(text) == numbers
+
+
+@pytest.mark.parametrize("word", ["hundred", "score", "million", "trillion"])
+def test_a_scale_that_is_repeated_says_no_endless_number(word: str) -> None:
+    numbers = said_numbers(f"{word} " * 100 + "two")
+    assert 1 <= len(numbers) <= 100
+    assert max(map(len, numbers)) <= 25
