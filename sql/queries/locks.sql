@@ -47,9 +47,15 @@ select session.pid as process, session.usename as user_name, coalesce(session.ap
            when session.wait_event_type = 'Client' then
                extract(epoch from clock_timestamp() - greatest(session.query_start, session.state_change))::integer
        end as silent_seconds,
-       session.usename = current_user and session.application_name like 'toolformer%' as is_ours
+       session.usename = current_user and session.application_name like 'toolformer%' as is_ours,
+       case
+           -- It may have begun long ago, and go on all the same.
+           when session.wait_event_type = 'Client' and session.state = 'active' then
+               format('%s, %s bytes', session.query_start, coalesce(copied.bytes_processed, 0))
+       end as progress
 from blocking
 join pg_stat_activity session on session.pid = blocking.process
+left join pg_stat_progress_copy copied on copied.pid = session.pid
 where cardinality(pg_blocking_pids(session.pid)) = 0
 order by session.xact_start, session.pid
 

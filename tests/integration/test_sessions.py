@@ -23,8 +23,15 @@ from toolformer_ops.storage.corpus_addresses import normal_uri
 
 FROZEN = """
 import sys
+import time
 from toolformer_ops.storage import database, sessions
 from sqlalchemy import text
+
+class SlowRows:  # which go on, a little at a time
+    def read(self, _):
+        print("stands", flush=True)
+        time.sleep(0.05)
+        return "x" * 20_000 + "\\n"
 
 class Rows:  # which never end
     def read(self, _):
@@ -38,13 +45,16 @@ with database.transaction(engine) as connection, database.raw_cursor(connection)
     cursor.execute("insert into recipes (recipe_id, stage, tool, definition) values ('0123456789abcdef', 'sample', 'MT', '{}')")
     if sys.argv[2] == "copy":
         cursor.copy_expert("copy load from stdin", Rows())
+    elif sys.argv[2] == "slow copy":
+        cursor.copy_expert("copy load from stdin", SlowRows())
     elif sys.argv[2] == "idle":
         Rows().read(0)
     else:
         print("stands", flush=True)
         cursor.execute("select pg_sleep(600)")
 """
-"""A process that has written a row, and then stands: within a COPY, between two statements, or at work in Postgres."""
+"""A process that has written a row, and then stands: within a COPY, between two statements, or at work in Postgres; or
+whose COPY goes on slowly."""
 INSERT = "insert into recipes (recipe_id, stage, tool, definition) values ('0123456789abcdef', 'sample', 'QA', '{}')"
 
 
@@ -56,7 +66,7 @@ def standing(dsn: str, where: str) -> Iterator[int]:
     try:
         assert process.stdout
         assert process.stdout.readline() == "stands\n"
-        if where != "work":
+        if where in ("copy", "idle"):
             os.kill(process.pid, signal.SIGSTOP)
         yield process.pid
     finally:
@@ -91,6 +101,16 @@ def test_a_wait_for_a_session_at_work_ends_with_an_error_that_names_it(
         rf"The lock belongs to toolformer sample Calculator 0/3 {process}@\S+ night-1 \(", str(raised.value)
     )
     assert "silent" not in str(raised.value)
+
+
+def test_a_session_within_a_copy_that_goes_on_is_not_ended(
+    postgres_dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    patient = database.connect_dsn(postgres_dsn, database.DSN_SETTING, lock_seconds=4.0)
+    with standing(postgres_dsn, "slow copy"), pytest.raises(DatabaseLockedError):
+        run_sql_watched(patient, INSERT)
+    assert "waiting for a lock of toolformer sample Calculator 0/3" in caplog.text
+    assert "ended the session" not in caplog.text
 
 
 def test_a_wait_that_was_too_long_is_tried_again_like_an_outage() -> None:

@@ -5,7 +5,8 @@ A process that is lost keeps its locks as long as Postgres keeps its session, an
     its machine is lost           TCP asks on both sides whether the other is there (`KEEPALIVES`): a minute
     it is frozen, or a proxy      its machine answers for it. Whoever waits for a lock looks who has it (`LockWatch`),
     keeps its connection          and ends a session that is in a transaction and has said nothing for half of
-                                  `lock_seconds`: no process of ours thinks that long within a transaction
+                                  `lock_seconds`: no process of ours thinks that long within a transaction. Of one
+                                  within a COPY each look sees whether it has sent more since the last
     it is frozen, and no one      Postgres ends a session that is idle within a transaction
     waits for it
 
@@ -22,6 +23,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionFreeError
 
-from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.errors import ConfigurationError, ToolformerError
 from toolformer_ops.storage import queries
 
 logger = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ OTHERS_SECONDS = 3600.0
 error names its process, and the next try waits again."""
 _SET = "select set_config(name, value, false) from unnest(%s, %s) as setting (name, value)"
 _NAME_BYTES = 63
-_LOOKS = 4
+_LOOKS = 8
 """So often `LockWatch` looks within `lock_seconds`."""
 _PROBES = 5
 
@@ -157,6 +159,8 @@ class Holder:
     """For how long its client has been expected to say something; None if it is at work, or is another role's."""
     is_ours: bool
     """Whether it is a session of this project and of the same role."""
+    progress: str | None
+    """Of a client that is in the middle of a statement, such as a COPY: which one it is, and how much of it has come."""
 
     def __str__(self) -> str:
         """Who it is, and for how long."""
@@ -176,7 +180,7 @@ class LockWatch:
     Args:
         engine: opens the connection that looks.
         process: the session's process in Postgres.
-        lock_seconds: a quarter of it is between two looks, half of it a session may be silent.
+        lock_seconds: an eighth of it is between two looks, half of it a session may be silent.
         ends_silent: whether silent sessions are ended.
     """
 
@@ -186,6 +190,8 @@ class LockWatch:
         self._engine, self._process, self._seconds = engine, process, lock_seconds
         self._ends_silent = ends_silent
         self._waits = 0
+        self._progress: dict[int, tuple[str, float]] = {}
+        """By process of Postgres, the progress of its statement, and when it was seen first."""
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look_again, daemon=True, name="lock watch")
 
@@ -202,7 +208,7 @@ class LockWatch:
         while not self._is_over.wait(self._seconds / _LOOKS):
             try:
                 self._look()
-            except (DBAPIError, NoConnectionFreeError) as error:
+            except (DBAPIError, NoConnectionFreeError, ToolformerError) as error:
                 logger.info("nobody can say who has the lock: %s", " ".join(str(error).split())[:200])
 
     def _look(self) -> None:
@@ -216,15 +222,23 @@ class LockWatch:
             if self._waits.bit_count() == 1:  # the 1st, 2nd, 4th, 8th look
                 logger.warning("waiting for a lock of %s", "; ".join(map(str, holders)))
             for holder in holders:
-                is_silent = holder.silent_seconds is not None and holder.silent_seconds >= self._seconds / 2
-                if (
-                    self._ends_silent
-                    and holder.is_ours
-                    and holder.transaction_seconds is not None
-                    and is_silent
-                ):
+                is_silent = self._silence(holder) >= self._seconds / 2
+                is_ended = is_silent and holder.is_ours and holder.transaction_seconds is not None
+                if self._ends_silent and is_ended:
                     connection.execute(queries.locks.end_session.clause, {"process": holder.process})
                     logger.warning(
                         "ended the session of %s: its process is frozen or lost, and what it did is not committed",
                         holder,
                     )
+
+    def _silence(self, holder: Holder) -> float:
+        """For how many seconds its client has said nothing; within a statement, as far as the looks have seen it."""
+        now = time.monotonic()
+        if holder.progress is None:
+            self._progress.pop(holder.process, None)
+            return holder.silent_seconds or 0
+        progress, since = self._progress.get(holder.process, ("", now))
+        if progress != holder.progress:
+            since = now
+            self._progress[holder.process] = (holder.progress, now)
+        return now - since
