@@ -60,5 +60,14 @@ with ended as (
     delete from claimers
     where claimer_id = :claimer_id or claims_until < clock_timestamp() - interval '1 day'
     returning claimer_id
+),
+released as materialized (
+    select claim.recipe_id, claim.document_id, claim.stage
+    from document_claims claim
+    join ended using (claimer_id)
+    order by claim.document_id  -- as `take` locks them
+    for update of claim
 )
-delete from document_claims claim using ended where claim.claimer_id = ended.claimer_id
+delete from document_claims claim
+using released
+where (claim.recipe_id, claim.document_id, claim.stage) = (released.recipe_id, released.document_id, released.stage)

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import TimeoutError as NoConnectionFreeError
 
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.runs.run_tools import RunTool
@@ -75,7 +76,8 @@ class Claims:
 
     def _go_on(self, is_over: threading.Event) -> None:
         while not is_over.wait(self.seconds / GOES_ON):
-            with contextlib.suppress(DatabaseError):  # who computes says that Postgres is away
+            # Who computes says that Postgres is away, or that all connections are in use.
+            with contextlib.suppress(DatabaseError, NoConnectionFreeError):
                 database.execute(
                     self.engine, queries.claims.go_on, claimer_id=self.claimer_id, seconds=self.seconds
                 )
