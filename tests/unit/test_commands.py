@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +20,7 @@ from toolformer_ops import termination
 from toolformer_ops.__main__ import app
 from toolformer_ops.cli.command_line import PANELS
 from toolformer_ops.config import Settings
+from toolformer_ops.decoding.model import WritingModel
 
 Run = Callable[..., tuple[int | str | None, str, str]]
 NO_MODEL = "--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set."
@@ -97,6 +100,21 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["doctor"], 1, "missing Postgres: ", ""),
 ]  # fmt: skip
 """What is typed, the status, what stdout begins with or holds, and what stderr holds."""
+
+
+@pytest.mark.parametrize("words", [[], ["--tool", ""]], ids=["no tool", "an empty tool"])
+def test_generate_may_call_all_tools_if_none_is_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    allowed: list[object] = []
+
+    def load(settings: Settings, name: str, tools: object) -> Any:
+        allowed.append(tools)
+        return SimpleNamespace(write=lambda prompts, decoding: [])
+
+    monkeypatch.setattr(WritingModel, "load", load)
+    assert run("generate", "x", "--model", "m", *words)[0] == 0
+    assert allowed == [None]
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def generate(
         stops=(stop.replace("\\n", "\n"),) if stop else (),
     )
     name = model_name(model)
-    allowed = typed_tools(tools) if tools else None
+    allowed = typed_tools(tools or ()) or None
     writer = WritingModel.load(settings, name, tools=allowed)
     for text in writer.write(asked, decoding):
         if not as_json:

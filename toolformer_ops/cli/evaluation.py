@@ -90,7 +90,7 @@ def evaluate(
     # Each k once, 0 first.
     names: tuple[Variant, Variant] = ("disabled", "with_tools")
     variants = [(names[rank > 0], rank) for rank in sorted({0, *ranks} if compare else ranks)]
-    allowed = typed_tools(tools) if tools else None
+    allowed = typed_tools(tools or ()) or None
     entrants = [_entrant(settings, model, variants, allowed)]
     others: tuple[tuple[str, Variant], ...] = ((base, "base"), (without_calls, "without_calls"))
     entrants += [_entrant(settings, address, [(variant, 0)], ()) for address, variant in others if address]

@@ -243,8 +243,8 @@ def estimate(
     settings = load_settings()
     name = model_name(model)
     values = {**typed_values(parameters), "corpus": corpus, "model": name}
-    if tools:
-        values["tools"] = typed_tools(tools)
+    if names := typed_tools(tools or ()):
+        values["tools"] = names
     if limit:
         values["document_limit"] = limit
     choices = RunChoices.parse(values)

@@ -65,6 +65,8 @@ def get_tool(name: str) -> Tool:
 def typed_tools(items: Sequence[str]) -> tuple[str, ...]:
     """Names of tools as a person types them, several in an item with commas or spaces between them, each once.
 
+    Returns no name for empty items, which a script may hand on; commands then take all tools.
+
     Raises:
         ToolError: there is no such tool.
     """
