@@ -105,6 +105,25 @@ def states(settings: Settings) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in run_sql(settings, "select run_id, state, problem from annotation_runs")]
 
 
+class RefusingAirflow(FakeAirflow):
+    """An Airflow with a run that it refuses to end, and behind it another."""
+
+    def open_runs(self) -> list[RunState]:
+        return [run_of(dag_id="nightly_refused"), run_of()]
+
+    def end_run(self, *end: str) -> None:
+        if end[0] == "nightly_refused":
+            raise AirflowError("Airflow refused PATCH: 404.")
+        super().end_run(*end)
+
+
+def test_a_run_that_airflow_refuses_to_end_leaves_no_other_halted(settings: Settings) -> None:
+    airflow = RefusingAirflow(DELETED)
+    ended = end_halted_runs(settings, airflow.client)
+    assert [halted.run.dag_id for halted in ended] == [DAG_ID]
+    assert [end[0] for end in airflow.ended] == [DAG_ID]
+
+
 # Which runs have halted
 
 

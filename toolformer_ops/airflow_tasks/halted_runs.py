@@ -123,7 +123,8 @@ def _halted(run: RunState, dag: DagState, cause: str, tasks: list[TaskState]) ->
 def end_halted_runs(settings: Settings, airflow: AirflowClient, *, at_once: bool = False) -> list[HaltedRun]:
     """End the halted runs whose time is up, or all `at_once`; returns them.
 
-    The end is written to `annotation_runs` before Airflow is told, whose listener then knows no cause.
+    The end is written to `annotation_runs` before Airflow is told, whose listener then knows no cause. A run
+    that Airflow refuses to end is logged, and the others are ended all the same.
 
     Raises:
         AirflowError: Airflow does not answer, or refuses.
@@ -140,7 +141,11 @@ def end_halted_runs(settings: Settings, airflow: AirflowClient, *, at_once: bool
             name = annotation_run_id(run.dag_id, run.run_id)
             close_run(settings, name, is_failure=not halted.is_done, problem=halted.reason, dag_run=owner)
             state = SUCCESS if halted.is_done else FAILED
-            airflow.end_run(run.dag_id, run.run_id, state, "" if halted.is_done else halted.reason)
+            try:
+                airflow.end_run(run.dag_id, run.run_id, state, "" if halted.is_done else halted.reason)
+            except AirflowError as error:
+                logger.warning("the run %s could not be ended in Airflow: %s", name, error)
+                continue
             logger.warning("ended the run %s: %s", name, halted.reason)
             ended.append(halted)
     return ended
