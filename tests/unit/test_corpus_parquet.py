@@ -2,10 +2,13 @@
 
 import datetime
 import io
+import random
+import tracemalloc
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.storage.corpus_files import CorpusFile, UnpackingLimits
@@ -20,9 +23,11 @@ def _packed(**columns: Any) -> bytes:
     return target.getvalue()
 
 
-def _read(content: bytes) -> list[tuple[int, Record | Rejection]]:
+def _read(content: bytes, max_record_bytes: int = 1000) -> list[tuple[int, Record | Rejection]]:
     limits = UnpackingLimits.of(Settings(_env_file=None))  # type: ignore[call-arg]
-    return list(read_file(CorpusFile("file:///a.parquet", lambda: io.BytesIO(content)), 1000, limits))
+    return list(
+        read_file(CorpusFile("file:///a.parquet", lambda: io.BytesIO(content)), max_record_bytes, limits)
+    )
 
 
 def test_a_row_is_the_record_that_json_would_be() -> None:
@@ -92,3 +97,63 @@ def test_a_small_file_that_holds_megabytes_is_read_no_further() -> None:
     assert row == 0
     assert isinstance(refused, Rejection)
     assert (refused.reason, refused.cut) == ("expands_too_far", True)
+
+
+RANDOM = random.Random(0)  # noqa: S311
+
+
+def _table(texts: Any, **options: Any) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.table({"text": texts}), target, **options)
+    return target.getvalue()
+
+
+def _read_with_peak(
+    content: bytes, max_record_bytes: int
+) -> tuple[list[tuple[int, Record | Rejection]], int]:
+    """The records, and the most bytes that pyarrow took at once to read them."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        return _read(content, max_record_bytes), pool.max_memory()
+    finally:
+        pa.set_memory_pool(before)
+
+
+@pytest.mark.parametrize("is_categorical", [False, True])
+def test_a_long_string_that_a_dictionary_repeats_is_not_repeated_in_memory(is_categorical: bool) -> None:
+    texts = pa.array(["x" * 600_000] * 1000)
+    content = _table(texts.dictionary_encode() if is_categorical else texts)
+    [(row, refused)], peak = _read_with_peak(content, 1_000_000)
+    assert isinstance(refused, Rejection)
+    assert (row, refused.reason) == (0, "expands_too_far")
+    assert 1_000_000 < peak < 50_000_000
+
+
+def test_large_rows_are_read_a_few_at_a_time() -> None:
+    texts = [RANDOM.randbytes(500_000).hex() for _ in range(64)]  # 64 MB
+    records, peak = _read_with_peak(_table(texts, write_batch_size=1, use_dictionary=False), 2_000_000)
+    assert records == list(enumerate(map(Record, texts), 1))
+    assert 1_000_000 < peak < 50_000_000
+
+
+def test_a_row_group_that_says_it_holds_too_much_is_not_unpacked() -> None:
+    content = _table(["x" * 50_000_000], compression="zstd", use_dictionary=False)
+    [(row, refused)], peak = _read_with_peak(content, 100_000_000)
+    assert isinstance(refused, Rejection)
+    assert (row, refused.reason) == (0, "expands_too_far")
+    assert peak < 1_000_000
+
+
+def test_the_string_of_a_row_that_is_too_long_is_never_one_of_python() -> None:
+    long = RANDOM.randbytes(100_000).hex() * 50  # 10 MB, which pack well
+    content = _table([long, "short"], compression="zstd")
+    tracemalloc.start()
+    (row, refused), second = _read(content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(refused, Rejection)
+    assert (row, refused.reason, refused.detail[-14:]) == (1, "line_too_long", "found 10000000")
+    assert second == (2, Record("short"))
+    assert peak < 5_000_000

@@ -13,9 +13,9 @@ import io
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from toolformer_ops.errors import ExpandsTooFarError
 from toolformer_ops.records import Document, document_id_of
@@ -30,8 +30,15 @@ from toolformer_ops.storage.record_dates import day_of
 
 ID_CHARACTERS = 300
 """Longest "id" of a record that is taken."""
-ROWS_PER_BATCH = 1000
-"""Rows of a Parquet file that are held at once; of each column, a row group's pages are held beside them."""
+ROWS_PER_BATCH = 16
+"""Most rows of a Parquet file that are decoded at once; a page of each column is held beside them."""
+BATCH_BYTES = 1 << 25
+"""Of a column with a dictionary fewer rows are decoded at once, so that as many of its longest string, which the
+dictionary holds once, fill no more."""
+BYTES_AT_ONCE = 1 << 22
+"""A batch that holds more becomes strings of Python row by row."""
+_READ_BYTES = 1 << 16
+_PAGE_HEADER_BYTES = 16
 _FIELDS = ("text", "url", "date", "title", "id")
 _READ_NO_FURTHER = frozenset({"unreadable_file", "expands_too_far"})
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -233,23 +240,26 @@ def _rejection(reason: str, detail: str, quote: str = "", *, cut: bool = False) 
 
 
 def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tuple[int, Record | Rejection]]:
-    """The records of a Parquet file, batch by batch, by the same rules as those of JSON."""
+    """The records of a Parquet file, a few rows at a time, by the same rules as those of JSON."""
     import pyarrow.parquet
 
-    number = unpacked_bytes = 0
+    number = 0
     try:
         stored = opened.seekable()
-        packed_bytes = stored.seek(0, io.SEEK_END)
-        file = pyarrow.parquet.ParquetFile(stored)
+        # Without a size of its reads, a whole column of a row group is read at once.
+        file = pyarrow.parquet.ParquetFile(stored, buffer_size=_READ_BYTES)
         names = set(file.schema_arrow.names)
         columns = [name for name in _FIELDS if name in names]
-        for batch in file.iter_batches(ROWS_PER_BATCH, columns=columns):
-            unpacked_bytes += max(batch.nbytes, batch.num_rows)
-            opened.limits.check(opened.uri, packed_bytes, unpacked_bytes)
-            fields = [_values(batch.column(name)) for name in columns]
-            for row in zip(*fields, strict=True) if columns else [()] * batch.num_rows:
-                number += 1
-                yield number, _record_of_row(dict(zip(columns, row, strict=True)), max_record_bytes)
+        for batch in _decoded_batches(opened, stored, file, columns):
+            for piece in _pieces(batch):
+                if piece.num_rows == 1 and (size := _string_bytes(piece)) > max_record_bytes:
+                    number += 1
+                    yield number, _too_long(size, max_record_bytes)
+                    continue
+                fields = [_values(piece.column(name)) for name in columns]
+                for row in zip(*fields, strict=True) if columns else [()] * piece.num_rows:
+                    number += 1
+                    yield number, _record_of_row(dict(zip(columns, row, strict=True)), max_record_bytes)
     except ExpandsTooFarError as error:
         yield 0, _rejection("expands_too_far", f"after {number} rows: {error}", cut=True)
         return
@@ -266,15 +276,88 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
         yield 0, Rejection("empty_file", "expected Parquet with at least one row, found none")
 
 
+def _decoded_batches(
+    opened: OpenedFile, stored: IO[bytes], file: Any, columns: Sequence[str]
+) -> Iterator[Any]:
+    """The rows of a Parquet file in batches without dictionaries.
+
+    Raises:
+        ExpandsTooFarError: the file holds too much: by what it says of a row group, before that is read, or by
+        what was read.
+    """
+    import pyarrow
+
+    packed_bytes = stored.seek(0, io.SEEK_END)
+    unpacked_bytes = 0
+    for group in range(file.num_row_groups):
+        chunks = _chunks(file.metadata.row_group(group), columns)
+        announced_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
+        opened.limits.check(opened.uri, packed_bytes, unpacked_bytes + announced_bytes)
+        longest = max([_dictionary_bytes(stored, chunk) for chunk in chunks], default=0)
+        rows = max(1, min(ROWS_PER_BATCH, BATCH_BYTES // max(1, longest)))
+        for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
+            decoded = [_without_dictionary(column) for column in batch.columns]
+            unpacked_bytes += max(sum(column.nbytes for column in decoded), batch.num_rows)
+            opened.limits.check(opened.uri, packed_bytes, unpacked_bytes)
+            yield pyarrow.RecordBatch.from_arrays(decoded, columns) if columns else batch
+
+
+def _chunks(row_group: Any, columns: Sequence[str]) -> list[Any]:
+    """What the footer says of the columns of a row group that are read."""
+    chunks = map(row_group.column, range(row_group.num_columns))
+    return [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
+
+
+def _dictionary_bytes(stored: IO[bytes], chunk: Any) -> int:
+    """Bytes of the dictionary of a column in a row group, which no value of it exceeds; 0 without a dictionary.
+
+    The header of its page begins with the kind and the unpacked size as whole numbers of Thrift's compact protocol
+    (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift, PageHeader).
+    """
+    if not chunk.has_dictionary_page:
+        return 0
+    stored.seek(chunk.dictionary_page_offset)
+    header = stored.read(_PAGE_HEADER_BYTES)
+    size, shift = 0, 0
+    if header[:1] + header[2:3] == b"\x15\x15":
+        for byte in header[3:]:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:  # the last byte of a number
+                return size >> 1  # a number n that is not negative is written as 2 n
+    return int(chunk.total_uncompressed_size)
+
+
+def _without_dictionary(column: Any) -> Any:
+    from pyarrow import types
+
+    return column.dictionary_decode() if types.is_dictionary(column.type) else column
+
+
+def _pieces(batch: Any) -> Iterator[Any]:
+    """The batch, or its rows one by one if it is large."""
+    if batch.nbytes <= BYTES_AT_ONCE:
+        yield batch
+        return
+    for row in range(batch.num_rows):
+        yield batch.slice(row, 1)
+
+
+def _string_bytes(row: Any) -> int:
+    """Bytes of the strings in a single row."""
+    from pyarrow import compute, types
+
+    kinds = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    strings = [column for column in row.columns if any(is_kind(column.type) for is_kind in kinds)]
+    return sum(compute.binary_length(column)[0].as_py() or 0 for column in strings)
+
+
 def _values(column: Any) -> list[Any]:
     """The values of a column: strings as bytes, since Parquet does not prove that they are UTF-8; dates and times as days."""
     import pyarrow
     from pyarrow import compute, types
 
     kind = column.type
-    if types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return list(column.cast(pyarrow.large_binary()).to_pylist())
     if types.is_timestamp(kind) or types.is_date(kind):
@@ -297,8 +380,7 @@ def _record_of_row(row: dict[str, Any], max_record_bytes: int) -> Record | Rejec
     """The record in a row of Parquet, whose strings are bytes."""
     size = sum(len(value) for value in row.values() if isinstance(value, bytes))
     if size > max_record_bytes:
-        limit = f"expected at most {max_record_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
-        return _rejection("line_too_long", f"{limit}, found {size}")
+        return _too_long(size, max_record_bytes)
     for name, value in row.items():
         if isinstance(value, bytes):
             try:
@@ -308,3 +390,8 @@ def _record_of_row(row: dict[str, Any], max_record_bytes: int) -> Record | Rejec
                     "invalid_utf8", f"{name}, byte {error.start + 1:,} in {len(value):,} bytes", quoted(value)
                 )
     return _record_of(row)
+
+
+def _too_long(size: int, max_record_bytes: int) -> Rejection:
+    limit = f"expected at most {max_record_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
+    return _rejection("line_too_long", f"{limit}, found {size}")
