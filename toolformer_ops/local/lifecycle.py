@@ -207,7 +207,7 @@ class _Startup:
                     statement_seconds=settings.migration_statement_seconds,
                 )
             except BlockedMigrationError as error:
-                # Airflow shows it: the first task of each run says the same until somebody has migrated.
+                # Airflow shows it: the first task of each run says the same until a person has migrated.
                 logger.warning("the database keeps the tables and views of an earlier version: %s", error)
             engine.dispose()
 
