@@ -112,7 +112,7 @@ def run_dbt(
     return run
 
 
-def test_dbt_builds_and_tests_views_with_tables_on_ours(run_dbt: Dbt, engine: Engine) -> None:
+def test_a_build_of_dbt_tests_its_views_with_tables_on_ours(run_dbt: Dbt, engine: Engine) -> None:
     said = run_dbt("build")
     assert "PASS=4 WARN=0 ERROR=0" in said
     assert run_sql(engine, "select call_text, result from analysts.best_calls order by 1") == [

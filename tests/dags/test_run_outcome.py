@@ -234,7 +234,7 @@ def test_the_end_says_why_the_first_failed_task_failed(tmp_path: Path, notes: li
     assert notes == [f"failed: QA.annotate (2 shards): QA is gone. {OUT}"]
 
 
-def test_a_run_that_keeps_no_call_and_lacks_a_tool_is_not_said_to_have_a_release(
+def test_a_run_without_a_kept_call_that_lacks_a_tool_is_not_said_to_have_a_release(
     tmp_path: Path, notes: list[str]
 ) -> None:
     with pytest.raises(AirflowFailException):
@@ -242,9 +242,7 @@ def test_a_run_that_keeps_no_call_and_lacks_a_tool_is_not_said_to_have_a_release
     assert notes == ["failed: MT.check. There is no release."]
 
 
-def test_a_tool_that_the_run_chose_and_the_dag_lacks_makes_the_run_red(
-    tmp_path: Path, notes: list[str]
-) -> None:
+def test_a_chosen_tool_that_the_dag_lacks_makes_the_run_red(tmp_path: Path, notes: list[str]) -> None:
     with pytest.raises(AirflowFailException):
         finish(context(), tmp_path / "argv", tools=["QA"])
     [note] = notes

@@ -349,7 +349,7 @@ values ('r1', 'Calculator', 'some_call_is_kept', 'warn', false,
 """
 
 
-def test_a_check_that_does_not_hold_is_shown_with_its_claim_its_rows_and_what_to_do(
+def test_a_check_that_does_not_hold_is_shown_with_its_claim_its_rows_its_remedy(
     client: TestClient, rows: Callable[..., object]
 ) -> None:
     rows(BROKEN)

@@ -123,13 +123,15 @@ def test_a_dag_file_of_no_version_has_the_tools_that_are_registered(tools_dir: P
     assert names == [*PAPER_TOOLS, "Echo"]
 
 
-def test_a_process_that_looks_for_tools_and_dies_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_death_of_a_process_that_looks_for_tools_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dag_tools, "registered_tools", lambda: os._exit(1))
     with pytest.raises(ConfigurationError, match="A package of a tool cannot be imported"):
         look_for_tools()
 
 
-def test_a_process_that_looks_for_tools_and_never_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_looks_for_tools_without_an_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dag_tools, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(dag_tools, "registered_tools", lambda: __import__("time").sleep(600))
     with pytest.raises(ConfigurationError, match="A package of a tool cannot be imported"):

@@ -248,7 +248,7 @@ def test_functions_and_views_are_made_anew_when_one_changes(engine: Engine, sql_
     assert _value(engine, "select is_kept(null, 1.0, 1.0)") is True
 
 
-def test_a_migration_does_not_wait_for_ever_for_a_lock_and_says_who_has_it(
+def test_a_migration_that_gives_up_its_wait_for_a_lock_says_who_has_it(
     engine: Engine, sql_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (sql_folder / "views" / "01_run_documents.sql").open("a") as file:
@@ -269,7 +269,7 @@ def test_a_migration_does_not_wait_for_ever_for_a_lock_and_says_who_has_it(
     assert list(pauses) == []
 
 
-def test_a_migration_names_the_session_that_it_waits_for_and_none_that_waits_itself(
+def test_a_migration_names_only_the_session_that_it_waits_for(
     engine: Engine, sql_folder: Path, postgres_dsn: str, reader_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "LOCK_TRIES", 1)

@@ -181,7 +181,7 @@ def _introduced_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("finish-run  ", "manual__é", "node-7", "toolformer finish-run {pid}@node-7 manual__?"),
     ],
 )
-def test_a_session_is_named_by_its_stage_its_process_and_its_run(
+def test_a_session_is_named_by_its_stage_its_process_its_run(
     monkeypatch: pytest.MonkeyPatch, work: str, run: str, host: str, name: str
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: host)
@@ -190,7 +190,7 @@ def test_a_session_is_named_by_its_stage_its_process_and_its_run(
 
 
 @pytest.mark.usefixtures("_introduced_to_none")
-def test_of_a_long_host_and_run_a_session_shows_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_long_host_or_run_a_session_shows_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "toolformer-annotate-calculator-0-x7k2p")
     monkeypatch.setattr(os, "getpid", lambda: 4711)
     sessions.introduce("annotate Calculator 10/64", "manual__2026-11-26T13:47:35+00:00")

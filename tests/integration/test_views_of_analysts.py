@@ -194,7 +194,7 @@ def test_a_view_that_a_person_made_again_is_lost_no_more(engine: Engine, as_anal
     assert database.fetch_all(engine, queries.schema.lost_views) == []
 
 
-def test_what_cannot_be_made_again_is_named_and_nothing_is_changed(
+def test_a_migration_changes_nothing_where_something_cannot_be_made_again(
     engine: Engine, as_analyst: AsRole, changed_views: Path
 ) -> None:
     as_analyst(MINE, "create table analysts.rows_of_calls (one kept_calls)")

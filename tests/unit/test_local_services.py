@@ -76,7 +76,7 @@ def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
         assert recalled_ports(paths) == settled == settle_ports(paths, asks)
 
 
-def test_a_port_that_is_set_and_taken_is_an_error(paths: StatePaths, taken_port: int) -> None:
+def test_a_chosen_port_that_is_taken_is_an_error(paths: StatePaths, taken_port: int) -> None:
     with pytest.raises(
         ServiceError, match=rf"expected port {taken_port} .* as TOOLFORMER_POSTGRES_PORT says"
     ):
