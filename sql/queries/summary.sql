@@ -193,7 +193,7 @@ limit :at_most
 with ranked as (
     select tool, loss_reduction, row_number() over (partition by tool order by loss_reduction desc) as place
     from scored_calls
-    where run_id = :run_id and loss_reduction > 0
+    where run_id = :run_id and loss_reduction > 0 and not input_only_after  -- those are never released
 )
 select rt.tool, rt.keep_threshold, rt.prune_below,
        max(ranked.loss_reduction) filter (where ranked.place = 1) as keeps_1,
