@@ -398,7 +398,7 @@ def test_a_run_that_keeps_no_call_has_no_release_but_a_reason(settings: Settings
     assert "threshold_counts shows what lower thresholds would keep" in released.reason
 
 
-def test_nothing_complete_and_no_run_each_say_so(settings: Settings) -> None:
+def test_a_release_of_nothing_says_whether_a_run_is_lacking(settings: Settings) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)

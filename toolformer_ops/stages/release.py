@@ -57,6 +57,8 @@ UNFINISHED = ("not filtered", "not scored", "without placebos")
 RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns; a column that follows from the others may be
 added."""
+FOLLOWING_VERSION = 2
+"""Raised when `lacks_result` in SQL judges another of equal calls, which decides if a release is `require_following`."""
 PREFIX = "releases"
 CARD = "README.md"
 HOLDS_EVALUATION_DATA = "holds_evaluation_data"
@@ -465,10 +467,11 @@ def release_definition(
 
     A tool's placebos are named only if they decided which calls are in it, `chained_release` only in a run
     with chains: the release whose calls its texts hold already. Evaluation data are named, with their hashes,
-    if it was compared with them.
+    if it was compared with them, and the version of the rule for results that follow if it decided.
     """
     chained = {} if chained_release is None else {"chained_release": chained_release}
     compared = {} if evaluation_data is None else {"evaluation_data": evaluation_data.definition}
+    following = {"following_version": FOLLOWING_VERSION} if choices.require_following else {}
     return {
         **chained,
         "release_version": RELEASE_VERSION,
@@ -479,5 +482,6 @@ def release_definition(
         ],
         "lacking_tools": sorted(tools.lacking),
         **choices.deciding(),
+        **following,
         **compared,
     }

@@ -133,3 +133,12 @@ def test_thresholds_decide_rows_only_where_they_decide_what_float32_computes_aga
     for choice in ("all", "off"):
         everywhere = {"verify_in_float32": choice}
         assert score("bfloat16", **everywhere) == score("bfloat16", **everywhere, **other)
+
+
+@pytest.mark.parametrize(("require_following", "named"), [(True, True), (False, False)])
+def test_a_release_names_the_rule_for_results_that_follow_if_it_decides(
+    require_following: bool, named: bool
+) -> None:
+    choices = ReleaseChoices(require_following=require_following)
+    definition = release_definition(ToolsOfRun((), {}, "m@1", {}), choices)
+    assert ("following_version" in definition) is named
