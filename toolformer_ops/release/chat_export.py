@@ -383,7 +383,7 @@ def _chosen_refusals(
             "some."
         )
     first_chars = {row.document_id: row.first_char for row in rows if row.document_id is not None}
-    for row in list(_texts(connection, list(first_chars))):
+    for row in _texts(connection, list(first_chars)):
         if opened.control_tokens.search(row.text):
             del first_chars[row.document_id]
 
