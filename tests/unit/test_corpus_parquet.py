@@ -157,3 +157,11 @@ def test_the_string_of_a_row_that_is_too_long_is_never_one_of_python() -> None:
     assert (row, refused.reason, refused.detail[-14:]) == (1, "line_too_long", "found 10000000")
     assert second == (2, Record("short"))
     assert peak < 5_000_000
+
+
+def test_a_file_without_the_column_text_names_its_columns() -> None:
+    (row, refused), *others = _read(_packed(raw_content=["a", "b"], crawled=[1, 2]))
+    assert isinstance(refused, Rejection)
+    assert (row, refused.reason) == (1, "no_text")
+    assert refused.detail.endswith("found 2 others: raw_content, crawled")
+    assert others == [(2, refused)]

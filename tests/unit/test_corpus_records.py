@@ -1,9 +1,18 @@
 import datetime
+import io
 import json
 
 import pytest
 
-from toolformer_ops.storage.corpus_records import Record, Rejection, escape_control_characters, read_record
+from toolformer_ops.config import Settings
+from toolformer_ops.storage.corpus_files import CorpusFile, UnpackingLimits
+from toolformer_ops.storage.corpus_records import (
+    Record,
+    Rejection,
+    escape_control_characters,
+    read_file,
+    read_record,
+)
 
 DAY = datetime.date(2014, 5, 6)
 OF_NO_DAY = ("date_not_understood",)
@@ -99,3 +108,41 @@ def test_an_id_is_a_string_or_a_whole_number_or_left_out_and_said_so() -> None:
         assert read(id=value) == Record("a", record_id=record_id, ignored=ignored)
     for value in (5, ["b"], 0, False):
         assert read(url=value, title=value) == Record("a", ignored=("url_not_a_string", "title_not_a_string"))
+
+
+def _read_lines(*lines: bytes) -> list[tuple[int, Record | Rejection]]:
+    content = b"\n".join(lines) + b"\n"
+    limits = UnpackingLimits.of(Settings(_env_file=None))  # type: ignore[call-arg]
+    return list(read_file(CorpusFile("file:///a.jsonl", lambda: io.BytesIO(content)), 1000, limits))
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason", "remedy"),
+    [
+        ((b"[", b'{"text": "a"},', b'{"text": "b"}', b"]"), "json_array", "jq -c '.[]'"),
+        ((b'[{"text": "a"},', b' {"text": "b"}]'), "json_array", "jq -c '.[]'"),
+        ((b'[{"text": "a"}, {"text": "b"}]',), "json_array", "jq -c '.[]'"),
+        ((b"{", b'  "text": "a"', b"}"), "pretty_printed_json", "jq -c ."),
+    ],
+)
+def test_a_file_of_other_json_is_refused_once_with_the_remedy(
+    lines: tuple[bytes, ...], reason: str, remedy: str
+) -> None:
+    [(line, refused)] = _read_lines(*lines)
+    assert isinstance(refused, Rejection)
+    assert (line, refused.reason) == (0, reason)
+    assert remedy in refused.detail
+
+
+@pytest.mark.parametrize("first", [b'[{"text": "a"}]', b"[]", b"{", b'["text"]'])
+def test_a_line_that_is_no_object_does_not_refuse_the_file(first: bytes) -> None:
+    records = _read_lines(first, b'{"text": "b"}')
+    assert [number for number, _ in records] == [1, 2]
+    assert records[1] == (2, Record("b"))
+
+
+def test_a_record_without_text_names_the_field_that_may_hold_it() -> None:
+    refused = read_record(b'{"raw_content": "a", "secret": 1}')
+    assert isinstance(refused, Rejection)
+    assert refused.reason == "no_text"
+    assert "the field text, which this deployment reads, found 2 others: raw_content (" in refused.detail

@@ -41,6 +41,8 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "line_too_long": "line is too long",
         "not_an_object": "line is no JSON object",
         "no_text": "record has no text",
+        "json_array": "file is one JSON array, not an object a line",
+        "pretty_printed_json": "file is an object over several lines, not an object a line",
         "empty_text": "text is empty",
         "text_not_a_string": "text is no string",
         "title_not_a_string": "title is no string",

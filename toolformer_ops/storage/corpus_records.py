@@ -10,6 +10,7 @@ the first and no reader sees the others.
 import datetime
 import hashlib
 import io
+import itertools
 import json
 import re
 import uuid
@@ -22,6 +23,7 @@ from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.storage.corpus_files import (
     DETAIL_CHARACTERS,
     CorpusFile,
+    Line,
     OpenedFile,
     UnpackingLimits,
     quoted,
@@ -40,6 +42,10 @@ BYTES_AT_ONCE = 1 << 22
 _READ_BYTES = 1 << 16
 _PAGE_HEADER_BYTES = 16
 _FIELDS = ("text", "url", "date", "title", "id")
+TEXT_FIELDS = frozenset(
+    ("raw_content", "content", "contents", "body", "article", "document", "passage", "markdown", "maintext")
+)
+"""How corpora name the field that this deployment reads as `text`. Of JSON no other name is said: it may be private."""
 _READ_NO_FURTHER = frozenset({"unreadable_file", "expands_too_far"})
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
@@ -76,8 +82,8 @@ class Rejection:
     """Why a record is refused, or the rest of a file."""
 
     reason: str
-    """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate; or
-    that of a `Line` or of a file that is not read."""
+    """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate,
+    json_array, pretty_printed_json; or that of a `Line` or of a file that is not read."""
     detail: str
     """What was found, in words of ours and numbers alone."""
     quote: str = ""
@@ -107,7 +113,12 @@ def read_records(
         for row, record in _parquet_records(opened, max_record_bytes):
             yield row, record, None
         return
-    for line in opened.lines(max_record_bytes):
+    lines = opened.lines(max_record_bytes)
+    first_lines = list(itertools.islice(lines, 2))
+    if other_format := _other_format(first_lines):
+        yield 0, other_format, None
+        return
+    for line in itertools.chain(first_lines, lines):
         if line.reason:
             yield (
                 line.number,
@@ -126,6 +137,20 @@ def read_records(
         ):
             found = replace(found, cut=True)
         yield line.number, found, line_hash
+
+
+def _other_format(first_lines: Sequence[Line]) -> Rejection | None:
+    """Why a file that begins with these two lines is JSON, and no JSON Lines; None if it is none of that kind."""
+    first = first_lines[0].content.strip() if first_lines else b""
+    second = first_lines[1].content.strip() if len(first_lines) > 1 else b""
+    is_array = first == b"[" or (first.startswith(b"[{") and not (second and first.endswith(b"]")))
+    if is_array:
+        found = "found one array; `jq -c '.[]'` writes its elements so"
+        return _rejection("json_array", f"expected a JSON object in each line, {found}")
+    if first == b"{" and second.startswith(b'"'):
+        found = "found an object over several lines; `jq -c .` writes it so"
+        return _rejection("pretty_printed_json", f"expected a JSON object in each line, {found}")
+    return None
 
 
 def read_file(
@@ -170,7 +195,8 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
     # 1. The text.
     if not isinstance(text, str):
         if "text" not in value:
-            return _rejection("no_text", f"found {len(value)} fields, and none called text")
+            names = [name for name in value if name.casefold() in TEXT_FIELDS | {"text"}]
+            return _no_text(len(value), names)
         return _rejection("text_not_a_string", f"found {type(text).__name__}")
     if not text or text.isspace():
         return _rejection("empty_text", f"found {len(text)} characters of white space")
@@ -208,6 +234,14 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
         record_id=record_id or None,
         escaped_characters=escaped_characters,
         ignored=tuple(ignored),
+    )
+
+
+def _no_text(fields: int, names: Sequence[str]) -> Rejection:
+    """The refusal of a record without the field `text`, with the names of its fields that may be said."""
+    named = f": {', '.join(names)}" if names else ""
+    return _rejection(
+        "no_text", f"expected the field text, which this deployment reads, found {fields} others{named}"
     )
 
 
@@ -250,14 +284,19 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
         file = pyarrow.parquet.ParquetFile(stored, buffer_size=_READ_BYTES)
         names = set(file.schema_arrow.names)
         columns = [name for name in _FIELDS if name in names]
+        no_text = None if "text" in names else _no_text(len(names), file.schema_arrow.names)
         for batch in _decoded_batches(opened, stored, file, columns):
             for piece in _pieces(batch):
+                if no_text:
+                    yield from ((number + row, no_text) for row in range(1, piece.num_rows + 1))
+                    number += piece.num_rows
+                    continue
                 if piece.num_rows == 1 and (size := _string_bytes(piece)) > max_record_bytes:
                     number += 1
                     yield number, _too_long(size, max_record_bytes)
                     continue
                 fields = [_values(piece.column(name)) for name in columns]
-                for row in zip(*fields, strict=True) if columns else [()] * piece.num_rows:
+                for row in zip(*fields, strict=True):
                     number += 1
                     yield number, _record_of_row(dict(zip(columns, row, strict=True)), max_record_bytes)
     except ExpandsTooFarError as error:
