@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,12 @@ LIVE = DagState(is_paused=False, is_stale=False)
 PAUSED = DagState(is_paused=True, is_stale=False, tags=("toolformer",))
 OF_OTHERS = DagState(is_paused=True, is_stale=False, tags=("sales",))
 DELETED = DagState(is_paused=False, is_stale=True)
+
+
+@pytest.fixture(autouse=True)
+def _the_time_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of the module's import, which may be many minutes before."""
+    monkeypatch.setattr(sys.modules[__name__], "NOW", dt.datetime.now(dt.UTC))
 
 
 def minutes_ago(minutes: float) -> dt.datetime:

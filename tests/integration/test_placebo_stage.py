@@ -183,7 +183,7 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     # 2. A stage that stops in the middle and goes on in shards has the rows of one that does not stop.
     losses = run_sql(settings, "select * from call_losses order by call_id")
     model.seen.clear()
-    model.texts_before_stop = 5
+    model.texts_before_stop = 8
     with pytest.raises(StoppedError):
         placebo_stage(settings.model_copy(update={"micro_batch_documents": 2}), "run-1", "Calculator", "0/1")
     model.texts_before_stop = None

@@ -160,7 +160,7 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
 
 
 def made_name(name: str) -> str:
-    """The view or function that a file makes: `views/02_scored_calls.sql` makes `scored_calls`."""
+    """The view or function that a file makes: `views/04_scored_calls.sql` makes `scored_calls`."""
     return Path(name).stem.split("_", 1)[1]
 
 
