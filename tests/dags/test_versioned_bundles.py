@@ -1,6 +1,7 @@
 """What becomes of a run when a tool file is written or removed while it is under way, or before it is cleared."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from toolformer_ops.airflow_tasks.dags_bundle import DagsBundle
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
 from toolformer_ops.airflow_tasks.versioned_bundle import VersionedBundle
+from toolformer_ops.config import SHIPPED
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs import run_tools
 from toolformer_ops.storage import database
@@ -64,6 +66,25 @@ def test_a_run_keeps_its_tasks_when_a_tool_file_is_written(bundle: Bundles, tool
     forget_tools()
     worker = bundle(before, machine="worker", kind=DagsBundle)
     worker.initialize()
+    assert tools_in(worker, "annotate_corpus") == {*PAPER_TOOLS}
+
+
+@pytest.mark.parametrize("is_made_before", [False, True], ids=["a new machine", "a machine with old files"])
+def test_a_run_of_an_earlier_package_has_the_dag_files_that_are_installed(
+    bundle: Bundles, tools_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_before: bool
+) -> None:
+    earlier = shutil.copytree(SHIPPED / "dags", tmp_path / "earlier" / "dags")
+    with (earlier / "annotate_corpus.py").open("a") as file:
+        file.write("raise SystemExit('of an earlier package')\n")
+    with monkeypatch.context() as patch:
+        patch.setattr("toolformer_ops.airflow_tasks.dags_bundle.SHIPPED", tmp_path / "earlier")
+        before = version_of(bundle(kind=DagsBundle))
+        if is_made_before:
+            bundle(before, machine="worker", kind=DagsBundle).initialize()
+    worker = bundle(before, machine="worker", kind=DagsBundle)
+    worker.initialize()
+    installed = (SHIPPED / "dags" / "annotate_corpus.py").read_text()
+    assert (worker.path / "annotate_corpus.py").read_text() == installed
     assert tools_in(worker, "annotate_corpus") == {*PAPER_TOOLS}
 
 

@@ -1,7 +1,14 @@
-"""The DAG files of this package as a DAG bundle with versions, so that a run keeps the tools that it started with."""
+"""The DAG files of this package as a DAG bundle with versions, so that a run keeps the tools that it started with.
+
+A version holds which tools had tasks. The files themselves are always those that are installed: they call this
+package, and a file of an earlier package may not fit it.
+"""
+
+from pathlib import Path
 
 from toolformer_ops.airflow_tasks.versioned_bundle import Contents, VersionedBundle
 from toolformer_ops.config import SHIPPED
+from toolformer_ops.storage.shared_files import replace_file
 
 
 class DagsBundle(VersionedBundle):
@@ -9,8 +16,23 @@ class DagsBundle(VersionedBundle):
 
     def sources(self) -> Contents:
         """The files by name."""
-        return {path.name: path.read_bytes() for path in sorted((SHIPPED / "dags").glob("*.py"))}
+        return {path.name: path.read_bytes() for path in sorted(_installed_folder().glob("*.py"))}
 
     def dag_file(self, name: str, content: bytes | None) -> tuple[str, str]:
-        """The file as it is."""
-        return name, (content or b"").decode()
+        """The installed file of this name; one that this package no longer has is as it was stored."""
+        installed = _installed_folder() / name
+        return name, installed.read_text(encoding="utf-8") if installed.is_file() else (
+            content or b""
+        ).decode()
+
+    def initialize(self) -> None:
+        """Make the DAG files, and of a version that another package made, make them anew; raises as its base class."""
+        super().initialize()
+        for target in self.path.glob("*.py") if self.version else ():
+            _, text = self.dag_file(target.name, target.read_bytes())
+            if target.read_text(encoding="utf-8") != text:
+                replace_file(target, text)
+
+
+def _installed_folder() -> Path:
+    return SHIPPED / "dags"
