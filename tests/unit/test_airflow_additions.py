@@ -174,3 +174,11 @@ def test_airflow_sends_its_metrics_to_a_statsd_that_was_added(paths: StatePaths)
 
 def test_airflow_sends_its_metrics_by_opentelemetry_if_that_was_added(paths: StatePaths) -> None:
     assert airflow_says(paths, "[metrics]\notel_on = True\n", LOGGER) == "SafeOtelLogger"
+
+
+def test_a_line_that_cannot_be_read_is_not_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "airflow-additions.cfg"
+    path.write_text("[smtp]\nhunter2-of-the-owner\n")
+    with pytest.raises(ConfigurationError, match="found a ParsingError") as caught:
+        read_additions(path)
+    assert "hunter2" not in str(caught.value)

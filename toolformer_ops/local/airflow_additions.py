@@ -53,10 +53,13 @@ def read_additions(path: Path) -> configparser.RawConfigParser:
     try:
         additions.read_string(path.read_text(encoding="utf-8"))
     except (configparser.Error, UnicodeDecodeError, OSError) as error:
-        why = " ".join(str(error).split())
+        # Its own words quote the line, which may hold a password.
+        line = getattr(error, "lineno", None)
+        where = f" in line {line}" if line else ""
         raise ConfigurationError(
-            f"{path}: expected sections and keys as in airflow.cfg, found: {why}. Correct the file, or delete it."
-        ) from error
+            f"{path}: expected sections and keys as in airflow.cfg, found a {type(error).__name__}{where}. Correct the file, or "
+            "delete it."
+        ) from None
     fixed = [
         f"[{section}] {key}"
         for section in additions.sections()

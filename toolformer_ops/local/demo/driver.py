@@ -231,8 +231,9 @@ def _watch(
             if dag_id != ANNOTATE:
                 return True
             with database.transaction(engine) as connection:
-                [made] = database.fetch_all(connection, queries.demo.outputs, run_id=run_id)
-            return made.release_uri is not None
+                outputs = database.fetch_all(connection, queries.demo.outputs, run_id=run_id)
+            # No row: a person marked the run as a success before it was started.
+            return bool(outputs) and outputs[0].release_uri is not None
         failed = client.tasks(dag_id, run_id, "failed")
         causes = [task for task in failed if task.task_id not in CONSEQUENT_TASKS] or failed
     except (KeyboardInterrupt, ToolformerError):
