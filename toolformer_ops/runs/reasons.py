@@ -36,7 +36,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
     {
         **COUNTED,
         # Records of a corpus
-        "invalid_json": "line is no JSON",
+        "corrupt_json": "line is no JSON",
         "invalid_utf8": "line is not in UTF-8",
         "line_too_long": "line is too long",
         "not_an_object": "line is no JSON object",
@@ -49,6 +49,10 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "url_not_a_string": "url is no string",
         "id_not_a_string_or_whole_number": "id is neither a string nor a whole number",
         "id_too_long": "id is too long",
+        "forgotten": "text was forgotten",
+        "date_not_understood": "date is not understood",
+        "date_stands_for_none": "date stands for no date",
+        "date_out_of_range": "date is before the web or after today",
         "lone_surrogate": "text has half a character (a lone surrogate)",
         "unreadable_file": "file cannot be read",
         "empty_file": "file is empty",

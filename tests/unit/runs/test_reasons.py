@@ -13,7 +13,7 @@ from toolformer_ops.runs.reasons import TITLES, title
 PACKAGE = REPOSITORY / "toolformer_ops"
 OUTPUTS = sorted(
     file
-    for folder in ("tools", "tools/retrieval", "tools/servers", "annotation")
+    for folder in ("storage", "tools", "tools/retrieval", "tools/servers", "annotation")
     for file in (PACKAGE / folder).glob("*.py")
 )
 
