@@ -6,6 +6,7 @@ import random
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 from unittest.mock import Mock
 
 import pytest
@@ -201,6 +202,20 @@ def test_files_without_records_are_named_in_one_line(
     assert len(find_files(load_settings(), normal_uri(str(tmp_path)))) == 1
     [line] = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert line.endswith("3 files passed over, neither JSON Lines nor Parquet: b.arrow, empty, notes.txt")
+
+
+def test_a_stray_file_that_may_not_be_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.jsonl").write_bytes(RECORD)
+    (tmp_path / "notes").write_bytes(RECORD)
+
+    def refuse(path: Path) -> IO[bytes]:
+        raise PermissionError(path)
+
+    monkeypatch.setattr("toolformer_ops.storage.corpus_files.open_local", refuse)
+    assert len(find_files(load_settings(), normal_uri(str(tmp_path)))) == 1
+    assert "1 file passed over, neither JSON Lines nor Parquet: notes" in caplog.text
 
 
 def test_of_many_files_without_records_the_endings_are_counted(

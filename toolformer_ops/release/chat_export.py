@@ -386,6 +386,11 @@ def _chosen_refusals(
     for row in _texts(connection, list(first_chars)):
         if opened.control_tokens.search(row.text):
             del first_chars[row.document_id]
+    if not first_chars:
+        raise NoResultError(
+            f"--with-refusals: expected a text of the run {run_id} without control tokens of the model, found one in each text in "
+            "which no call saves anything. Nothing was written."
+        )
 
     # 2. Without those that hold evaluation data, beside the texts of the release: an n-gram of many texts says
     # nothing.
