@@ -187,9 +187,12 @@ QUESTIONS = REPOSITORY / "docs" / "questions.md"
 
 
 def _rows(settings: Settings, statement: str) -> list[tuple[object, ...]]:
-    dsn = settings.reader_dsn.get_secret_value()
-    with database.connect_dsn(dsn, "TOOLFORMER_READER_DSN").connect() as connection:
-        return [tuple(row) for row in connection.execute(text(statement.replace(":", r"\:")))]
+    engine = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
+    try:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(text(statement.replace(":", r"\:")))]
+    finally:
+        engine.dispose()  # people have few connections
 
 
 @pytest.mark.usefixtures("annotated")
