@@ -261,18 +261,15 @@ def judge(text: str) -> tuple[bool, str]:
     """Whether a document is worth asking for calls, and the first rule of appendix A.1 that decides it.
 
     (i)   Within a window of 100 tokens there are three numbers of which one is the result of +, -, * or /
-    applied to the other
-          two. A token is a number, another run of letters and digits, or a single other sign. The three are
-          three different places, so that `5 ... 1` alone never counts as 5 * 1 = 5. What holds for any number
-          is no evidence and does not count: adding or subtracting 0, multiplying by 0 or 1, dividing by 1 or
-          by itself. The result may be rounded as the calculator rounds it (two decimals) if the text writes
-          it with decimals.
+          applied to the other two. A token is a number, another run of letters and digits, or a single other
+          sign. The three are three different places, so that `5 ... 1` alone never counts as 5 * 1 = 5. What
+          holds for any number is no evidence and does not count: adding or subtracting 0, multiplying by 0
+          or 1, dividing by 1 or by itself. The result may be rounded as the calculator rounds it (two
+          decimals) if the text writes it with decimals.
     (ii)  One of "=", "equals", "equal to", "total of", "average of" is followed by a number. White space, a
-    currency sign or a
-          minus sign may come between, other words may not.
+          currency sign or a minus sign may come between, other words may not.
     (iii) There are at least three numbers; of the documents that match only this rule one in a hundred is
-    kept, chosen by a hash
-          of the text, so that it is the same one every night.
+          kept, chosen by a hash of the text, so that it is the same one every night.
 
     Numbers are unsigned (a hyphen before one may be a dash), as `NUMBER_IN_TEXT` finds them.
     """
