@@ -41,10 +41,9 @@
     +-- TerminationRequest
 
 The message of a `ToolformerError` is shown to the user: it says what was expected, what was found, and what
-to do about it.
-`exit_code` says with which status the command line ends, and so whether Airflow tries a stage again. The
-errors that are no
-`ToolformerError` are caught in the room that raises them; `TerminationRequest` is no error at all.
+to do about it. `exit_code` says with which status the command line ends, and so whether Airflow tries a
+stage again. The errors that are no `ToolformerError` are caught in the room that raises them;
+`TerminationRequest` is no error at all.
 """
 
 import errno

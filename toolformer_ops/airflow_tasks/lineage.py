@@ -11,11 +11,10 @@ when a task runs.
 
 Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and has no counts of rows: the
 check of a tool, which runs after all shards, has the rows that the run wrote in each table as
-`inputStatistics`, and what it found as
-`dataQualityAssertions`. A failed check is an event, too. Datasets hold names, ids, counts and outcomes of
-checks; no text of a document, and no login: addresses are put together from host, port and names. Postgres is
-asked once the stage has ended. If it does not answer, the task does not fail: the provider logs that, and
-sends the event without datasets.
+`inputStatistics`, and what it found as `dataQualityAssertions`. A failed check is an event, too. Datasets
+hold names, ids, counts and outcomes of checks; no text of a document, and no login: addresses are put
+together from host, port and names. Postgres is asked once the stage has ended. If it does not answer, the
+task does not fail: the provider logs that, and sends the event without datasets.
 """
 
 import itertools

@@ -17,8 +17,7 @@ words. Pieces are what is left of a text when
   else that is no letter, digit or combining mark parts two pieces: `twenty-one` is two.
 
 An article at the start of an answer need not be written (`The Beatles`). A piece is matched whole: `art` is
-not in `party`, nor
-`1920` in `1920s`.
+not in `party`, nor `1920` in `1920s`.
 
 A number (section 4.2.2 and footnote 7) is written in digits: with a sign right before it or before its
 currency (`-5`, `-$5`), with separators of thousands (`1,461`), a decimal point (`3.75`, `.5`), as a fraction

@@ -165,9 +165,8 @@ class Reader:
     def counted(self, key: Hashable, count: Callable[[Connection], Any]) -> Counted | None:
         """What `count` read lately; None while it counts for the first time, and if that takes longer than `SECONDS_TO_COUNT`.
 
-        `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as it
-        takes. Waits for
-        `seconds_to_wait`, so call it in a thread.
+        `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as
+        it takes. Waits for `seconds_to_wait`, so call it in a thread.
         """
 
         def make(state: _Count, done: threading.Event) -> None:

@@ -7,8 +7,7 @@ an earlier one with the same recipes and threshold (its base), plus the document
 that left: what this costs follows what changed. Without a base all documents are counted once.
 
 Owns the tables `finished_run_thresholds`, `finished_run_reductions`, `finished_run_progress`,
-`finished_run_yield` and
-`finished_run_work`.
+`finished_run_yield` and `finished_run_work`.
 """
 
 import logging
@@ -31,8 +30,7 @@ def what_to_count(
     """What the functions that count take: `rt`, `run` and `base`, rows as text, so that Postgres plans for just these documents.
 
     Beside them `run_id`, `tool`, `base_run_id` (None if nothing is counted that the numbers of this kind
-    follow from) and the
-    `thresholds` of the tool.
+    follow from) and the `thresholds` of the tool.
     """
     [row] = database.fetch_all(connection, queries.numbers.counted, run_id=run_id, tool=tool, kind=kind)
     return {"run_id": run_id, "tool": tool, **row._asdict()}

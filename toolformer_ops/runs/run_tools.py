@@ -1,9 +1,8 @@
 """One tool in one run, read from Postgres: its recipes, its keep rule, and which of the run's documents are not finished.
 
-What is not finished is looked for among the documents that no finished work covers (`finished_work`, written
-by
-`audit/checking.py`), so that a night over a million documents that are done reads the new ones alone.
-Reads `annotation_runs`, `run_tools`, `finished_work`, `stage_ledger`; writes nothing.
+What is not finished is looked for among the documents that no finished work covers (`finished_work`,
+written by `audit/checking.py`), so that a night over a million documents that are done reads the new ones
+alone. Reads `annotation_runs`, `run_tools`, `finished_work`, `stage_ledger`; writes nothing.
 """
 
 import uuid

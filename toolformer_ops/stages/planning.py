@@ -2,9 +2,9 @@
 
 Looks at what the ledger holds and writes nothing. The number follows the work: the tokens of the documents
 that are not yet scored, times the seconds that a token took lately (a setting, seconds a document, until
-there are measured times). A shard holds
-`shard_seconds` of it, or more where starting a process would take more than a twentieth of that, by what the
-newest processes took (a setting, until then); there are at most 64 shards, and no more than documents.
+there are measured times). A shard holds `shard_seconds` of it, or more where starting a process would take
+more than a twentieth of that, by what the newest processes took (a setting, until then); there are at most
+64 shards, and no more than documents.
 """
 
 import logging

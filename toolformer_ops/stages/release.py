@@ -5,11 +5,11 @@ content, so releasing twice gives the same one. A false-discovery rate is no con
 a run at a moment, and changes with texts that keep no call. The card has the rates of the moment at which the
 release was made first, and keeps them; `threshold_counts` has each run's.
 
-The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools in
-one document belong in one text, and the paper finetunes on the same texts as its plain data set.
-`release/choosing.py` chooses the calls, and
-`evaluation/overlap.py` finds the texts that hold evaluation data; one that is left out for it is not replaced
-by another. Does not decide thresholds, and does not judge the release: `audit/checking.py` does.
+The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools
+in one document belong in one text, and the paper finetunes on the same texts as its plain data set.
+`release/choosing.py` chooses the calls, and `evaluation/overlap.py` finds the texts that hold evaluation
+data; one that is left out for it is not replaced by another. Does not decide thresholds, and does not judge
+the release: `audit/checking.py` does.
 """
 
 import hashlib
@@ -241,9 +241,8 @@ def set_release(
 ) -> int:
     """Write which release a run has, which kept calls it leaves out, and what its texts share with evaluation data.
 
-    In place of what is there. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those of
-    that run. Returns
-    `ReleaseOfRun.changed_examples`.
+    In place of what is there. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those
+    of that run. Returns `ReleaseOfRun.changed_examples`.
     """
     database.execute(
         connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out=left_out

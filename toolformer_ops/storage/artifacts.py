@@ -18,10 +18,9 @@ room:
 
 A key is made of kind, name and content, so that equal contents are one entry. An entry appears by a rename,
 after every file was compared with its hash in the manifest and written to the disk: a process may be killed
-at any moment, and what it leaves in
-`partial` is nothing that a reader looks at. Entries that no process uses go, the least recently used first,
-when an artifact needs their room. Several processes, and several pods of a node, may share the folder; a file
-system without locks (flock) will not do.
+at any moment, and what it leaves in `partial` is nothing that a reader looks at. Entries that no process
+uses go, the least recently used first, when an artifact needs their room. Several processes, and several
+pods of a node, may share the folder; a file system without locks (flock) will not do.
 
 What makes a folder a model or an index is known by `language_model/models/identity.py` and
 `tools/retrieval/wiki_index.py`.

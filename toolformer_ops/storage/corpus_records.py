@@ -1,10 +1,9 @@
 """Read the records of a corpus file: the document that each describes, or the reason why it is refused.
 
 A record is a JSON object, or a row of a Parquet file, with "text" and optionally "url", "date" (as
-`storage/record_dates.py` reads it; in Parquet also a date or time), "title" and "id" (text or a whole number);
-other fields are ignored. Control
-characters but tab and line ends become their visible pictures (U+0000 to U+2400), since Postgres cannot store
-the first and no reader sees the others.
+`storage/record_dates.py` reads it; in Parquet also a date or time), "title" and "id" (text or a whole
+number); other fields are ignored. Control characters but tab and line ends become their visible pictures
+(U+0000 to U+2400), since Postgres cannot store the first and no reader sees the others.
 """
 
 import datetime

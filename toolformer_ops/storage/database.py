@@ -1,8 +1,7 @@
 """Postgres: connect, run named SQL, load by COPY, make partitions.
 
 Statements are those of `queries.py`, with bound parameters; nothing here builds SQL from values. The tables
-are in
-`sql/schema`, which `schema.py` applies. Every function raises `DatabaseError` if Postgres refuses,
+are in `sql/schema`, which `schema.py` applies. Every function raises `DatabaseError` if Postgres refuses,
 `DatabaseUnreachableError` if it does not answer; docstrings name what else there is. Owns no table.
 """
 

@@ -83,11 +83,10 @@ _SPAN = re.compile(
 class SpanReader:
     """Answers with the names, dates and numbers in the best sentences, likeliest first as the model's answer.
 
-    A span's score is the natural log probability of it, with the end of its line, after the sentences and the
-    question; less
-    `NATS_A_RANK` for each rank of the first sentence that holds it. What the question itself says is no span.
-    Sentences without any are given as they are, and so are they if the prompt does not fit into the model's
-    window.
+    A span's score is the natural log probability of it, with the end of its line, after the sentences and
+    the question; less `NATS_A_RANK` for each rank of the first sentence that holds it. What the question
+    itself says is no span. Sentences without any are given as they are, and so are they if the prompt does
+    not fit into the model's window.
 
     Measured with SmolLM2-135M: docs/measurements.md, "Readers".
     """

