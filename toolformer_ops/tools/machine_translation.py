@@ -15,6 +15,7 @@ from toolformer_ops.tools import translators
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.languages import ENGLISH, MODEL_NAME, Language, candidates, has_letters, identify
 from toolformer_ops.tools.translators import NllbTranslator, PromptedTranslator, Translatable
+from toolformer_ops.writing_systems import UNSPACED_SCRIPTS
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -24,9 +25,6 @@ ENGLISH_CONFIDENCE = 0.5
 0.08)."""
 LANGUAGES_CONSIDERED = 5
 
-UNSPACED_SCRIPTS = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
-"""Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana and Chinese characters, as the inside of a character
-class."""
 _UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
 
 

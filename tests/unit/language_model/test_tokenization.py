@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from toolformer_ops.language_model.tokenization import (
     start_token_ids,
     word_start_tokens,
 )
+from toolformer_ops.writing_systems import tokens_before
 
 TOKENIZATION = Tokenization(train_tokenizer())
 
@@ -176,3 +178,30 @@ def test_each_position_has_one_owner_with_context_before_and_scored_tokens_after
 def test_a_window_too_small_for_its_overlap_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 20 tokens, found 19"):
         plan_windows(100, 19)
+
+
+@pytest.mark.parametrize(
+    "text",  # from the first article of the Universal Declaration of Human Rights
+    [
+        "All human beings are born free and equal in dignity and righ",
+        "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心,并应以兄弟关系的精神相对待。人人有资格享有本宣言所载的一切权利",
+        "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。人間は、理性と良心とを授けられており",
+        "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다. 인간은 천부적으로 이성과 양심을 부여",
+        "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิ",
+        "ມະນຸດທຸກຄົນເກີດມາມີອິດສະຫຼະພາບ ແລະ ສະເໝີໜ້າກັນໃນທາງກຽດສັກສີ",
+        "មនុស្សទាំងអស់កើតមកមានសេរីភាព និងភាពស្មើៗគ្នា ក្នុងសេចក្តីថ្ល",
+        "လူတိုင်းသည် တူညီလွတ်လပ်သော ဂုဏ်သိက္ခာဖြင့် လည်းကောင်း၊ တူညီလ",
+        "འགྲོ་བ་མིའི་རིགས་རྒྱུད་ཡོངས་ལ་སྐྱེས་ཙམ་ཉིད་ནས་ཆེ་མཐོངས་དང༌།",
+        "Все люди рождаются свободными и равными в своем достоинстве",  # noqa: RUF001
+        "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέ",  # noqa: RUF001
+        "يولد جميع الناس أحراراً متساوين في الكرامة والحقوق. وقد وهبو",
+        "כל בני האדם נולדו בני חורין ושווים בערכם ובזכויותיהם. כולם ח",
+        "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्",
+        "மனிதப் பிறிவியினர் சகலரும் சுதந்திரமாகவே பிறக்கின்றனர்; அவர்",
+        "Բոլոր մարդիկ ծնվում են ազատ ու հավասար՝ իրենց արժանապատվությ",  # noqa: RUF001
+        "የሰው ልጅ ሁሉ ሲወለድ ነጻና በክብርና በመብትም እኩልነት ያለው ነው። የተፈጥሮ ማስተዋልና ሕሊ",
+    ],
+)
+def test_a_text_counts_for_no_less_than_four_fifths_of_its_tokens(text: str, smollm2_dir: Path) -> None:
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(smollm2_dir)
+    assert len(Tokenization(tokenizer).ids(text)) <= 1.25 * tokens_before(text)[-1]
