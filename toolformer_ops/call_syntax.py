@@ -154,7 +154,8 @@ def call_opening(tool: str) -> str:
 
     Of a text that does not hold it, calls come out again, byte for byte, if their inputs have no character of
     `NOT_IN_A_CALL` and their offsets are inside the text: a written call then has one "[" and one "]", so
-    that `take_out` finds all of them and nothing else.
+    that `take_out` finds all of them and nothing else. A text that holds it may give its calls back, too
+    (`holds_call_markup`).
     """
     return f"[{tool}("
 
@@ -167,8 +168,9 @@ def take_out(text: str, tools: Sequence[str]) -> str:
 def read_out(text: str, tools: Sequence[str]) -> tuple[str, list[WrittenCall]]:
     """`text` without the calls of `tools` that were woven into it, and these calls in their order."""
     names = "|".join(re.escape(tool) for tool in tools)
-    # An input holds no arrow (`parse_call`), so that the first ") -> " ends it.
-    pattern = re.compile(rf"\[({names})\(([^\[\]\n\r]*?)\) -> ([^\[\]\n\r]*)\]")
+    # An input holds no arrow (`parse_call`), so that the first ") -> " ends it. If no "]" follows that one,
+    # none follows a later one in the same brackets: the atomic group tries no other, and the time is linear.
+    pattern = re.compile(rf"\[({names})\((?>([^\[\]\n\r]*?)\) -> )([^\[\]\n\r]*)\]")
     pieces: list[str] = []
     calls: list[WrittenCall] = []
     end = length = 0
@@ -188,9 +190,28 @@ def read_out(text: str, tools: Sequence[str]) -> tuple[str, list[WrittenCall]]:
 
 
 def holds_call_markup(text: str, tools: Sequence[str]) -> bool:
-    """Whether `text` already holds what reads as the start of a call of one of `tools`, such as "[Calculator(".
+    """Whether `text` holds what a reader takes for a call of one of `tools`, such as `[Calculator(1 + 1) -> 3]`.
 
     Such a text could smuggle in a call and its result, so it is refused before anything is sampled for it.
+    Markup is the beginning of a call up to its arrow, on one line: there a model that writes is given the
+    tool's answer (`decoding/writer.py`), with white space around the name as `parse_call` passes over it, and
+    whether or not a "]" follows. Prose such as `[QA (quality assurance)]`, `[[Calendar (New York City)|1]]`
+    or `d[QA(3)]` has no arrow, and no reader takes it for a call.
+
+    Calls come out of any other text as they were put in: `read_out(weave(text, calls), tools)` returns `text`
+    and `calls`, for calls as `parse_call` reads them, at any place of the text.
+
+    1. What `read_out` matches begins with "[" and ends with the first bracket behind it, a "]".
+    2. A match that begins with the "[" of a woven call is this call, since it has no other bracket and its
+       input no arrow.
+    3. A match that begins with a "[" of the text ends before the next woven call, whose first character, but
+       for the added space, is "[". So a piece of the text between two calls holds all of it, and the text
+       does: it begins like a call, up to the arrow, and would have been refused.
+    4. So the matches are the woven calls, and the added spaces go as the head of this module says.
+
+    Whatever the text holds besides changes nothing of this: `[QA(x` without an end, a "[" right before a
+    call, or a "]" right behind it.
     """
     names = "|".join(re.escape(tool) for tool in tools)
-    return re.search(rf"\[\s*(?:{names})\s*\(", text) is not None
+    space = r"[^\S\n\r]*"
+    return re.search(rf"\[{space}(?:{names}){space}\([^\[\]\n\r]*\){space}->", text) is not None

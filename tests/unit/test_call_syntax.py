@@ -104,9 +104,33 @@ def test_calls_of_other_names_and_plain_brackets_stay_in_the_text() -> None:
 
 
 def test_text_that_could_smuggle_in_a_call_is_recognised() -> None:
-    assert holds_call_markup("so [Calculator(1+1) -> 3] it is", TOOLS)
-    assert holds_call_markup("so [ QA (x", TOOLS)
-    assert not holds_call_markup("the Calculator(1) [1] [Other(2)]", TOOLS)
+    for text in (
+        "so [Calculator(1+1) -> 3] it is",
+        "so [ QA (x) -> y] it is",  # as a model may write it
+        "so [QA(x)->y] it is",
+        "so [QA(x) -> and no end",
+        "so [QA(f(x) -> y) -> z]",
+        "[[QA(x) -> y]|link]",
+        "d[QA(3) -> 4]",
+    ):
+        assert holds_call_markup(text, TOOLS), text
+
+
+def test_prose_and_code_that_no_reader_takes_for_a_call_are_no_markup() -> None:
+    for text in (
+        "the Calculator(1) -> 2 [1] [Other(2) -> 3]",
+        "our [QA (quality assurance)] team",
+        "for [[Calendar (New York City)|the calendar]] 1 and 2",
+        "total = d[QA(3)] + d[MT(x)]",
+        "so [ QA (x",
+        "[QA(x) and then -> y]",
+        "[QA(a [1] b) -> c]",
+        "[QA(a\nb) -> c]",
+        "[Calculator(1 + 1)] -> 2",
+        "[QAs(x) -> y]",
+        "[qa(x) -> y]",
+    ):
+        assert not holds_call_markup(text, TOOLS), text
 
 
 texts = st.text(st.sampled_from("ab .,\n\t 1é汉"), max_size=30)
@@ -138,6 +162,52 @@ def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
     ends = [0, *(item.end_char for item in written)]
     starts = [*(item.start_char for item in written), len(woven)]
     assert "".join(woven[end:start] for end, start in zip(ends, starts, strict=True)) == text
+
+
+FRAGMENTS = (
+    "[", "]", "[[", "(", ")", " ", "\n", "\t", "a", "1", "|", "->", " -> ", ") -> ", ") -> y]", "QA", "QA(", "[QA(", "[QA(x)",
+    "[QA(x)]", "[ QA (x)", "[QA(x) ->", "[QA(x) -> y]", "[Calendar() -> ", "Calendar (New York City)", "d[MT(3)]", " [",
+)  # fmt: skip
+"""Pieces of calls: put together they hold whole calls, halves of calls, and brackets around them."""
+hostile_texts = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
+placed_calls = st.lists(
+    st.tuples(
+        st.integers(0, 60),
+        st.sampled_from(TOOLS),
+        st.text(st.sampled_from("ab() +9")),
+        st.lists(st.sampled_from(FRAGMENTS), max_size=4).map("".join),
+    ),
+    max_size=4,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=1500)
+@example("[QA(x ", [(6, "QA", "y", "z")])  # the call's end may not end what the text began
+@example("[QA(x)", [(6, "QA", "y", ") -> z")])
+@example("[", [(1, "QA", "y", "z"), (0, "MT", "", "")])
+@example("[QA (quality assurance)]", [(4, "QA", "y", "z"), (24, "QA", "y", "z")])
+@given(hostile_texts, placed_calls)
+def test_every_text_that_is_no_markup_comes_back_with_the_woven_calls_alone(
+    text: str, placed: list[tuple[int, str, str, str]]
+) -> None:
+    assume(not holds_call_markup(text, TOOLS))
+    calls = [
+        WovenCall(min(char, len(text)), Call(tool, call_input), result)
+        for char, tool, call_input, result in placed
+    ]
+    plain, written = read_out(weave(text, calls), TOOLS)
+    assert plain == text
+    in_order = sorted(calls, key=lambda item: item.position_char)
+    assert [(item.call, item.result) for item in written] == [
+        (item.call, clean_result(item.result)) for item in in_order
+    ]
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(hostile_texts)
+def test_whatever_is_read_as_a_call_is_markup(text: str) -> None:
+    if take_out(text, TOOLS) != text:
+        assert holds_call_markup(text, TOOLS)
 
 
 @settings(derandomize=True, deadline=None)

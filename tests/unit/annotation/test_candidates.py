@@ -67,13 +67,21 @@ class TellingTool(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
         return super().effective_input(call_input, document)
 
 
-def test_a_document_with_call_markup_is_refused_whole_and_other_filters_decide_by_themselves() -> None:
-    for text, is_refused in ((f"Sums: [Calculator(1 + 1) -> 3] {SUM}", True), (SUM, False)):
-        document = Document.of(text)
-        [decision] = filter_document(CALCULATOR, document, FilterChoices())
-        assert (decision.kept, decision.start_char, decision.end_char) == (not is_refused, 0, len(text))
-        assert (decision.reason == HOLDS_CALL_MARKUP) == is_refused
-        assert [item.text for item in kept_paragraphs(document, [decision])] == ([] if is_refused else [text])
+def test_a_document_with_call_markup_is_refused_whole() -> None:
+    document = Document.of(f"Sums: [Calculator(1 + 1) -> 3] {SUM}")
+    [decision] = filter_document(CALCULATOR, document, FilterChoices())
+    assert decision == FilterDecision(kept=False, reason=HOLDS_CALL_MARKUP, end_char=len(document.text))
+    assert not kept_paragraphs(document, [decision])
+
+
+@pytest.mark.parametrize(
+    "beginning", ["", "Our [QA (quality assurance)] team: ", "[[Calendar (New York City)|1]] ", "d[QA(3)] = "]
+)
+def test_the_tool_decides_on_a_document_whose_brackets_hold_no_call(beginning: str) -> None:
+    document = Document.of(beginning + SUM)
+    [decision] = filter_document(CALCULATOR, document, FilterChoices())
+    assert (decision.kept, decision.start_char, decision.end_char) == (True, 0, len(document.text))
+    assert [item.text for item in kept_paragraphs(document, [decision])] == [document.text]
 
 
 PROSE = "One two three. Four five six.\nSeven eight.\n \nNine ten eleven twelve, and thirteen is the last of them."

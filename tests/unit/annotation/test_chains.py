@@ -103,7 +103,8 @@ def test_a_parent_is_the_last_of_equal_results_before_the_call_and_may_be_right_
     assert found.parent_of("2020 - 1987", found.calls[1].start_char) == 0
 
 
-SMUGGLED = "A [Calculator(2 + 2) of 4 " + PLAIN
+SMUGGLED = "A [Calculator(2 + 2) -> 4 " + PLAIN
+BRACKETED = "A d[QA(3)] of [Calculator(2 + 2) " + PLAIN
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,8 @@ SMUGGLED = "A [Calculator(2 + 2) of 4 " + PLAIN
         ),
         ("Calendar", weave(PLAIN, [DATE]), True, TAKES_NO_INPUT),
         ("Calculator", weave(PLAIN, [DATE]), True, None),
+        ("Calculator", BRACKETED, True, HOLDS_NO_CALL),
+        ("Calculator", weave(BRACKETED, [replace(DATE, position_char=len(BRACKETED))]), True, None),
     ],
 )
 def test_a_text_of_a_chain_holds_calls_and_no_other_markup(
