@@ -14,6 +14,7 @@ Pure functions on records.
 that use their results (`chains.py`). Does not run tools and does not score (`scoring.py`).
 """
 
+import bisect
 import dataclasses
 import functools
 import re
@@ -31,6 +32,7 @@ from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.records import CHARACTERS_A_TOKEN, CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
 from toolformer_ops.tools.base import FilterDecision, Tool
+from toolformer_ops.tools.paragraphs import Span, paragraphs
 from toolformer_ops.tools.registry import tool_names
 
 if TYPE_CHECKING:
@@ -44,12 +46,10 @@ LONGER_THAN_LIMIT = "longer_than_max_text_tokens"
 CHARACTERS_TOGETHER = 4000
 """Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine
 keeps until the texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
-_BREAKS = (re.compile(r"\n[^\S\n]*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?])\s"), re.compile(r"\s"))
-"""Ends of paragraphs, lines, sentences and words."""
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+_WORD_END = re.compile(r"\s")
 _SPACE = re.compile(r"\s*")
-
-Span = tuple[int, int]
-"""The first character and the end, exclusive."""
 
 
 @dataclass(frozen=True)
@@ -157,23 +157,20 @@ def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list
     """Pieces of a part of a text, each of at most `most` characters, in order; the white space between two is in neither.
 
     The work on a text grows faster than its length, since a call near its end is sampled and scored with all
-    that comes before it. So a long text is cut at the end of a paragraph; within a longer paragraph at the
-    end of a line, of a sentence, or of a word. Pieces are about equally long. A token counts as four
-    characters (`records.py`), so that no tokenizer is loaded, and another model has the same pieces. A word
-    without white space is cut at `most`. No piece begins or ends within one of the spans
-    `unbroken`, which may make it longer.
+    that comes before it. So a long text is cut at a blank line or else at the end of a paragraph
+    (`tools/paragraphs.py`); within a longer paragraph at the end of a sentence, or of a word. Pieces are
+    about equally long. A token counts as four characters (`records.py`), so that no tokenizer is loaded, and
+    another model has the same pieces. A word without white space is cut at `most`. No piece begins or ends
+    within one of the spans `unbroken`, which may make it longer.
     """
     start, end = span
     pieces: list[Span] = []
+    paragraph_ends = [last for _, last in paragraphs(text)] if end - start > most else []
     while end - start > most:
         even = (end - start) / -(-(end - start) // most)
         at = start + most
-        for pattern in _BREAKS:
-            found = [
-                match.start()
-                for match in pattern.finditer(text, start + int(even / 2), start + most + 1)
-                if not any(first < match.start() < last for first, last in unbroken)
-            ]
+        for places in _breaks(text, (start + int(even / 2), start + most + 1), paragraph_ends):
+            found = [place for place in places if not any(first < place < last for first, last in unbroken)]
             if found:
                 at = min(found, key=lambda place: abs(place - start - even))
                 break
@@ -182,6 +179,15 @@ def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list
         match = _SPACE.match(text, at, end)
         start = match.end() if match else at
     return [*pieces, (start, end)] if start < end else pieces
+
+
+def _breaks(text: str, part: Span, paragraph_ends: Sequence[int]) -> Iterator[list[int]]:
+    """Places in a part of a text at which to cut it, those of the best kind first; `paragraph_ends` ascend."""
+    yield [match.start() for match in _BLANK_LINE.finditer(text, *part)]
+    first, end = (bisect.bisect_left(paragraph_ends, char) for char in part)
+    yield list(paragraph_ends[first:end])
+    yield [match.start() for match in _SENTENCE_END.finditer(text, *part)]
+    yield [match.start() for match in _WORD_END.finditer(text, *part)]
 
 
 def kept_paragraphs(document: Document, decisions: Sequence[FilterDecision]) -> list[Paragraph]:

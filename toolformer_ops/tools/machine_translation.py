@@ -14,6 +14,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.tools import translators
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.languages import ENGLISH, MODEL_NAME, Language, candidates, has_letters, identify
+from toolformer_ops.tools.paragraphs import paragraphs
 from toolformer_ops.tools.translators import NllbTranslator, PromptedTranslator, Translatable
 from toolformer_ops.writing_systems import UNSPACED_SCRIPTS
 
@@ -35,7 +36,7 @@ class MachineTranslation(Tool):
         name="MT",
         purpose="Translates a phrase from any language into English.",
         prompt_file="prompts/machine_translation.txt",
-        filter_version="2",
+        filter_version="3",
         source="Toolformer, appendix A: tau_s 0.0, k 20, m 10, tau_f 0.5 for machine translation",
         sampling_threshold=0.0,
         max_positions=20,
@@ -48,9 +49,9 @@ class MachineTranslation(Tool):
     def filter(self, document: Document) -> list[FilterDecision]:
         """One decision a paragraph, or one for a document that has none."""
         decisions = []
-        for number, match in enumerate(_LINE.finditer(document.text)):
-            reason = judge_paragraph(match.group())
-            decisions.append(FilterDecision(reason == FOREIGN_BETWEEN_ENGLISH, reason, number, *match.span()))
+        for number, (start, end) in enumerate(paragraphs(document.text)):
+            reason = judge_paragraph(document.text[start:end])
+            decisions.append(FilterDecision(reason == FOREIGN_BETWEEN_ENGLISH, reason, number, start, end))
         return decisions or [FilterDecision(False, "no_paragraph", end_char=len(document.text))]
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
@@ -132,8 +133,6 @@ FOREIGN_CONFIDENCE = 0.8
 FOREIGN_BETWEEN_ENGLISH = "foreign_between_english"
 
 _TOKEN = re.compile(rf"[{UNSPACED_SCRIPTS}]|[^\s{UNSPACED_SCRIPTS}]+")
-_LINE = re.compile(r"\S(?:[^\n]*\S)?")
-"""A line that is not blank, without white space at its ends."""
 
 
 def judge_paragraph(text: str) -> str:

@@ -85,6 +85,11 @@ def test_the_tool_decides_on_a_document_whose_brackets_hold_no_call(beginning: s
 
 
 PROSE = "One two three. Four five six.\nSeven eight.\n \nNine ten eleven twelve, and thirteen is the last of them."
+WRAPPED = (
+    "The old man walked slowly along the river and looked at the boats. They\n"
+    "came down from the hills with the first light, laden with apples and with\n"
+    "wood, and he knew all of them."
+)
 LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of them.")
 
 
@@ -94,11 +99,12 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
         ("ab cd\nef gh", 5, (), ["ab cd", "ef gh"]),  # at a line that ends exactly there
         (PROSE, 80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
         (PROSE, 20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
+        (WRAPPED, 140, (), [WRAPPED[:66], WRAPPED[67:]]),  # its line ends are no ends of a paragraph
         # a call holds the end of the paragraph: the line's
         (PROSE, 80, ((40, 47),), [PROSE[:29], PROSE[30:]]),
     ],
 )  # fmt: skip
-def test_a_text_is_cut_at_the_end_of_a_paragraph_or_else_of_a_line_a_sentence_or_a_word(
+def test_a_text_is_cut_at_a_blank_line_or_else_at_the_end_of_a_paragraph_a_sentence_or_a_word(
     text: str, most: int, unbroken: Sequence[tuple[int, int]], pieces: list[str]
 ) -> None:
     found = cut(text, (0, len(text)), most, unbroken)

@@ -1,5 +1,6 @@
 """MT asks only where a foreign passage stands in English, translates what is foreign, and says why it does not."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -51,6 +52,14 @@ def test_each_paragraph_is_judged_alone_and_found_again_by_its_offsets() -> None
     assert [(item.paragraph, item.kept) for item in decisions] == [(0, False), (1, True), (2, False)]
     assert [text[item.start_char : item.end_char] for item in decisions] == [ENGLISH, mixed, FRENCH]
     assert TOOL.filter(Document.of(" \n\t\n ")) == [FilterDecision(False, "no_paragraph", 0, 0, 5)]
+
+
+@pytest.mark.parametrize("line_start", ["", "    ", "> "])
+def test_a_foreign_passage_in_hard_wrapped_text_is_kept(line_start: str) -> None:
+    lines = textwrap.wrap(f"{ENGLISH} {FRENCH} {ENGLISH_END}", 72)
+    text = "\n".join(f"{line_start}{line}" for line in lines)
+    [decision] = TOOL.filter(Document.of(text))
+    assert decision.reason == KEPT
 
 
 # What is asked
