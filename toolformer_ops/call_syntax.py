@@ -8,8 +8,9 @@ changes. Three forms:
     e(c, r)   [Calculator(400 / 1400) -> 0.29]
 
 Inserted into a text at character offset o, a call brings one space with it. Before a word that carries its
-own white space, or at the end of the text, the space comes before the call (`of [call] 54`); before a word
-that has none, because the white space before it belongs to what precedes, the space comes after it
+own white space, at the end of the text, and where a script puts no white space between two words, the space
+comes before the call (`of [call] 54`, `卖出 [call]三百`), as the model writes " [" there; before a word that has
+none, because the white space before it belongs to what precedes, the space comes after it
 (`\\n[call] Hello`). `take_out` returns the text byte for byte: the space to remove is the one before the call
 if there is one, else the one after it. That is the same text whichever of two neighbouring spaces was the
 added one, since they are equal characters.
@@ -143,10 +144,15 @@ def weave(text: str, calls: Iterable[WovenCall]) -> str:
         pieces.append(text[end : woven.position_char])
         end = woven.position_char
         written = call_with_result(woven.call, woven.result)
-        follows_space = end == len(text) or text[end].isspace()
-        pieces.append(f" {written}" if follows_space and end > 0 else f"{written} ")
+        pieces.append(f" {written}" if has_space_before(text, end) else f"{written} ")
     pieces.append(text[end:])
     return "".join(pieces)
+
+
+def has_space_before(text: str, char: int) -> bool:
+    """Whether the space that a call at offset `char` of `text` brings is before the call; else it is behind it."""
+    is_word_after_space = char < len(text) and not text[char].isspace() and text[char - 1 : char].isspace()
+    return char > 0 and not is_word_after_space
 
 
 def call_opening(tool: str) -> str:

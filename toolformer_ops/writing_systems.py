@@ -5,15 +5,46 @@ Both are tables by code point, so that they need no tokenizer and no model. Does
 """
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-UNSPACED_SCRIPTS = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
+UNSPACED_SCRIPTS = (
+    "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
 """Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana and Chinese characters, as the inside of a character
 class."""
+
+_UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
+_SPACED = rf"[^\W_{UNSPACED_SCRIPTS}\u3005-\u3007]"
+"""A letter or digit of any other script; the marks that repeat or replace a Chinese character are not among them."""
+_MARKS = "\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+"""Punctuation of Chinese and Japanese, as the inside of a character class."""
+_OPENING = "「『《〈（【〔“‘"  # noqa: RUF001 (brackets of full width are meant)
+_HAN_NUMBER = "〇零一二三四五六七八九十百千万亿億兆两兩"
+_DIGITS = "\u0e50-\u0e59\u0ed0-\u0ed9\u0f20-\u0f29\u1040-\u1049\u1090-\u1099\u17e0-\u17e9"
+_WORD_MAY_START = re.compile(
+    rf"(?<!{_SPACED})(?<![{_OPENING}])(?<!\s)(?:"
+    rf"(?![{_HAN_NUMBER}])[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    rf"|(?<![{_HAN_NUMBER}])[{_HAN_NUMBER}]"
+    r"|(?<!っ)(?![ぁぃぅぇぉっゃゅょゎゕゖん])[\u3041-\u3096]"  # no small kana, and none behind a small tsu
+    r"|(?<![\u30a1-\u30ff])(?![ァィゥェォッャュョヮヵヶ])[\u30a1-\u30fa]"  # a foreign word in katakana is whole
+    r"|(?<![\u0e40-\u0e44])[\u0e01-\u0e2e\u0e40-\u0e44](?!\u0e4c)"  # Thai: consonants, vowels before a consonant
+    r"|(?<![\u0ec0-\u0ec4])[\u0e81-\u0eae\u0ec0-\u0ec4\u0edc-\u0edf]"  # Lao: the same
+    r"|(?<!\u17d2)[\u1780-\u17b3]"  # Khmer: no consonant that is written below another
+    r"|(?<!\u1039)[\u1000-\u102a\u103f](?!\u1037?[\u1039\u103a])"  # Burmese: nor one that ends a syllable
+    r"|(?<=[\u0f0b-\u0f14])[\u0f40-\u0f6c]"  # Tibetan: behind the mark that divides syllables
+    rf"|(?<!\d)[{_DIGITS}]"
+    rf"|(?<=[{UNSPACED_SCRIPTS}{_MARKS}])(?:{_SPACED}|[{_OPENING}])"
+    r")"
+)
+"""Where a word may start though no white space is before it: at each syllable, since only a dictionary knows the words.
+
+Numbers, Latin words and those in katakana are not divided.
+"""
 
 _QUARTERS_OF_A_TOKEN = (
     (0x0000, 1),  # ASCII and the signs of Latin-1: a token is four characters of English prose
@@ -50,6 +81,18 @@ Behind a script: tokens a character as measured with SmolLM2's vocabulary of 49,
 English, on the first articles of the Universal Declaration of Human Rights, spaces left out. A vocabulary of
 more languages has fewer: a piece that is cut by this table then holds fewer tokens than its limit.
 """
+
+
+def is_unspaced(character: str) -> bool:
+    """Whether a character belongs to a script that puts no white space between words."""
+    return _UNSPACED.match(character) is not None
+
+
+def unspaced_word_starts(text: str) -> frozenset[int]:
+    """Offsets of the characters before which a word may start without white space; none in a text of scripts with spaces."""
+    if _UNSPACED.search(text) is None:
+        return frozenset()
+    return frozenset(match.start() for match in _WORD_MAY_START.finditer(text) if match.start() > 0)
 
 
 def tokens_before(text: str) -> "npt.NDArray[np.float64]":

@@ -95,6 +95,13 @@ def test_a_call_brings_its_space_before_it_and_at_the_start_of_a_line_after_it()
         weave("abc", [WovenCall(4, call, "2")])
 
 
+def test_a_call_between_two_words_without_a_space_brings_its_space_before_it() -> None:
+    text = "今年卖出三百本。"
+    woven = weave(text, [WovenCall(4, Call("Calculator", "1 + 1"), "2")])
+    assert woven == "今年卖出 [Calculator(1 + 1) -> 2]三百本。"
+    assert take_out(woven, TOOLS) == text
+
+
 def test_calls_of_other_names_and_plain_brackets_stay_in_the_text() -> None:
     text = "see [1] and [Note(2) -> 3] and [Calculator] here"
     assert take_out(text, TOOLS) == text

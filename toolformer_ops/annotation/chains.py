@@ -11,7 +11,7 @@ round is here:
 
 A piece of a result is all of it; a number in it of two digits or more; or two words of it that follow each
 other and are names or numbers, by their first character. Of "Today is Friday, November 20, 2020." the year
-and "November 20" are pieces, "Today is" not.
+and "November 20" are pieces, "Today is" not. A character of a script without spaces is a word.
 """
 
 import itertools
@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 from toolformer_ops.call_syntax import WrittenCall, read_out
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
+from toolformer_ops.writing_systems import UNSPACED_SCRIPTS
 
-_WORD = re.compile(r"\d+(?:[.,:]\d+)*|\w+")
+_WORD = re.compile(rf"\d+(?:[.,:]\d+)*|[{UNSPACED_SCRIPTS}]|[^\W{UNSPACED_SCRIPTS}]+")
 _WORD_START = re.compile(r"(?<!\S)\S")
 
 Words = tuple[str, ...]
@@ -49,7 +50,7 @@ class EarlierCalls:
 
         Text of the corpus is between it and the call before it, and the tokens that are scored behind it
         belong to no later call: each word has at least one token, so that as many words as there are weights
-        hold them.
+        hold them. White space bounds these words in every script, since a token may hold several characters.
         """
         before = [call for call in self.calls if call.start_char < char]
         if not before or not self.text[before[-1].end_char : char].strip():

@@ -34,18 +34,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from toolformer_ops.writing_systems import is_unspaced
+
 TOLERANCE = Fraction(5, 1000)
 """Largest distance from a right number that is not whole."""
 
-_UNSPACED = (
-    (0x0E00, 0x0EFF),  # Thai, Lao
-    (0x1000, 0x109F),  # Burmese
-    (0x1780, 0x17FF),  # Khmer
-    (0x3040, 0x30FF),  # Japanese
-    (0x3400, 0x9FFF),  # Chinese
-    (0xF900, 0xFAFF),
-    (0x20000, 0x3FFFF),
-)
 _ACCENTS = re.compile("[\u0300-\u036f]")
 _APOSTROPHES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'", "\u2212": "-", "%": " percent "})
 _POSSESSIVE = re.compile(r"'s\b")
@@ -90,11 +83,11 @@ def first_words(text: str, count: int) -> str:
     for index, character in enumerate(text):
         if character.isspace():
             within = False
-        elif character.isalnum() and (not within or _is_unspaced(character)):
+        elif character.isalnum() and (not within or is_unspaced(character)):
             if found == count:
                 return text[:index].strip()
             found += 1
-            within = not _is_unspaced(character)
+            within = not is_unspaced(character)
     return text.strip()
 
 
@@ -108,11 +101,11 @@ def pieces(text: str) -> tuple[str, ...]:
     marked: list[str] = []
     for index, character in enumerate(plain):
         before, after = plain[index - 1 : index], plain[index + 1 : index + 2]
-        if _is_unspaced(character) and character.isalnum():
+        if is_unspaced(character) and character.isalnum():
             marked += [" ", character]
         elif character.isalnum() or unicodedata.category(character).startswith("M"):
             marked += (
-                [" ", character] if before and _is_unspaced(before) and character.isalnum() else [character]
+                [" ", character] if before and is_unspaced(before) and character.isalnum() else [character]
             )
         elif character == "." and before.isdigit() and after.isdigit():
             marked.append(character)
@@ -134,10 +127,6 @@ def stands_among_first_words(text: str, answers: Sequence[str], count: int) -> b
         ):
             return True
     return False
-
-
-def _is_unspaced(character: str) -> bool:
-    return any(first <= ord(character) <= last for first, last in _UNSPACED)
 
 
 def first_number(text: str) -> Fraction | None:

@@ -30,6 +30,7 @@ from typing import Any, Literal
 from toolformer_ops.call_syntax import CALL_START
 from toolformer_ops.errors import ModelError, UsageError
 from toolformer_ops.language_model.losses import SCORED_TOKENS
+from toolformer_ops.writing_systems import unspaced_word_starts
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
 """Tokens that separate documents in pre-training, by the names that model families use."""
@@ -51,7 +52,11 @@ class TokenizedText:
     starts: tuple[int, ...]
     """Offset in `text` where each token starts, its leading white space included."""
     word_starts: tuple[int, ...]
-    """Indices of the tokens before which a call may be inserted, ascending (`word_start_tokens`)."""
+    """Indices of the tokens before which a call may be inserted, ascending.
+
+    Those that start a word behind white space, and, in scripts without white space between words, those that
+    may start one (`word_start_tokens`, `unspaced_start_tokens`).
+    """
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -123,6 +128,22 @@ def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
             if not space_is_start:
                 found.append(token)
     return tuple(found)
+
+
+def unspaced_start_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Indices of the tokens that start a word without white space before it, ascending (`unspaced_word_starts`).
+
+    `offsets` are the first character and the end of each token. A token that begins with the further bytes of
+    a character starts no word.
+    """
+    places = unspaced_word_starts(text)
+    tokens: list[int] = []
+    covered = 0
+    for token, (start, end) in enumerate(offsets):
+        if start >= covered and start in places:
+            tokens.append(token)
+        covered = max(covered, end)
+    return tuple(tokens)
 
 
 class Tokenization:
@@ -204,7 +225,8 @@ class Tokenization:
         for start, end in encoding.offsets:
             starts.append(covered if start >= covered and not text[covered:start].strip() else start)
             covered = max(covered, end)
-        return TokenizedText(text, tuple(encoding.ids), tuple(starts), word_start_tokens(text, starts))
+        word_starts = {*word_start_tokens(text, starts), *unspaced_start_tokens(text, encoding.offsets)}
+        return TokenizedText(text, tuple(encoding.ids), tuple(starts), tuple(sorted(word_starts)))
 
     def spell_after(
         self, separator: str, text: str, ids: Sequence[int], aligned: int

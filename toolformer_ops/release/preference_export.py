@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Row
 
-from toolformer_ops.call_syntax import ARROW, Call
+from toolformer_ops.call_syntax import ARROW, Call, has_space_before
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.release.card import markdown
@@ -171,7 +171,7 @@ def row_of_pair(
             return function_call(Call(call.tool, call.call_input))
         if call is None:
             return written
-        space = " " if plain[call.position_char : call.position_char + 1].isspace() else ""
+        space = " " if has_space_before(plain, call.position_char) else ""
         return f"{written}{space}[{Call(call.tool, call.call_input)} {ARROW}"
 
     # 3. The row.

@@ -133,3 +133,10 @@ def test_a_text_of_a_chain_holds_calls_and_no_other_markup(
     reason = found.reason if found.reason in (HOLDS_CALL_MARKUP, HOLDS_NO_CALL, TAKES_NO_INPUT) else None
     assert reason == refused
     assert not (found.kept and refused)
+
+
+def test_a_result_is_used_by_an_input_that_writes_on_behind_it_without_a_space() -> None:
+    date = WovenCall(4, Call("Calendar", ""), "星期五")
+    chinese = earlier(date, plain="公园今天有很多人。")
+    assert chinese.parent_of("星期五的人", len(chinese.text)) == 0
+    assert chinese.parent_of("星期六的人", len(chinese.text)) is None

@@ -37,12 +37,23 @@ def agree_in_probabilities(
     )
 
 
+CHINESE = "今年卖出187本书，"  # noqa: RUF001
+
+
 @pytest.mark.parametrize(
-    "text", [TEXT, FIRST_WORD_OF_OTHER_TOKENS], ids=["aligned", "first word of other tokens"]
+    ("text", "places"),
+    [
+        (TEXT, len(TEXT.split()) - 1),  # every word start but the first
+        (FIRST_WORD_OF_OTHER_TOKENS, len(FIRST_WORD_OF_OTHER_TOKENS.split()) - 1),
+        (CHINESE, len(["年", "卖", "出", "187本", "书，"])),  # noqa: RUF001
+    ],
+    ids=["aligned", "first word of other tokens", "no spaces"],
 )
-def test_probabilities_of_a_call_are_those_of_a_plain_pass(any_subject: Subject, text: str) -> None:
+def test_probabilities_of_a_call_are_those_of_a_plain_pass(
+    any_subject: Subject, text: str, places: int
+) -> None:
     [found] = find_all(any_subject.engine, text)
-    assert len(found) == len(text.split()) - 1  # every word start but the first
+    assert len(found) == places
     agree_in_probabilities(any_subject.reference, text, found, rel=2e-4)
 
 

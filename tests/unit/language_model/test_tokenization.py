@@ -20,9 +20,10 @@ from toolformer_ops.language_model.tokenization import (
     owner,
     plan_windows,
     start_token_ids,
+    unspaced_start_tokens,
     word_start_tokens,
 )
-from toolformer_ops.writing_systems import tokens_before
+from toolformer_ops.writing_systems import tokens_before, unspaced_word_starts
 
 TOKENIZATION = Tokenization(train_tokenizer())
 
@@ -49,6 +50,20 @@ def test_a_word_starts_with_the_token_that_brings_its_space_or_its_first_letter(
     assert [pieces[token] for token in word_start_tokens("".join(pieces), at[:-1])] == starts
 
 
+def test_bytes_within_a_character_start_no_word_without_a_space() -> None:
+    offsets = [(0, 1), (0, 1), (1, 3), (2, 3), (3, 4)]  # the third token ends within the second character
+    assert unspaced_start_tokens("去年卖出", offsets) == (2, 4)
+
+
+def test_a_place_between_two_words_without_a_space_is_the_same_in_another_vocabulary() -> None:
+    text = "今年卖出845本书。"
+    tokenized = TOKENIZATION.tokenize(text)
+    assert tokenized.place_of(text.index("845")) == (
+        tokenized.starts.index(text.index("845")),
+        text.index("845"),
+    )
+
+
 @settings(derandomize=True, deadline=None, max_examples=50)
 @example(text="Zwölf  Boxkämpfer\n\njagen 😀 1,400 ")
 @example(text="before <|endoftext|> after")  # a special token is read as characters
@@ -62,7 +77,7 @@ def test_any_text_is_covered_and_each_word_starts_at_most_once(text: str) -> Non
     assert TOKENIZATION.decode(tokenized.ids) == text
     assert list(tokenized.starts) == sorted(tokenized.starts)
     assert tokenized.starts[:1] == ((0,) if text else ())
-    words = {match.start() for match in re.finditer(r"\S+", text)}
+    words = {match.start() for match in re.finditer(r"\S+", text)} | unspaced_word_starts(text)
     started = [tokenized.starts[token] for token in tokenized.word_starts]
     skipped = [start + len(text[start:]) - len(text[start:].lstrip()) for start in started]
     assert len(set(skipped)) == len(skipped)
@@ -205,3 +220,10 @@ def test_a_window_too_small_for_its_overlap_is_refused() -> None:
 def test_a_text_counts_for_no_less_than_four_fifths_of_its_tokens(text: str, smollm2_dir: Path) -> None:
     tokenizer = PreTrainedTokenizerFast.from_pretrained(smollm2_dir)
     assert len(Tokenization(tokenizer).ids(text)) <= 1.25 * tokens_before(text)[-1]
+
+
+def test_a_chinese_article_has_a_place_for_a_call_at_nearly_each_character(smollm2_dir: Path) -> None:
+    tokenization = Tokenization(PreTrainedTokenizerFast.from_pretrained(smollm2_dir))
+    text = "这家书店去年一共卖出八百四十五本书，今年又卖出三百一十二本，所以店主决定把旁边的房子也租下来。"  # noqa: RUF001
+    places = tokenization.tokenize(text).word_starts
+    assert len(places) == len(unspaced_word_starts(text)) + 1 == 36
