@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 MODEL_NAME = "lid.176.ftz"
 ENGLISH = "en"
-UNSPACED_SCRIPTS = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
-"""Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana and Chinese characters, as the inside of a character
-class."""
 MAX_CHARS = 1000
 """A longer text is judged by its beginning: the time of one judgement is bounded, and the beginning is
 enough."""
