@@ -23,7 +23,7 @@ from transformers import AutoTokenizer
 
 from benchmarks.reference import PlainReference
 from benchmarks.works import Job, place_calls
-from toolformer_ops.annotation.candidates import sample_texts
+from toolformer_ops.annotation.candidates import TextToSample, sample_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
@@ -102,7 +102,7 @@ def sample_job(model: LanguageModel, job: Job, prune_below: float) -> Annotated:
     found = Annotated()
     choices = job.choices.model_copy(update={"prune_below": prune_below})
     for first in range(0, len(job.texts), TEXTS_TOGETHER):
-        texts = [(text.text, text.seed_key) for text in job.texts[first : first + TEXTS_TOGETHER]]
+        texts = [TextToSample(text.text, text.seed_key) for text in job.texts[first : first + TEXTS_TOGETHER]]
         for of_text in sample_texts(
             model, job.prompt, job.call_start, choices, texts, clock=time.process_time
         ):

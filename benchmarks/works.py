@@ -7,6 +7,7 @@ Calculator and the Calendar are run; the others, whose answers would need an ind
 with a fixed result of usual length.
 """
 
+import dataclasses
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,10 +106,11 @@ def place_calls(
             for left, right in ((1400 + position.token, 7 + number) for number in range(INJECTED_CALLS))
         ]
     tool = get_tool(job.tool)
+    document = dataclasses.replace(text.document, text=text.text)  # a paragraph is scored by itself here
     found = [
         candidate
         for position, samples in zip(positions, sampled, strict=True)
-        for candidate in candidates_at(tool, text.document, text.text, position, samples)[0]
+        for candidate in candidates_at(tool, document, position, samples)[0]
     ]
     results = _answers(settings, job.tool, [candidate.effective_input for candidate in found])
     return [

@@ -275,6 +275,7 @@ def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[
     seconds.
     """
     from toolformer_ops.annotation.candidates import (
+        TextToSample,
         annotation_prompt,
         given_call_start,
         read_call,
@@ -282,10 +283,10 @@ def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[
     )
 
     tool = get_tool(plan.tool)
-    texts = [(item.text, f"{plan.seed}|{item.document.document_id}") for item in sentences]
+    texts = [TextToSample(item.text, f"{plan.seed}|{item.document.document_id}") for item in sentences]
     found: dict[str, Any] = {}
     model.find_positions(
-        annotation_prompt(tool), [texts[0][0]], at_most=1, threshold=0.0
+        annotation_prompt(tool), [texts[0].text], at_most=1, threshold=0.0
     )  # reads the prompt once
     for until in ("bracket", "arrow"):
         model.forget_texts()

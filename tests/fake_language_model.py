@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from toolformer_ops.call_syntax import Call
+from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.records import (
     CallLosses,
     CallPosition,
@@ -99,6 +100,11 @@ class FakeLanguageModel:
         self._see(text)
         starts = [at for at, character in enumerate(text) if character == " "]
         return [CallPosition(number + 1, at, 0.5) for number, at in enumerate(starts)]
+
+    def tokenize(self, text: str) -> TokenizedText:
+        """Its words, each with the space before it."""
+        starts = (0, *(at for at, character in enumerate(text) if character == " "))
+        return TokenizedText(text, tuple(range(len(starts))), starts, tuple(range(len(starts))))
 
     def report(self, *_: object) -> None:
         """Nobody reads it."""

@@ -303,9 +303,9 @@ def test_the_id_of_a_call_is_made_of_recipe_document_paragraph_position_and_word
     assert rows[0].call_id == content_uuid("a", str(document.document_id), "0", "3", "Calculator(1 + 1)")
     # Equal questions to the tool have one key, whatever the call says; places are those of the document.
     assert {one.input_key for one in rows} == {content_uuid("2")}
-    assert [one.position_char for one in (rows[0], rows[2])] == [10, 34]
+    assert [one.position_char for one in (rows[0], rows[2])] == [10, 10]
     [pruned] = written(
-        [pruned_row("a", second, CallPosition(3, 10, 0.25, pruned_by_loss=0.125))], "pruned_positions"
+        [pruned_row("a", second, CallPosition(3, 34, 0.25, pruned_by_loss=0.125))], "pruned_positions"
     )
     assert (pruned.position_char, pruned.paragraph, pruned.loss_without_call) == (34, 1, 0.125)
 
@@ -331,15 +331,10 @@ def test_a_document_of_two_paragraphs_counts_and_writes_the_rows_of_both() -> No
     assert of_document.counts.items() >= counts.items()
 
 
-def executed_call(
-    at: int, bounds: tuple[int, int], token: int, results: list[str] | None, **others: Any
-) -> Any:
+def executed_call(at: int, token: int, results: list[str] | None, **others: Any) -> Any:
     """A row of undone.executed_calls."""
     values = {"call_input": "2 + 2", "reason": None, "input_only_after": False, "results": results} | others
-    start, end = bounds
-    return SimpleNamespace(
-        call_id=uuid.UUID(int=at), start_char=start, end_char=end, position_token=token, **values
-    )
+    return SimpleNamespace(call_id=uuid.UUID(int=at), position_token=token, **values)
 
 
 def score_work(load_model: Callable[[], Any], tool: str = "Calculator", **choices: Any) -> ScoreWork:
@@ -347,31 +342,31 @@ def score_work(load_model: Callable[[], Any], tool: str = "Calculator", **choice
     return ScoreWork(run=run, shard=Shard(), tool=get_tool(tool), load_model=load_model)
 
 
-def test_calls_are_scored_in_their_own_paragraphs_and_counted_in_their_own_documents() -> None:
+def test_calls_are_scored_in_the_whole_of_their_documents() -> None:
     document, _ = halves()
     short = Document.of("It sold 4.")
     calls = [
-        executed_call(0, HALVES[0], 4, ["2"]),  # the fifth word of each paragraph is the sum
-        executed_call(1, HALVES[1], 4, ["4"]),
-        executed_call(2, HALVES[1], 4, ["2"]),
-        executed_call(3, HALVES[1], 1, None, reason="divides_by_zero"),
-        executed_call(4, HALVES[0], 1, ["4"], input_only_after=True),
+        executed_call(0, 4, ["2"]),  # the fifth word of each sentence is the sum
+        executed_call(1, 10, ["4"]),
+        executed_call(2, 10, ["2"]),
+        executed_call(3, 7, None, reason="divides_by_zero"),
+        executed_call(4, 1, ["4"], input_only_after=True),
     ]
     model = FakeLanguageModel()
     work = score_work(lambda: model, prune_below=0.0, score_unreleasable=False)
-    done = work.compute([(document, calls), (short, [executed_call(5, (0, 10), 2, ["4"])])])
+    done = work.compute([(document, calls), (short, [executed_call(5, 2, ["4"])])])
     losses = {
         row.call_id.int: row.reason or row.loss_with_result for row in written(done.rows, "call_losses")
     }
     assert losses == {0: 1.0, 1: 1.0, 2: 2.25, 3: "divides_by_zero", 4: "input_only_after", 5: 1.0}
-    assert sorted(model.seen) == sorted(["It sold 4.", *(TWICE[slice(*bounds)] for bounds in HALVES)])
+    assert sorted(model.seen) == ["In 1990 it sold 2 pens. In 1991 it sold 4 pens.", "It sold 4."]
     assert [(of.document_id, of.rows_written, dict(of.counts)) for of in done.outcomes] == [
         (document.document_id, 5, {"calls": 5, "scored": 3, "divides_by_zero": 1, "input_only_after": 1}),
         (short.document_id, 1, {"calls": 1, "scored": 1}),
     ]
-    # A document's share of the seconds: calls times characters, (2 + 3) x 23 and 1 x 10.
+    # A document's share of the seconds: calls times characters, 5 x 47 and 1 x 10.
     of_document, of_short = (of.seconds for of in done.outcomes)
-    assert of_document / of_short == pytest.approx(115 / 10)
+    assert of_document / of_short == pytest.approx(235 / 10)
 
 
 @pytest.mark.parametrize("score_unreleasable", [True, False])
@@ -379,13 +374,13 @@ def test_scoring_loads_a_model_where_a_call_has_losses_to_get(score_unreleasable
     loaded: list[str] = []
     work = score_work(lambda: loaded.append("m"), score_unreleasable=score_unreleasable)
     document = Document.of(TWICE)
-    failed = executed_call(0, HALVES[0], 4, None, reason="divides_by_zero")
-    ahead = executed_call(1, HALVES[0], 4, ["2"], input_only_after=True)
+    failed = executed_call(0, 4, None, reason="divides_by_zero")
+    ahead = executed_call(1, 4, ["2"], input_only_after=True)
     work.prepare([(document, [failed])])
     assert loaded == []
     work.prepare([(document, [failed, ahead])])
     assert loaded == ["m"] * score_unreleasable
-    work.prepare([(document, []), (document, [executed_call(2, HALVES[0], 4, ["2"])])])
+    work.prepare([(document, []), (document, [executed_call(2, 4, ["2"])])])
     assert loaded == ["m"] * (1 + score_unreleasable)
 
 
@@ -398,7 +393,7 @@ def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_t
     model = Watched()
     work = score_work(lambda: model, "WikiSearch", prune_below=0.25)
     loaded = [
-        (document, [executed_call(at, (0, len(document.text)), document.text.split(" ").index("2"), results)])
+        (document, [executed_call(at, document.text.split(" ").index("2"), results)])
         for at, document in enumerate((own, other))
     ]
     rows = written(work.compute(loaded).rows, "call_losses")

@@ -128,17 +128,17 @@ def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_ar
         run=run, shard=Shard(), draw=PlaceboDraw(pool), load_model=lambda: loads.append("m") or model
     )
 
-    def call(document: Document, call_id: uuid.UUID, scored: ScoredCall) -> JudgedCall:
-        return JudgedCall(call_id, document.document_id, 4, Call("Calculator", "1 + 1"), scored)
+    def call(document: Document, call_id: uuid.UUID, scored: ScoredCall, token: int = 4) -> JudgedCall:
+        return JudgedCall(call_id, document.document_id, token, Call("Calculator", "1 + 1"), scored)
 
     def rows(done: MicroBatch, *columns: str) -> list[tuple[object, ...]]:
         return [(row.values["call_id"], *(row.values[column] for column in columns)) for row in done.rows]
 
-    first, second = call(document, SAMPLED, SMALL), call(document, UNSAMPLED, LARGE)
+    first, second = call(document, SAMPLED, SMALL), call(document, UNSAMPLED, LARGE, token=10)
     at_home = [call(home, UNSAMPLED, SMALL), call(home, SAMPLED, SMALL), call(home, UNSAMPLED, LARGE)]
-    loaded = [(document, {(0, 23): [first], (24, 47): [second]}), (home, {(0, 23): at_home})]
-    done = work.compute([*loaded, (Document.of("No call."), {})])
-    # The word at which a call is placed is 2 in the first paragraph alone: 1.0 nats there, and 2.25 in the
+    loaded = [(document, [first, second]), (home, at_home)]
+    done = work.compute([*loaded, (Document.of("No call."), [])])
+    # The word at which a call is placed is 2 in the first sentence alone: 1.0 nats there, and 2.25 in the
     # second.
     assert rows(done, "document_id", "source", "is_sampled", "reason", "loss_with_result") == [
         (SAMPLED, document.document_id, 7, True, None, 1.0),
@@ -164,7 +164,7 @@ def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_ar
     # A model is loaded for either kind, and for no other call.
     loads.clear()
     for one, loaded_so_far in zip(at_home, (0, 1, 2), strict=True):
-        work.prepare([(home, {(0, 23): [one]})])
+        work.prepare([(home, [one])])
         assert len(loads) == loaded_so_far
 
 

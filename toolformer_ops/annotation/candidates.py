@@ -2,16 +2,21 @@
 
 Pure functions on records.
 
-1. The tool's filter chooses the paragraphs that are worth asking, and long ones are cut: `filter_document`,
-   `kept_paragraphs`.
+1. The tool's filter chooses the paragraphs that are worth asking. A long one is cut into pieces, and the
+   filter judges each: `filter_document`, `kept_paragraphs`.
 2. Positions are the k word starts with the largest p(" [") above tau_s. Those at which provably no call can
    be kept are pruned.
 3. At each other position m continuations of " [" are sampled: `sample_texts` does steps 2 and 3.
 4. Equal calls at one position are one candidate with a count; every other sample is counted under its reason:
    `candidates_at`.
 
-`sample_paragraphs` does steps 2 to 4. With `chains` a text holds calls already, and these steps find calls
-that use their results (`chains.py`). Does not run tools and does not score (`scoring.py`).
+`sample_paragraphs` does steps 2 to 4. Only what the model reads when it proposes calls is a paragraph, since
+the prompt holds it twice. Whatever judges a call sees the whole document: its position is a token of the
+document's one encoding, it is pruned and scored with the document's text before it, and its input is looked
+for in all of it. So a document in pieces keeps a call exactly if the whole document would.
+
+With `chains` a text holds calls already, and these steps find calls that use their results (`chains.py`).
+Does not run tools and does not score (`scoring.py`).
 """
 
 import bisect
@@ -19,7 +24,7 @@ import dataclasses
 import functools
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,6 +48,8 @@ HOLDS_NO_CALL = "holds_no_call"
 TAKES_NO_INPUT = "tool_takes_no_input"
 """In a chain: a call of this tool can hold no result."""
 LONGER_THAN_LIMIT = "longer_than_max_text_tokens"
+NOT_JUDGED = "filter_says_nothing"
+"""Of a piece: the tool's filter returned no decision."""
 CHARACTERS_TOGETHER = 4000
 """Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine
 keeps until the texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
@@ -53,11 +60,51 @@ _SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
+class TextToSample:
+    """A text that calls are sampled for: a whole document, or a part of one."""
+
+    text: str
+    seed_key: str
+    """What its random numbers are made from."""
+    start_char: int = 0
+    """Offset of the text in its document."""
+    document: TokenizedText | None = None
+    """The document as the scoring model tokenises it; None if the text is the document and the model that
+    samples also scores, so that positions are the document's already."""
+    earlier_calls: EarlierCalls | None = None
+    """In a chain: the calls that the document holds."""
+
+    @property
+    def whole_text(self) -> str:
+        """The document's text."""
+        return self.text if self.document is None else self.document.text
+
+    def in_document(self, position: CallPosition) -> CallPosition | None:
+        """The position as one of the document: the token there that starts the same word, and its offset.
+
+        None where the document has no such token, and where the calls that it holds forbid another.
+        """
+        if self.document is not None:
+            token_and_char = self.document.place_of(self.start_char + position.char)
+            if token_and_char is None:
+                return None
+            token, char = token_and_char
+            position = dataclasses.replace(position, token=token, char=char)
+        if self.earlier_calls is not None and not self.earlier_calls.allows(position.char):
+            return None
+        return position
+
+    def allows(self, position: CallPosition) -> bool:
+        """Whether a call may be sampled at a position of the text."""
+        return self.in_document(position) is not None
+
+
+@dataclass(frozen=True)
 class SampledText:
     """What the model wrote into one text."""
 
     positions: list[CallPosition]
-    """In the order of the text, the pruned ones included."""
+    """Of the document, in its order, the pruned ones included."""
     samples: list[list[SampledContinuation]]
     """Of each position that is not pruned."""
     position_seconds: float
@@ -68,7 +115,7 @@ class SampledText:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A distinct call at a position of a paragraph."""
+    """A distinct call at a position of a document."""
 
     position: CallPosition
     call: Call
@@ -84,7 +131,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class LostSample:
-    """What the model wrote at a position of a paragraph that is no call."""
+    """What the model wrote at a position of a document that is no call."""
 
     position: CallPosition
     reason: str
@@ -115,11 +162,11 @@ def filter_document(
 ) -> list[FilterDecision]:
     """The tool's decisions on a document, or one refusal if the text already holds call markup.
 
-    What is kept and longer than `choices.max_text_tokens` is cut, or left out. Each piece is a paragraph: the
-    first has its number, the others have numbers behind those of all paragraphs, so that the other paragraphs
-    keep theirs. With `chains` the text has to hold calls with their results, and no other markup; and the
-    tool has to take an input.
+    What is kept and longer than `choices.max_text_tokens` is left out, or cut into pieces that are judged one
+    by one (`_judged_pieces`). With `chains` the text has to hold calls with their results, and no other
+    markup; and the tool has to take an input.
     """
+    # 1. Texts that no call may be put into.
     text, refused = document.text, None
     calls: list[Span] = []
     if chains:
@@ -133,24 +180,56 @@ def filter_document(
         refused = HOLDS_CALL_MARKUP
     if refused:
         return [FilterDecision(kept=False, reason=refused, end_char=len(document.text))]
+    # 2. The tool's own decisions.
     decisions = tool.filter(tool.spec.as_read(document))
+    # 3. What is too long.
     most = choices.max_text_tokens * CHARACTERS_A_TOKEN
-    found: list[FilterDecision] = []
     number = max((decision.paragraph for decision in decisions), default=0)
+    final: list[FilterDecision] = []
     for decision in decisions:
         if not decision.kept or not 0 < most < decision.end_char - decision.start_char:
-            found.append(decision)
+            final.append(decision)
         elif choices.long_texts == "leave_out":
-            found.append(dataclasses.replace(decision, kept=False, reason=LONGER_THAN_LIMIT))
+            final.append(dataclasses.replace(decision, kept=False, reason=LONGER_THAN_LIMIT))
         else:
-            pieces = cut(document.text, (decision.start_char, decision.end_char), most, calls)
-            numbers = [decision.paragraph, *range(number + 1, number + len(pieces))]
-            number += len(pieces) - 1
-            found += [
-                dataclasses.replace(decision, paragraph=own, start_char=start, end_char=end)
-                for own, (start, end) in zip(numbers, pieces, strict=True)
-            ]
-    return found
+            pieces = _judged_pieces(tool, document, decision, most, calls, number + 1)
+            number = max(number, *(piece.paragraph for piece in pieces))
+            final += pieces
+    return final
+
+
+def _judged_pieces(
+    tool: Tool,
+    document: Document,
+    decision: FilterDecision,
+    most: int,
+    unbroken: Sequence[Span],
+    next_number: int,
+) -> list[FilterDecision]:
+    """A decision on each piece of a kept paragraph that is longer than `most` characters.
+
+    The filter judges each piece as a document of its own, with the url and date of the whole. A piece of which
+    it keeps anything is kept whole; the reason is that of what it keeps, or of its first refusal. So a long
+    text costs only where its filter asks for it. The first piece has the paragraph's number, the others have
+    numbers from `next_number` on, behind those of all paragraphs, so that the other paragraphs keep theirs.
+    """
+    spans = cut(document.text, (decision.start_char, decision.end_char), most, unbroken)
+    numbers = [decision.paragraph, *range(next_number, next_number + len(spans) - 1)]
+    pieces: list[FilterDecision] = []
+    for number, (start, end) in zip(numbers, spans, strict=True):
+        piece = Document.of(document.text[start:end], document.url, document.document_date)
+        judged = tool.filter(tool.spec.as_read(piece))
+        deciding = next((item for item in judged if item.kept), judged[0] if judged else None)
+        pieces.append(
+            FilterDecision(
+                kept=deciding is not None and deciding.kept,
+                reason=NOT_JUDGED if deciding is None else deciding.reason,
+                paragraph=number,
+                start_char=start,
+                end_char=end,
+            )
+        )
+    return pieces
 
 
 def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list[Span]:
@@ -223,80 +302,67 @@ def sample_paragraphs(
     """The candidate calls of each paragraph, in order; all paragraphs are sampled together.
 
     A paragraph's samples do not depend on what is sampled with it. If another model than the one that scores
-    proposes the calls,
-    `scorer` is how the scoring model tokenises a text: the positions that are returned are its tokens, calls
-    are sampled only where one of these starts, and no position is pruned, since the proposer's losses bound
-    nothing.
+    proposes the calls, `scorer` is how the scoring model tokenises a text: the positions that are returned are
+    its tokens, calls are sampled only where one of these starts, and no position is pruned, since the
+    proposer's losses bound nothing.
     """
     if scorer is not None:
         choices = choices.model_copy(update={"prune_below": 0.0})
-    tokenized = [None if scorer is None else scorer(item.text) for item in paragraphs]
-    earlier: list[EarlierCalls] | list[None] = [None] * len(paragraphs)
-    allowed = None
-    if choices.chains:
-        earlier = [EarlierCalls.of(item.document.text, tool_names()) for item in paragraphs]
-    if choices.chains or scorer is not None:
-        starts = [paragraph.start_char for paragraph in paragraphs]
-        allowed = [
-            functools.partial(_is_allowed, *of_text)
-            for of_text in zip(tokenized, earlier, starts, strict=True)
-        ]
-    sampled = sample_texts(
-        model,
-        annotation_prompt(tool),
-        given_call_start(tool, choices.call_prefix),
-        choices,
-        [
-            (item.text, f"{choices.seed}|{tool.spec.name}|{item.document.document_id}|{item.number}")
-            for item in paragraphs
-        ],
-        allowed,
+    texts = [_text_to_sample(paragraph, tool, choices, scorer, model.tokenize) for paragraph in paragraphs]
+    sampled_texts = sample_texts(
+        model, annotation_prompt(tool), given_call_start(tool, choices.call_prefix), choices, texts
     )
-    found: list[SampledParagraph] = []
-    for paragraph, calls, of_text, text in zip(paragraphs, earlier, sampled, tokenized, strict=True):
-        positions = [at_its_token(position, text) for position in of_text.positions]
-        pruned = [position for position in positions if position.pruned_by_loss is not None]
-        open_positions = [position for position in positions if position.pruned_by_loss is None]
-        counts = Counter(paragraphs=1, positions=len(positions), positions_pruned_below=len(pruned))
-        candidates: list[Candidate] = []
-        lost: list[LostSample] = []
-        for position, samples in zip(open_positions, of_text.samples, strict=True):
-            parent_of = (
-                functools.partial(calls.parent_of, char=paragraph.start_char + position.char)
-                if calls
-                else None
-            )
-            distinct, lost_here, counted = candidates_at(
-                tool, paragraph.document, paragraph.text, position, samples, parent_of
-            )
-            candidates += distinct
-            lost += lost_here
-            counts.update(counted)
-        found.append(
-            SampledParagraph(
-                paragraph=paragraph,
-                candidates=candidates,
-                pruned=pruned,
-                counts=counts,
-                lost=lost,
-                seconds=of_text.position_seconds + of_text.sampling_seconds,
-            )
-        )
-    return found
+    return [
+        _sampled_paragraph(tool, paragraph, text, sampled)
+        for paragraph, text, sampled in zip(paragraphs, texts, sampled_texts, strict=True)
+    ]
 
 
-def at_its_token(position: CallPosition, text: TokenizedText | None) -> CallPosition:
-    """A position of the proposer's at the token of `text` that starts the same word; as it is if there is no such token."""
-    place = None if text is None else text.place_of(position.char)
-    return position if place is None else dataclasses.replace(position, token=place[0], char=place[1])
+def _text_to_sample(
+    paragraph: Paragraph,
+    tool: Tool,
+    choices: ToolSamplingChoices,
+    scorer: Callable[[str], TokenizedText] | None,
+    tokenize: Callable[[str], TokenizedText],
+) -> TextToSample:
+    """A paragraph as it is sampled."""
+    document = paragraph.document
+    is_whole = (paragraph.start_char, paragraph.end_char) == (0, len(document.text))
+    tokens = None if is_whole and scorer is None else (scorer or tokenize)(document.text)
+    return TextToSample(
+        text=paragraph.text,
+        seed_key=f"{choices.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}",
+        start_char=paragraph.start_char,
+        document=tokens,
+        earlier_calls=EarlierCalls.of(document.text, tool_names()) if choices.chains else None,
+    )
 
 
-def _is_allowed(
-    text: TokenizedText | None, earlier: EarlierCalls | None, start_char: int, position: CallPosition
-) -> bool:
-    """Whether a call may be sampled at a position, by the scoring model's tokens and by the calls that the text holds."""
-    has_token = text is None or text.place_of(position.char) is not None
-    return has_token and (earlier is None or earlier.allows(start_char + at_its_token(position, text).char))
+def _sampled_paragraph(
+    tool: Tool, paragraph: Paragraph, text: TextToSample, sampled: SampledText
+) -> SampledParagraph:
+    """The candidates among what was sampled for a paragraph, and the counts."""
+    pruned = [position for position in sampled.positions if position.pruned_by_loss is not None]
+    open_positions = [position for position in sampled.positions if position.pruned_by_loss is None]
+    counts = Counter(paragraphs=1, positions=len(sampled.positions), positions_pruned_below=len(pruned))
+    candidates: list[Candidate] = []
+    lost: list[LostSample] = []
+    for position, samples in zip(open_positions, sampled.samples, strict=True):
+        parent_of = None
+        if text.earlier_calls is not None:
+            parent_of = functools.partial(text.earlier_calls.parent_of, char=position.char)
+        distinct, lost_here, counted = candidates_at(tool, paragraph.document, position, samples, parent_of)
+        candidates += distinct
+        lost += lost_here
+        counts.update(counted)
+    return SampledParagraph(
+        paragraph=paragraph,
+        candidates=candidates,
+        pruned=pruned,
+        counts=counts,
+        lost=lost,
+        seconds=sampled.position_seconds + sampled.sampling_seconds,
+    )
 
 
 def sample_texts(
@@ -304,15 +370,10 @@ def sample_texts(
     prompt: AnnotationPrompt,
     call_start: str,
     choices: ToolSamplingChoices,
-    texts: Sequence[tuple[str, str]],
-    allowed: Sequence[Callable[[CallPosition], bool]] | None = None,
+    texts: Sequence[TextToSample],
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[SampledText]:
-    """Positions and samples of each text, in order; a text comes with the key that its random numbers are made from.
-
-    `allowed` says of each text at which positions calls may be sampled; all without it. `clock` measures the
-    seconds.
-    """
+    """Positions and samples of each text, in order. `clock` measures the seconds."""
     sampler = model.start_sampling(
         prompt,
         samples=choices.samples_per_position,
@@ -322,6 +383,8 @@ def sample_texts(
         top_p=choices.top_p,
         until_arrow=choices.sample_until == "arrow",
     )
+    pruning = _Pruning(model, choices.prune_below, texts)
+    are_restricted = any(text.document or text.earlier_calls for text in texts)
     positions: list[list[CallPosition]] = []
     position_seconds: list[float] = []
     sampling_seconds = 0.0
@@ -330,27 +393,30 @@ def sample_texts(
         started = clock()
         likeliest = model.find_positions(
             prompt,
-            [text for text, _ in group],
+            [text.text for text in group],
             at_most=choices.max_positions,
             threshold=choices.sampling_threshold,
-            allowed=None if allowed is None else allowed[len(positions) : len(positions) + len(group)],
+            allowed=[text.allows for text in group] if are_restricted else None,
         )
-        found = prune_positions(
-            model,
-            [(text, of_text) for (text, _), of_text in zip(group, likeliest, strict=True)],
-            choices.prune_below,
-        )
-        seconds_a_character = (clock() - started) / max(1, sum(len(text) for text, _ in group))
-        # 2. Sampling. The texts join those of earlier groups, whose samples grow until there is room for the
-        #    new ones.
+        in_documents = [
+            [placed for position in own if (placed := text.in_document(position)) is not None]
+            for text, own in zip(group, likeliest, strict=True)
+        ]
+        marked = pruning.marked(group, in_documents)
+        seconds_a_character = (clock() - started) / max(1, sum(len(text.text) for text in group))
+        # 2. Sampling, at the text's own tokens. The texts join those of earlier groups, whose samples grow
+        #    until there is room for the new ones.
         started = clock()
-        for (text, seed_key), of_text in zip(group, found, strict=True):
-            sampler.add(
-                text, [position.token for position in of_text if position.pruned_by_loss is None], seed_key
-            )
+        for text, own, placed_positions in zip(group, likeliest, marked, strict=True):
+            open_tokens = [
+                position.token
+                for position, placed in zip(own, placed_positions, strict=True)
+                if placed.pruned_by_loss is None
+            ]
+            sampler.add(text.text, open_tokens, text.seed_key)
         sampling_seconds += clock() - started
-        positions += found
-        position_seconds += [seconds_a_character * len(text) for text, _ in group]
+        positions += marked
+        position_seconds += [seconds_a_character * len(text.text) for text in group]
         model.report("texts read for positions", len(positions), len(texts))
     started = clock()
     samples = sampler.finish()
@@ -368,39 +434,82 @@ def sample_texts(
     ]
 
 
-def prune_positions(
-    model: "LanguageModel", texts: Sequence[tuple[str, Sequence[CallPosition]]], prune_below: float
-) -> list[list[CallPosition]]:
-    """The positions of each text, marked where provably no call can lower the loss by `prune_below` nats; 0 marks none.
+class _Pruning:
+    """Marks the positions at which provably no call can lower the loss by `prune_below` nats; 0 marks none.
 
-    A call lowers the loss by at most L(nothing), since L- is at most that and L+ at least 0.
+    A call lowers the loss by at most L(nothing) of its document, since L- is at most that and L+ at least 0.
+    A document that is sampled in several parts is read once for all of them: its passes before a later part
+    hold the earlier ones, so that a pass for each part would take time that grows with their square.
     """
-    if prune_below == 0 or not any(positions for _, positions in texts):
-        return [list(positions) for _, positions in texts]
-    losses = model.losses_without_call(
-        [(text, [position.token for position in positions]) for text, positions in texts]
-    )
-    return [
-        [
-            dataclasses.replace(position, pruned_by_loss=loss)
-            if model.surely_below(loss, prune_below)
-            else position
-            for position, loss in zip(positions, of_text, strict=True)
+
+    def __init__(self, model: "LanguageModel", prune_below: float, texts: Sequence[TextToSample]) -> None:
+        self._model = model
+        self._prune_below = prune_below
+        self._parts: dict[str, list[TextToSample]] = defaultdict(list)
+        for text in texts:
+            if text.document is not None:
+                self._parts[text.whole_text].append(text)
+        self._losses: dict[str, dict[int, float]] = {}
+        """By document in several parts, L(nothing) at the word starts of these, nats."""
+
+    def marked(
+        self, texts: Sequence[TextToSample], positions: Sequence[Sequence[CallPosition]]
+    ) -> list[list[CallPosition]]:
+        """The positions of each text, with the loss that proves it where one is pruned."""
+        if self._prune_below == 0 or not any(positions):
+            return [list(of_text) for of_text in positions]
+        # 1. The losses, of all texts that are read for themselves together.
+        alone = [
+            (text.whole_text, [position.token for position in of_text])
+            for text, of_text in zip(texts, positions, strict=True)
+            if not self._is_in_parts(text)
         ]
-        for (_, positions), of_text in zip(texts, losses, strict=True)
-    ]
+        computed = iter(self._model.losses_without_call(alone) if alone else [])
+        losses = [
+            [self._losses_of_parts(text)[position.token] for position in of_text]
+            if self._is_in_parts(text)
+            else next(computed)
+            for text, of_text in zip(texts, positions, strict=True)
+        ]
+        # 2. What they prove.
+        return [
+            [self._mark(position, loss) for position, loss in zip(of_text, of_losses, strict=True)]
+            for of_text, of_losses in zip(positions, losses, strict=True)
+        ]
+
+    def _mark(self, position: CallPosition, loss: float) -> CallPosition:
+        is_pruned = self._model.surely_below(loss, self._prune_below)
+        return dataclasses.replace(position, pruned_by_loss=loss) if is_pruned else position
+
+    def _is_in_parts(self, text: TextToSample) -> bool:
+        return len(self._parts.get(text.whole_text, ())) > 1
+
+    def _losses_of_parts(self, text: TextToSample) -> dict[int, float]:
+        """L(nothing) at each word start of the document that lies in one of its parts."""
+        whole = text.whole_text
+        if whole not in self._losses:
+            assert text.document is not None  # noqa: S101 - or it has no parts
+            spans = [(part.start_char, part.start_char + len(part.text)) for part in self._parts[whole]]
+            tokens = [
+                token
+                for token in text.document.word_starts
+                if any(start <= text.document.starts[token] < end for start, end in spans)
+            ]
+            [losses] = self._model.losses_without_call([(whole, tokens)])
+            self._losses[whole] = dict(zip(tokens, losses, strict=True))
+        return self._losses[whole]
 
 
 def candidates_at(
     tool: Tool,
     document: Document,
-    text: str,
     position: CallPosition,
     samples: Sequence[SampledContinuation],
     parent_of: Callable[[str], int | None] | None = None,
 ) -> tuple[list[Candidate], list[LostSample], Counter[str]]:
-    """The distinct calls at one position in order of first appearance, the samples that are no call, and how many of each kind.
+    """The distinct calls at a position of a document, in order of first appearance, and what else was sampled there.
 
+    That is the samples that are no call, and how many there are of each kind.
     In a chain `parent_of` says which earlier call's result an input holds; a call that uses none is no
     candidate.
     """
@@ -413,6 +522,7 @@ def candidates_at(
             lost[read, sample.text] += 1
         else:
             calls[read] += 1
+    before, after = document.text[: position.char], document.text[position.char :]
     candidates: list[Candidate] = []
     for call, sample_count in calls.items():
         parent = parent_of(call.input) if parent_of else None
@@ -423,7 +533,7 @@ def candidates_at(
         if effective_input is None:
             lost["sample_that_the_document_cannot_answer", str(call)] += sample_count
             continue
-        only_after = tool.input_only_after(call.input, text[: position.char], text[position.char :])
+        only_after = tool.input_only_after(call.input, before, after)
         candidates.append(
             Candidate(
                 position=position,
@@ -466,15 +576,15 @@ def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
     return call
 
 
-def _groups(texts: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+def _groups(texts: Sequence[TextToSample]) -> Iterator[list[TextToSample]]:
     """Consecutive texts of at most `CHARACTERS_TOGETHER` characters together, or one that is longer."""
-    group: list[tuple[str, str]] = []
+    group: list[TextToSample] = []
     characters = 0
-    for item in texts:
-        if group and characters + len(item[0]) > CHARACTERS_TOGETHER:
+    for text in texts:
+        if group and characters + len(text.text) > CHARACTERS_TOGETHER:
             yield group
             group, characters = [], 0
-        group.append(item)
-        characters += len(item[0])
+        group.append(text)
+        characters += len(text.text)
     if group:
         yield group

@@ -77,7 +77,8 @@ def losses_without_call(
     model: CausalModel, tokenization: Tokenization, texts: Sequence[tuple[TokenizedText, Sequence[int]]]
 ) -> list[list[float]]:
     """L_i(nothing) under the full context at each of a text's tokens, in nats; one pass a window of the text for all of them."""
-    found = [(_TextPasses(model, tokenization, text), tokens) for text, tokens in texts]
+    passes = _Passes(model, tokenization)
+    found = [(passes.of(text), tokens) for text, tokens in texts]
     _run(model, ((of_text, of_text.full_pass(token), token) for of_text, tokens in found for token in tokens))
     return [[of_text.loss(of_text.full_pass(token), token) for token in tokens] for of_text, tokens in found]
 
@@ -215,6 +216,21 @@ class _TextPasses:
         return None
 
 
+class _Passes:
+    """The passes of several texts; a text that comes twice, for two of its parts, has its passes once."""
+
+    def __init__(self, model: CausalModel, tokenization: Tokenization) -> None:
+        self._model = model
+        self._tokenization = tokenization
+        self._by_text: dict[str, _TextPasses] = {}
+
+    def of(self, text: TokenizedText) -> _TextPasses:
+        """Those of a text."""
+        if text.text not in self._by_text:
+            self._by_text[text.text] = _TextPasses(self._model, self._tokenization, text)
+        return self._by_text[text.text]
+
+
 @dataclass(frozen=True)
 class _PlannedCall:
     """A call with its passes."""
@@ -256,10 +272,11 @@ def _planned(
     texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
     context_tokens: int | None,
 ) -> list[list[_PlannedCall | None]]:
-    """The calls of each text with their passes."""
+    """The calls of each text with their passes; equal texts have the same passes."""
+    passes = _Passes(model, tokenization)
     planned = []
     for text, calls in texts:
-        of_text = _TextPasses(model, tokenization, text)
+        of_text = passes.of(text)
         planned.append([of_text.planned(call, context_tokens) for call in calls])
     return planned
 

@@ -34,6 +34,8 @@ from toolformer_ops.writing_systems import unspaced_word_starts
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
 """Tokens that separate documents in pre-training, by the names that model families use."""
+RECENT_TEXTS = 4
+"""Encodings that are kept: those of the documents that are worked on together."""
 MIN_WINDOW = 4 * SCORED_TOKENS
 """Tokens; below this a window would be all overlap."""
 TEXT_SLOT = "{text}"
@@ -167,6 +169,7 @@ class Tokenization:
         self._backend.no_truncation()
         self._backend.no_padding()
         self._backend.encode_special_tokens = True
+        self._recent = functools.lru_cache(maxsize=RECENT_TEXTS)(self._encode)
         self.start_ids = start_token_ids(tokenizer) if start == "trained" else own_start_ids(tokenizer)
         vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
         names = (*DOCUMENT_SEPARATORS, tokenizer.eos_token)
@@ -214,11 +217,14 @@ class Tokenization:
         return joined[len(before) :] if joined[: len(before)] == before else self.ids(text)
 
     def tokenize(self, text: str) -> TokenizedText:
-        """The one encoding of `text`.
+        """The one encoding of `text`; the last ones are kept, since every part of a document asks for that of the whole.
 
         Token starts are made to cover the text: some tokenizers leave the white space before a word out of
         its offsets.
         """
+        return self._recent(text)
+
+    def _encode(self, text: str) -> TokenizedText:
         encoding = self._backend.encode(text, add_special_tokens=False)
         starts: list[int] = []
         covered = 0

@@ -103,7 +103,7 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
 
 
 def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iterator[dict[str, Any]]:
-    """`id`, `kept`, `reason` of each document; of each paragraph, with its number, for a tool that judges paragraphs.
+    """`id`, `kept`, `reason` of each document; of each of its paragraphs or pieces, with its number and its place.
 
     A record that cannot be read is a refusal with its reason.
     """
@@ -112,10 +112,15 @@ def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iter
         if isinstance(record, Rejection):
             yield {"id": name, "kept": False, "reason": record.reason}
             continue
-        decisions = filter_document(tool, record.document(), FilterChoices())
-        for decision in decisions:
-            number = {"paragraph": decision.paragraph} if tool.spec.filter_unit == "paragraph" else {}
-            yield {"id": name, **number, "kept": decision.kept, "reason": decision.reason}
+        document = record.document()
+        for decision in filter_document(tool, document, FilterChoices()):
+            place: dict[str, int] = {}
+            is_whole = (decision.start_char, decision.end_char) == (0, len(document.text))
+            if tool.spec.filter_unit == "paragraph" or not is_whole:
+                place["paragraph"] = decision.paragraph
+            if not is_whole:
+                place |= {"start_char": decision.start_char, "end_char": decision.end_char}
+            yield {"id": name, **place, "kept": decision.kept, "reason": decision.reason}
 
 
 def annotate_file(
@@ -158,6 +163,7 @@ class AnnotatedParagraph:
     """The calls of one paragraph."""
 
     text: str
+    """Of its document, which its calls are scored in."""
     calls: list[JudgedCall]
     """Those with a result, in the order of the text."""
     lines: list[dict[str, Any]]
@@ -313,7 +319,7 @@ class Annotator:
                 for candidate, output in zip(of_text.candidates, outputs, strict=True)
             ]
             own_text = own_text_of(self.tool, of_text.paragraph.document)
-            texts.append(ExecutedText(of_text.paragraph.text, calls, own_text))
+            texts.append(ExecutedText(of_text.paragraph.document.text, calls, own_text))
         # 3. Scoring; each text's share of the seconds is by its calls and its length.
         started = time.perf_counter()
         scored = score_texts(self.model, self.choices, self._keep_threshold, texts)
@@ -328,7 +334,7 @@ class Annotator:
                 if found.result is not None
             ]
             yield AnnotatedParagraph(
-                text=of_text.paragraph.text,
+                text=of_text.paragraph.document.text,
                 calls=[judged_call(of_text.paragraph, *call) for call in with_result],
                 lines=[call_line(of_text.paragraph, *call, self._keep_threshold) for call in with_result],
                 counts=Counter({**of_text.counts, "inputs": answered.total()}),
@@ -391,7 +397,7 @@ def call_line(
 ) -> dict[str, Any]:
     """A call as `annotate` prints it; offsets are those of the document."""
     text = paragraph.document.text
-    position = paragraph.start_char + candidate.position.char
+    position = candidate.position.char
     return {
         "document_id": str(paragraph.document.document_id),
         "call_id": str(judged_call(paragraph, candidate, scored).call_id),

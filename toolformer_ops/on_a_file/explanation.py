@@ -193,10 +193,12 @@ def explanation_table(explanation: dict[str, Any]) -> None:
             markup=False,
         )
         return
-    if explanation["context_tokens"] is not None:
+    if explanation["loss_without_call_full_context"] is not None:
+        tokens = explanation["context_tokens"]
+        context = "as much text as fits" if tokens is None else f"the last {tokens} tokens of text"
         console.print(
-            f"scored with the last {explanation['context_tokens']} tokens of text before the call; with the whole text and no "
-            f"call the loss is {explanation['loss_without_call_full_context']:.3f}, which the call must beat too",
+            f"scored with {context} before the call; with the whole text and no call the loss is "
+            f"{explanation['loss_without_call_full_context']:.3f}, which the call must beat too",
             markup=False,
         )
     tau = explanation.get("tau_information")

@@ -74,6 +74,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             # At 1.0 the sums kept a call in 16 of 46 texts, at 0.7 in 22 (three places, three samples): fewer
             # slips in digits.
             "temperature": 0.7,
+            # A call stands before the text that it is scored with, and a small model hardly sees it beyond
+            # so many tokens. Of a longer text the loss without a call is still that of all of it.
+            "scoring_context_tokens": 1024,
             # A weak model is helped by many a result that has nothing to do with the text.
             "keep_rule": "information",
             # Some eight passes over the release, in batches that two cores finish within two minutes. At the
@@ -212,12 +215,13 @@ class SubjectChoices(Choices):
 
 
 class FilterChoices(Choices):
-    """How long a text may be that is annotated as a whole."""
+    """How much of a text the model reads at once when it proposes calls."""
 
     max_text_tokens: int = Field(default=1024, ge=0, le=1_000_000, title="Longest text")
-    """Most tokens, of four characters each, of a text that is annotated as a whole; 0: no limit."""
+    """Most tokens, of four characters each, that the model reads at once to propose calls; 0: no limit."""
     long_texts: Literal["pieces", "leave_out"] = Field(default="pieces", title="Longer texts")
-    """pieces: cut at ends of paragraphs, each annotated as a text; leave_out: not annotated, and counted."""
+    """pieces: calls are proposed piece by piece, where the filter keeps it, and scored in the whole text;
+    leave_out: not annotated, and counted."""
 
     def deciding(self) -> dict[str, Any]:
         """What a recipe hashes: nothing at the defaults."""
@@ -304,7 +308,8 @@ class ScoringChoices(Choices):
     scoring_context_tokens: int | None = Field(
         default=None, ge=1, le=4096, title="Scoring context", json_schema_extra={"usual": "all"}
     )
-    """Tokens of text before a position that its call is scored with."""
+    """Tokens of text before a position that its call is scored with; the loss without a call is then also that of
+    the whole text, so that no call wins by what it does not see."""
     verify_in_float32: VerifyInFloat32 = Field(
         default="auto",
         title="Verify in float32",

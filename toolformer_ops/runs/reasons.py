@@ -84,6 +84,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "no_pattern": "does not hold the tool's pattern",
         "holds_call_markup": "holds what reads as a call",
         "holds_no_call": "holds no call to build on",
+        "filter_says_nothing": "the tool's filter says nothing of this piece",
         "longer_than_max_text_tokens": "longer than max_text_tokens",
         # Samples
         "texts_without_position": "texts in which no call starts",

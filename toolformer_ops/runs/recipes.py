@@ -22,7 +22,9 @@ from toolformer_ops.tools.retrieval import own_text
 
 RECIPE_ID_CHARACTERS = 16
 
-SAMPLING_VERSION = 6
+PIECES_VERSION = 2
+"""Raised when the code would decide otherwise which pieces of a long text are annotated."""
+SAMPLING_VERSION = 7
 """Raised when the code that samples calls would give other rows for the same input, or when the recipe holds
 other things.
 
@@ -108,6 +110,7 @@ def tool_recipes(
     definitions: dict[str, Mapping[str, Any]] = {
         "filter": {
             "filter_version": spec.filter_version,
+            "pieces_version": PIECES_VERSION,
             **chained,
             **choices.part(FilterChoices).deciding(),
         },

@@ -11,7 +11,7 @@ nothing of it. Does not decide what is kept, nor how many calls are kept by chan
 import dataclasses
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,10 +47,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Place = tuple[int, int]
-"""The first character of a paragraph and its end."""
-Loaded = list[tuple[Document, dict[Place, list[JudgedCall]]]]
-"""Documents with their calls, by paragraph."""
+Loaded = list[tuple[Document, list[JudgedCall]]]
+"""Documents with their calls."""
 
 
 @dataclass
@@ -78,25 +76,24 @@ class PlaceboWork(StageWork[Loaded]):
         scored_columns = {column.name for column in dataclasses.fields(ScoredCall)}
         loaded: Loaded = []
         for document in documents:
-            places: dict[Place, list[JudgedCall]] = defaultdict(list)
+            calls: list[JudgedCall] = []
             for row in rows[document.document_id]:
                 scored = {name: value for name, value in row._asdict().items() if name in scored_columns}
-                judged = JudgedCall(
-                    call_id=row.call_id,
-                    document_id=row.document_id,
-                    token=row.position_token,
-                    call=Call(self.run.tool, row.call_input),
-                    scored=ScoredCall(**scored),
+                calls.append(
+                    JudgedCall(
+                        call_id=row.call_id,
+                        document_id=row.document_id,
+                        token=row.position_token,
+                        call=Call(self.run.tool, row.call_input),
+                        scored=ScoredCall(**scored),
+                    )
                 )
-                places[row.start_char, row.end_char].append(judged)
-            loaded.append((document, places))
+            loaded.append((document, calls))
         return loaded
 
     def prepare(self, loaded: Loaded) -> None:
         """Load the model if a call has placebos."""
-        if any(
-            self._has_placebos(call) for _, places in loaded for calls in places.values() for call in calls
-        ):
+        if any(self._has_placebos(call) for _, calls in loaded for call in calls):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
@@ -110,21 +107,16 @@ class PlaceboWork(StageWork[Loaded]):
                     else []
                     for call in calls
                 ]
-                for _, places in loaded
-                for calls in places.values()
+                for _, calls in loaded
             ],
         )
 
     def compute(self, loaded: Loaded) -> MicroBatch:
-        """The placebos of the calls of all paragraphs."""
+        """The placebos of the calls of all documents."""
         started = time.perf_counter()
-        texts = [
-            (document.text[start:end], calls)
-            for document, places in loaded
-            for (start, end), calls in places.items()
-        ]
-        found = score_placebos(self.load_model, self.run.choices, texts, self.draw)
-        return self._batch(loaded, found, time.perf_counter() - started)
+        texts = [(document.text, calls) for document, calls in loaded]
+        placebos = score_placebos(self.load_model, self.run.choices, texts, self.draw)
+        return self._batch(loaded, placebos, time.perf_counter() - started)
 
     def _has_placebos(self, call: JudgedCall) -> bool:
         return self.draw.is_sampled(call.call_id) or self.draw.reaches(
@@ -132,27 +124,24 @@ class PlaceboWork(StageWork[Loaded]):
         )
 
     def _batch(
-        self, loaded: Loaded, found: list[list[list[PlaceboLoss]]], seconds: float = 0.0
+        self, loaded: Loaded, scored: list[list[list[PlaceboLoss]]], seconds: float = 0.0
     ) -> MicroBatch:
-        """The rows of the placebos that were found, by paragraph and call; `seconds` is what all took together."""
-        left = iter(found)
-        of_all = max(1, sum(len(of_paragraph) for of_paragraph in found))
+        """The rows of placebos that were scored, by document and call; `seconds` is what all took together."""
+        every_call = max(1, sum(len(calls) for _, calls in loaded))
         outcomes: list[DocumentOutcome] = []
         rows: list[TableRow] = []
-        for document, places in loaded:
-            counts: Counter[str] = Counter()
+        for (document, calls), placebos_of_calls in zip(loaded, scored, strict=True):
+            counts = Counter(calls=len(calls))
             written = len(rows)
             keys = {"placebo_recipe_id": self.recipe_id, "document_id": document.document_id}
-            for calls in places.values():
-                counts["calls"] += len(calls)
-                for call, placebos in zip(calls, next(left), strict=True):
-                    counts["placebos"] += len(placebos)
-                    has_placebos = bool(placebos) and placebos[0].source is not None
-                    counts["with_placebos" if has_placebos else "without_placebos"] += 1
-                    for placebo in placebos:
-                        counts[placebo.reason or "scored"] += 1
-                        rows.append(TableRow.of("placebo_losses", placebo, **keys, call_id=call.call_id))
-            share = seconds * counts["calls"] / of_all  # the texts are computed together
+            for call, placebos in zip(calls, placebos_of_calls, strict=True):
+                counts["placebos"] += len(placebos)
+                has_placebos = bool(placebos) and placebos[0].source is not None
+                counts["with_placebos" if has_placebos else "without_placebos"] += 1
+                for placebo in placebos:
+                    counts[placebo.reason or "scored"] += 1
+                    rows.append(TableRow.of("placebo_losses", placebo, **keys, call_id=call.call_id))
+            share = seconds * len(calls) / every_call  # the texts are computed together
             counts = Counter({name: count for name, count in counts.items() if count})
             outcomes.append(DocumentOutcome(document.document_id, len(rows) - written, counts, share))
         return MicroBatch(outcomes, rows)

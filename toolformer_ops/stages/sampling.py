@@ -63,7 +63,7 @@ def _place(paragraph: Paragraph, position: CallPosition) -> dict[str, Any]:
         "document_id": paragraph.document.document_id,
         "paragraph": paragraph.number,
         "position_token": position.token,
-        "position_char": paragraph.start_char + position.char,
+        "position_char": position.char,
         "position_probability": position.probability,
     }
 
@@ -78,7 +78,7 @@ def lost_row(recipe_id: str, paragraph: Paragraph, sample: LostSample) -> TableR
         document_id=document_id,
         sample_key=content_uuid(*place, sample.reason, sample.text),
         paragraph=paragraph.number,
-        position_char=paragraph.start_char + sample.position.char,
+        position_char=sample.position.char,
         reason=sample.reason,
         sample_text=escape_control_characters(sample.text)[0],
         sample_count=sample.sample_count,

@@ -7,7 +7,7 @@ writes one row a call, with losses or with the reason why there are none. Does n
 
 import time
 import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -66,7 +66,7 @@ class ScoreWork(StageWork[Loaded]):
     load_model: "Callable[[], LanguageModel]"
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
-        """The documents' calls with their results and the bounds of their paragraphs."""
+        """The documents' calls with their results."""
         calls = self.rows_of(connection, queries.undone.executed_calls, documents)
         return [(document, calls[document.document_id]) for document in documents]
 
@@ -95,55 +95,62 @@ class ScoreWork(StageWork[Loaded]):
         return MicroBatch(outcomes, rows)
 
     def compute(self, loaded: Loaded) -> MicroBatch:
-        """The losses of every call that has a usable result, those of all paragraphs together."""
+        """The losses of every call that has a usable result, those of all documents together."""
         started = time.perf_counter()
-        # 1. The calls by paragraph.
-        paragraphs: list[tuple[DocumentOutcome, list[Row[Any]]]] = []
-        texts: list[ExecutedText] = []
-        outcomes: list[DocumentOutcome] = []
-        for document, calls in loaded:
-            outcome = DocumentOutcome(document.document_id, len(calls), Counter(calls=len(calls)))
-            outcomes.append(outcome)
-            own_text = own_text_of(self.tool, document) if calls else None
-            places: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
-            for call in calls:
-                places[call.start_char, call.end_char].append(call)
-            for (start, end), together in places.items():
-                executed = [
-                    ExecutedCall(
-                        token=call.position_token,
-                        call=Call(self.run.tool, call.call_input),
-                        results=call.results,
-                        reason=call.reason,
-                        input_only_after=call.input_only_after,
-                    )
-                    for call in together
-                ]
-                paragraphs.append((outcome, together))
-                texts.append(ExecutedText(document.text[start:end], executed, own_text))
+        # 1. The calls in their documents.
+        texts = [self._executed(document, calls) for document, calls in loaded]
         # 2. Results and losses.
-        scored = score_texts(self.load_model, self.run.choices, self.run.keep_threshold, texts)
-        with_terms = self.run.choices.token_log_probabilities
-        # 3. Rows, counts, and each document's share of the seconds: by its calls and the length of their
-        #    texts.
+        scored_texts = score_texts(self.load_model, self.run.choices, self.run.keep_threshold, texts)
+        # 3. Rows, counts, and each document's share of the seconds: by its calls and its length.
+        outcomes: list[DocumentOutcome] = []
         rows: list[TableRow] = []
-        for (outcome, calls), text, found_of_text in zip(paragraphs, texts, scored, strict=True):
-            for call, found in zip(calls, found_of_text, strict=True):
-                rows.append(
-                    losses_row(
-                        self.recipe_id, call.call_id, outcome.document_id, found, with_terms=with_terms
-                    )
+        weights = [len(calls) * len(document.text) for document, calls in loaded]
+        seconds_a_weight = (time.perf_counter() - started) / max(1, sum(weights))
+        for (document, calls), scored_calls, weight in zip(loaded, scored_texts, weights, strict=True):
+            rows += self._rows(document, calls, scored_calls)
+            outcomes.append(
+                DocumentOutcome(
+                    document.document_id, len(calls), _counts(scored_calls), seconds_a_weight * weight
                 )
-                outcome.counts[found.reason or "scored"] += 1
-                if found.within_rounding:
-                    outcome.counts["within_rounding"] += 1
-                    if found.number_format == FLOAT32:
-                        outcome.counts["verified_in_float32"] += 1
-            outcome.seconds += len(text.calls) * len(text.text)
-        a_weight = (time.perf_counter() - started) / max(1, sum(outcome.seconds for outcome in outcomes))
-        for outcome in outcomes:
-            outcome.seconds *= a_weight
+            )
         return MicroBatch(outcomes, rows)
+
+    def _executed(self, document: Document, calls: Sequence[Row[Any]]) -> ExecutedText:
+        """A document with its calls and what their tool answered."""
+        executed = [
+            ExecutedCall(
+                token=call.position_token,
+                call=Call(self.run.tool, call.call_input),
+                results=call.results,
+                reason=call.reason,
+                input_only_after=call.input_only_after,
+            )
+            for call in calls
+        ]
+        own_text = own_text_of(self.tool, document) if calls else None
+        return ExecutedText(document.text, executed, own_text)
+
+    def _rows(
+        self, document: Document, calls: Sequence[Row[Any]], scored_calls: Sequence[ScoredCall]
+    ) -> list[TableRow]:
+        """A row for each call of a document."""
+        with_terms = self.run.choices.token_log_probabilities
+        return [
+            losses_row(self.recipe_id, call.call_id, document.document_id, scored, with_terms=with_terms)
+            for call, scored in zip(calls, scored_calls, strict=True)
+        ]
+
+
+def _counts(scored_calls: Sequence[ScoredCall]) -> Counter[str]:
+    """A document's calls by reason, and those that rounding may have decided."""
+    counts = Counter(calls=len(scored_calls))
+    for scored in scored_calls:
+        counts[scored.reason or "scored"] += 1
+        if scored.within_rounding:
+            counts["within_rounding"] += 1
+            if scored.number_format == FLOAT32:
+                counts["verified_in_float32"] += 1
+    return counts
 
 
 def score_stage(

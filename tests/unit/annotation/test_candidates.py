@@ -16,7 +16,9 @@ from toolformer_ops.annotation.candidates import (
     CHARACTERS_TOGETHER,
     HOLDS_CALL_MARKUP,
     LONGER_THAN_LIMIT,
+    NOT_JUDGED,
     SampledText,
+    TextToSample,
     candidates_at,
     cut,
     filter_document,
@@ -45,7 +47,7 @@ def choices(**changed: Any) -> ToolSamplingChoices:
 
 def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[SampledText]:
     ticks = itertools.count()
-    keyed = [(text, text) for text in texts]
+    keyed = [TextToSample(text, text) for text in texts]
     engine: Any = model
     return sample_texts(engine, PROMPT, " [", choices(**changed), keyed, clock=lambda: float(next(ticks)))
 
@@ -53,14 +55,21 @@ def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[
 class TellingTool(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
     """The calculator with decisions that are given, and what it was shown."""
 
-    def __init__(self, decisions: Sequence[FilterDecision] | None = None, **spec: Any) -> None:
+    def __init__(
+        self, decisions: Sequence[FilterDecision] | None = None, whole: str | None = None, **spec: Any
+    ) -> None:
         self.spec = replace(CALCULATOR.spec, **spec)
         self._decisions = decisions
+        self._whole = whole
         self.seen: list[Document] = []
 
     def filter(self, document: Document) -> list[FilterDecision]:
         self.seen.append(document)
-        return super().filter(document) if self._decisions is None else list(self._decisions)
+        if self._decisions is None:
+            return super().filter(document)
+        if self._whole not in (None, document.text):  # a piece of it
+            return [FilterDecision(kept=True, reason="of a piece", end_char=len(document.text))]
+        return list(self._decisions)
 
     def effective_input(self, call_input: str, document: Document) -> str | None:
         self.seen.append(document)
@@ -151,7 +160,7 @@ def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep
     ]
 
     def found(**chosen: Any) -> list[tuple[int, bool, str, str]]:
-        made = filter_document(TellingTool(decisions), document, FilterChoices(**chosen))
+        made = filter_document(TellingTool(decisions, document.text), document, FilterChoices(**chosen))
         return [
             (one.paragraph, one.kept, one.reason, document.text[one.start_char : one.end_char])
             for one in made
@@ -159,7 +168,7 @@ def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep
 
     whole = [(number, number != 1, "of a line", line) for number, line in enumerate(lines)]
     assert found() == found(max_text_tokens=0) == found(max_text_tokens=0, long_texts="leave_out") == whole
-    piece = (True, "of a line", long)
+    piece = (True, "of a piece", long)
     assert found(max_text_tokens=10) == [(0, *piece), (4, *piece), *whole[1:3], (3, *piece), (5, *piece)]
     left_out = [(number, False, LONGER_THAN_LIMIT, lines[number]) for number in (0, 3)]
     assert found(max_text_tokens=10, long_texts="leave_out") == [left_out[0], *whole[1:3], left_out[1]]
@@ -219,12 +228,78 @@ def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_fou
 def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled() -> None:
     """Also where the texts are too long to be read together."""
     texts = [f"{number} two three {'x' * CHARACTERS_TOGETHER}" for number in range(3)]
-    allowed = [lambda position, token=token: position.token == token for token in (1, 3, 2)]
     model: Any = FakeLanguageModel()
-    found = sample_texts(
-        model, PROMPT, " [", choices(prune_below=0.0), [(text, text) for text in texts], allowed
-    )
-    assert [[one.token for one in of_text.positions] for of_text in found] == [[1], [3], [2]]
+    restricted = [
+        TextToSample(text, text, document=replace(model.tokenize(text), word_starts=(token,)))
+        for text, token in zip(texts, (1, 3, 2), strict=True)
+    ]
+    sampled_texts = sample_texts(model, PROMPT, " [", choices(prune_below=0.0), restricted)
+    assert [[one.token for one in text.positions] for text in sampled_texts] == [[1], [3], [2]]
+
+
+HALVES = Document.of("one is sure of it. eleven more words")
+SECOND_HALF = (19, 36)
+
+
+def halves() -> list[Paragraph]:
+    """The document's two sentences as paragraphs."""
+    return [Paragraph(HALVES, 0, 0, 18), Paragraph(HALVES, 1, *SECOND_HALF)]
+
+
+def test_a_position_in_a_paragraph_is_a_token_of_the_document() -> None:
+    model: Any = FakeLanguageModel()
+    [sampled_paragraph] = sample_paragraphs(model, CALCULATOR, choices(), halves()[1:])
+    tokens = model.tokenize(HALVES.text)
+    places = [
+        (candidate.position.token, candidate.position.char) for candidate in sampled_paragraph.candidates
+    ]
+    assert places == [(6, tokens.starts[6]), (7, tokens.starts[7])]
+
+
+def test_a_call_is_sampled_at_the_tokens_of_its_paragraph() -> None:
+    model: Any = FakeLanguageModel()
+    sampler = mock.Mock(wraps=model.start_sampling(PROMPT, samples=1))
+    with mock.patch.object(model, "start_sampling", return_value=sampler):
+        sample_paragraphs(model, CALCULATOR, choices(), halves()[1:])
+    [added] = sampler.add.call_args_list
+    assert added.args[:2] == ("eleven more words", [1, 2])
+
+
+def test_a_position_of_a_paragraph_is_pruned_by_the_loss_in_its_document() -> None:
+    model: Any = FakeLanguageModel()
+    asked: list[tuple[str, list[int]]] = []
+
+    def losses_without_call(texts: Sequence[tuple[str, list[int]]]) -> list[list[float]]:
+        asked.extend(texts)
+        return [[0.125 if token == 6 else 2.0 for token in tokens] for _, tokens in texts]
+
+    model.losses_without_call = losses_without_call
+    [sampled_paragraph] = sample_paragraphs(model, CALCULATOR, choices(), halves()[1:])
+    assert asked == [(HALVES.text, [6, 7])]
+    assert [(one.token, one.pruned_by_loss) for one in sampled_paragraph.pruned] == [(6, 0.125)]
+
+
+def test_a_document_in_parts_is_read_once_to_prune_them() -> None:
+    long = Document.of(" ".join(f"word{number}" for number in range(CHARACTERS_TOGETHER // 2)))
+    third = len(long.text) // 3
+    parts = [Paragraph(long, number, number * third, number * third + third) for number in range(3)]
+    model: Any = FakeLanguageModel()
+    watched = mock.Mock(wraps=model.losses_without_call)
+    model.losses_without_call = watched
+    sample_paragraphs(model, CALCULATOR, choices(), parts)
+    [[[(text, _)]]] = [call.args for call in watched.call_args_list]
+    assert text == long.text
+
+
+def test_parts_of_a_document_are_pruned_as_each_would_be_alone() -> None:
+    model: Any = FakeLanguageModel(sure_words=frozenset({"sure", "more"}))
+    together = sample_paragraphs(model, CALCULATOR, choices(max_positions=9), halves())
+    alone = [
+        sample_paragraphs(model, CALCULATOR, choices(max_positions=9), [paragraph])[0]
+        for paragraph in halves()
+    ]
+    assert [one.pruned for one in together] == [one.pruned for one in alone]
+    assert [len(one.pruned) for one in together] == [1, 1]
 
 
 def test_seconds_of_positions_are_shared_by_length_and_those_of_sampling_by_positions() -> None:
@@ -247,7 +322,7 @@ def written(*calls: str) -> list[SampledContinuation]:
 def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -> None:
     sum_ = "Calculator(2 + 3)"
     samples = written(sum_, "QA(how?)", sum_[:-1], "Calculator 2 +", UNFINISHED, "Calculator()")
-    candidates, lost, counts = candidates_at(CALCULATOR, Document.of("a text"), "a text", POSITION, samples)
+    candidates, lost, counts = candidates_at(CALCULATOR, Document.of("a text"), POSITION, samples)
     [candidate] = candidates
     assert (candidate.call, candidate.sample_count, candidate.position) == (
         Call("Calculator", "2 + 3"),
@@ -268,27 +343,64 @@ def test_a_tool_without_input_takes_empty_brackets_alone_and_what_it_cannot_answ
     assert read_call(CALENDAR, SampledContinuation("Calendar()", True)) == Call("Calendar", "")
     assert read_call(CALENDAR, SampledContinuation("Calendar(now)", True)) == "sample_with_unexpected_input"
     samples = written("Calendar()", "Calendar()")
-    candidates, _, counts = candidates_at(CALENDAR, Document.of("x"), "x", POSITION, samples)
+    candidates, _, counts = candidates_at(CALENDAR, Document.of("x"), POSITION, samples)
     assert (candidates, counts) == ([], {"samples": 2, "sample_that_the_document_cannot_answer": 2})
 
 
-def test_whether_an_input_is_only_after_the_call_is_asked_of_the_paragraph_that_the_call_is_in() -> None:
-    first, second = (
-        "Nothing at all had happened here in 2019. ",
-        "Then 3 men and 4 women came, and 3 of the 4 stayed.",
-    )
+def test_whether_an_input_is_only_after_the_call_is_asked_of_the_whole_document() -> None:
+    first = "Nothing at all had happened here in 2019, when 3 men came. "
+    second = "Then 3 men and 4 women came, and 3 of the 4 stayed."
     document = Document.of(first + second)
     model: Any = FakeLanguageModel(("Calculator(3 + 4)", "Calculator(2019 + 1)"))
     numbers = choices(max_positions=20, samples_per_position=2, prune_below=0.0)
     paragraph = Paragraph(document, 1, len(first), len(document.text))
-    [found] = sample_paragraphs(model, CALCULATOR, numbers, [paragraph])
+    [sampled_paragraph] = sample_paragraphs(model, CALCULATOR, numbers, [paragraph])
     only_after = {
-        (item.call.input, second[: item.position.char]) for item in found.candidates if item.input_only_after
+        (item.call.input, document.text[len(first) : item.position.char])
+        for item in sampled_paragraph.candidates
+        if item.input_only_after
     }
-    # The 4 is known from " women" on; 2019 is nowhere in the paragraph, so that it is not behind the call
-    # either.
+    # The 4 is known from " women" on; the 3 and 2019 are from the sentence before.
     assert only_after == {("3 + 4", before) for before in ("Then", "Then 3", "Then 3 men", "Then 3 men and")}
-    assert len(found.candidates) == 2 * (len(second.split()) - 1)
+
+
+class WordFilter(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
+    """Keeps a text that holds a word."""
+
+    def filter(self, document: Document) -> list[FilterDecision]:
+        kept = "word" in document.text
+        return [FilterDecision(kept, "has_it" if kept else "has_it_not", end_char=len(document.text))]
+
+
+def test_each_piece_of_a_long_text_is_judged_by_the_filter() -> None:
+    document = Document.of(
+        "Nothing to see here today.\n\nA word stands in this one.\n\nAnd nothing here again."
+    )
+    decisions = filter_document(WordFilter(), document, FilterChoices(max_text_tokens=8))
+    pieces = [
+        (one.paragraph, one.kept, one.reason, document.text[one.start_char : one.end_char])
+        for one in decisions
+    ]
+    assert pieces == [
+        (0, False, "has_it_not", "Nothing to see here today."),
+        (1, True, "has_it", "A word stands in this one."),
+        (2, False, "has_it_not", "And nothing here again."),
+    ]
+
+
+def test_a_piece_is_judged_with_the_date_of_its_document() -> None:
+    text = "Today is a day.\n\nSo was the day before, it is said."
+    dated = Document.of(text, document_date=date(2023, 1, 30))
+    decisions = filter_document(CALENDAR, dated, FilterChoices(max_text_tokens=9))
+    assert [one.kept for one in decisions] == [True, True]
+
+
+def test_a_piece_that_the_filter_says_nothing_of_is_refused_under_that_reason() -> None:
+    whole = FilterDecision(kept=True, reason="of a text", end_char=40)
+    tool: Any = TellingTool([])
+    with mock.patch.object(tool, "filter", side_effect=[[whole], [], []]):
+        decisions = filter_document(tool, Document.of("four " * 8), FilterChoices(max_text_tokens=5))
+    assert [(one.kept, one.reason) for one in decisions] == [(False, NOT_JUDGED)] * 2
 
 
 def test_random_numbers_are_made_from_seed_tool_document_and_paragraph() -> None:
@@ -309,6 +421,6 @@ def test_only_a_tool_that_says_so_gets_the_url_and_date_of_a_record(reads_record
     dated = Document.of(SUM, "https://x.org/2023/01/30/", date(2023, 1, 30))
     tool = TellingTool(reads_record=reads_record)
     filter_document(tool, dated, FilterChoices())
-    candidates_at(tool, dated, dated.text, POSITION, written("Calculator(2 + 3)"))
+    candidates_at(tool, dated, POSITION, written("Calculator(2 + 3)"))
     assert tool.seen == [dated if reads_record else Document.of(SUM)] * 2
     assert (CALENDAR.spec.reads_record, CALCULATOR.spec.reads_record) == (True, False)
