@@ -21,7 +21,7 @@ from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import corpus_form
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_outcome import note_why_not_started
-from toolformer_ops.airflow_tasks.stage_tasks import stage
+from toolformer_ops.airflow_tasks.stage_tasks import OF_CORPUS, stage
 from toolformer_ops.config import load_settings
 
 with DAG(
@@ -39,8 +39,7 @@ with DAG(
     stage(
         "ingest",
         arguments=(
-            "--corpus",
-            "{{ params.corpus }}",
+            *OF_CORPUS,
             "{{ '--accept-shrink' if params.accept_shrink else '--no-accept-shrink' }}",
         ),
         pre_execute=check_before_first_task,

@@ -79,6 +79,14 @@ order by reason
 
 -- name: by_id
 select c.corpus_id, c.uri, c.created_at,
-       exists (select from corpus_documents d where d.corpus_id = c.corpus_id and d.left_version is null) as has_documents
+       exists (select from corpus_documents d where d.corpus_id = c.corpus_id and d.left_version is null) as has_documents,
+       refused.reason as first_reason, refused.detail as first_detail
 from corpora c
+left join lateral (
+    select reason, detail
+    from rejected_documents
+    where corpus_id = c.corpus_id
+    order by file_uri collate "C", line
+    limit 1
+) refused on true
 where c.corpus_id = :corpus_id

@@ -124,6 +124,36 @@ def test_stages_that_write_a_few_rows_run_on_the_worker_and_all_others_in_pods(
     )
 
 
+def test_a_release_of_a_corpus_with_a_mapping_is_an_asset_of_its_own(local_dags: dict[str, DAG]) -> None:
+    check: Any = local_dags["annotate_corpus"].get_task("check_release")
+    added: list[Any] = []
+    alias = SimpleNamespace(add=lambda asset, extra: added.append(asset))
+    for items in ([], ["ccnet"]):
+        check.finish(
+            {"outlet_events": {RELEASES: alias}, "params": {"corpus": "s3://bucket/a", "fields": items}}
+        )
+    assert [asset.name for asset in added] == [
+        "release of s3://bucket/a",
+        "release of s3://bucket/a%20--field%20text%3Draw_content%20--field%20crawled%3Ddate_download",
+    ]
+    assert len({asset.uri for asset in added}) == 2
+
+
+@pytest.mark.parametrize(
+    ("items", "rendered"),
+    [(None, ""), ([], ""), (["text=a b"], "text=a b"), (["text=a", "url=b"], "text=a\nurl=b")],
+)
+def test_the_fields_of_the_form_reach_the_ingestion(
+    local_dags: dict[str, DAG], items: list[str] | None, rendered: str
+) -> None:
+    for name in ("annotate_corpus", "ingest_corpus"):
+        dag = local_dags[name]
+        arguments = dag.get_task("ingest").arguments
+        place = arguments.index("--field") + 1
+        values = {"corpus": "s3://bucket/a", "fields": items}
+        assert dag.get_template_env().from_string(arguments[place]).render(params=values) == rendered
+
+
 def test_a_checked_release_is_an_event_of_its_corpus_and_a_new_index_names_its_address(
     local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: d
             assert may_be_null or asked_for or param.value not in (None, "", []), name
 
 
-def test_the_form_has_at_most_26_fields_each_of_one_line_and_first_what_every_run_thinks_about(
+def test_the_form_has_at_most_27_fields_each_of_one_line_and_first_what_every_run_thinks_about(
     local_dags: dict[str, DAG],
 ) -> None:
     params = local_dags["annotate_corpus"].params
@@ -49,11 +49,11 @@ def test_the_form_has_at_most_26_fields_each_of_one_line_and_first_what_every_ru
     assert set(params) == set(named) - {"keep_thresholds"} | {
         f"keep_threshold_{tool}" for tool in PAPER_TOOLS
     }
-    assert len(params) <= 26
+    assert len(params) <= 27
     for name in params:
         assert len(params.get_param(name).description) <= 95, name  # what Airflow's dialog shows in a line
     unfolded = [name for name in params if "section" not in params.get_param(name).schema]
-    assert unfolded == ["corpus", "model", "tools", "preset", "document_limit"] == list(params)[:5]
+    assert unfolded == ["corpus", "fields", "model", "tools", "preset", "document_limit"] == list(params)[:6]
 
 
 def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: dict[str, DAG]) -> None:
@@ -92,6 +92,8 @@ GOOD: list[dict[str, Any]] = [
     },
     {"document_limit": None},
     {"tools": ["MT", "QA"]},
+    {"fields": ["text=raw_content", "url=link"]},
+    {"fields": None},
     {"keep_threshold_Calculator": 0.5, "keep_threshold_MT": 0, "keep_threshold_QA": None},
     {"call_prefix": "tool_name", "placebos": 1},  # not in the form
     {"sampling_threshold": 0.0},
@@ -105,6 +107,7 @@ BAD: list[dict[str, Any]] = [
     {"tools": ["Calendar", "Calendar"]},
     {"keep_threshold_Calculator": -0.1},
     {"keep_rule": "none"},
+    {"fields": 7},
     {"temperature": 2.01},
     {"max_positions": 201},
 ]

@@ -1,5 +1,6 @@
 """What stages tell Airflow's OpenLineage provider: datasets with versions, counts and checks."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.audit.checking import check_release, check_tool
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
+from toolformer_ops.stages.ingestion import ingest_corpus
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 Sent = dict[str, dict[str, dict[str, Any]]]
@@ -91,6 +93,18 @@ def test_a_release_is_made_of_tables_and_checked_by_name(settings: Settings, run
     # Nothing that was told lets anybody sign in.
     secrets = (run.engine.url.password, settings.s3_secret_access_key.get_secret_value())
     assert all(secret and secret not in str((before, sent, trained)) for secret in secrets)
+
+
+def test_a_corpus_with_a_mapping_leads_from_the_address_of_its_files_to_its_version(
+    settings: Settings, tmp_path: Path
+) -> None:
+    path = tmp_path / "posts.jsonl"
+    path.write_text('{"raw": "One."}\n')
+    ingest_corpus(settings, f"{path} --field text=raw")
+    sent = told("ingest", "--corpus", str(path), "--field", "text=raw")
+    assert list(sent["inputs"]) == [str(path).rpartition(".")[2]]
+    [corpus] = sent["outputs"].values()
+    assert corpus["facets"]["version"]["datasetVersion"] == "corpus version 1"
 
 
 def test_a_corpus_leads_from_its_address_to_its_table(settings: Settings) -> None:

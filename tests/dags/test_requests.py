@@ -85,6 +85,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"decontaminate": "report", "evaluation_data": "/nowhere"}, f"decontaminate: {NOWHERE}"),
     (INGEST, {"corpus": "/nowhere"}, f"corpus: {NOWHERE}"),
     (INGEST, {"corpus": ".", "shrink": True}, r"found shrink \(did you mean accept_shrink\?\)"),
+    (ANNOTATE, {"fields": ["txt=body"]}, "--field: expected FIELD=NAME .* found 'txt=body'"),
+    (INGEST, {"corpus": ".", "fields": ["txt=body"]}, "--field: expected FIELD=NAME .* found 'txt=body'"),
     (INDEX, {"source": "/etc/passwd"}, OF_THE_SYSTEM),
     (FINETUNE, {"finetune_warm": 0.5}, r"found finetune_warm \(did you mean finetune_warmup\?\)"),
     (FINETUNE, {"evaluation_suites": ["qa"], "evaluation_data": "/etc"}, OF_THE_SYSTEM),

@@ -46,6 +46,11 @@ def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_p
     assert schedule.finetune.min_changed_examples == 1
 
 
+def test_a_schedule_names_the_fields_of_its_corpus(tmp_path: Path) -> None:
+    schedule = load_schedule(written(tmp_path, '[run]\nfields = ["url=link", "text=raw_content"]\n'))
+    assert schedule.run.corpus_address == "s3://corpora/posts --field text=raw_content --field url=link"
+
+
 MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
     (
         "[run]\nsampling_treshold = 0.1\n",
@@ -57,6 +62,7 @@ MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
         {},
         "run.max_positions: Input should be greater than or equal to 1 (found 0)",
     ),
+    ('[run]\nfields = ["txt=body"]\n', {}, "run.fields: --field: expected FIELD=NAME"),
     ('[run]\nmodel = "x"\n', {}, "run.model: belongs at the top of the file"),
     (
         "[run]\nkeep_thresholds = {Calculator = 0.1}\n",

@@ -19,7 +19,7 @@ from tests.servers import settings_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
-from toolformer_ops.stages import ingestion
+from toolformer_ops.stages import ingestion, run_setup
 from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
 from toolformer_ops.storage.publication import ObjectStore
@@ -59,6 +59,37 @@ def test_a_record_arrives_with_all_that_it_says(
     )
     assert row == (document_id_of("One\u2407."), "One\u2407.", "https://x/1", "2014-05-06", "T", 1)
     assert run_sql(engine, "select uri from corpora") == [(f"file://{path}",)]
+
+
+def test_one_file_under_two_mappings_is_two_corpora(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    path = tmp_path / "posts.jsonl"
+    path.write_text('{"text": "One.", "body": "Two."}\n')
+    ingest_corpus(local_settings, str(path))
+    ingest_corpus(local_settings, f"{path} --field text=body")
+    corpora = run_sql(
+        engine,
+        "select corpora.uri, documents.text from corpora join corpus_documents using (corpus_id) "
+        "join documents using (document_id) order by uri",
+    )
+    assert [tuple(row) for row in corpora] == [
+        (f"file://{path}", "One."),
+        (f"file://{path} --field text=body", "Two."),
+    ]
+
+
+def test_a_corpus_of_other_fields_cannot_be_run_before_they_are_named(
+    tmp_path: Path, local_settings: Settings
+) -> None:
+    path = tmp_path / "posts.jsonl"
+    path.write_text('{"url": "u", "raw_content": "Two."}\n' * 2)
+    ingest_corpus(local_settings, str(path))
+    with (
+        database.transaction(database.connect(local_settings)) as connection,
+        pytest.raises(CorpusError, match=r"no_text: .* --field text=raw_content, found url, raw_content"),
+    ):
+        run_setup._require_corpus(connection, f"file://{path}")
 
 
 def test_a_text_has_the_url_of_the_first_record_with_it(

@@ -163,5 +163,5 @@ def test_a_file_without_the_column_text_names_its_columns() -> None:
     (row, refused), *others = _read(_packed(raw_content=["a", "b"], crawled=[1, 2]))
     assert isinstance(refused, Rejection)
     assert (row, refused.reason) == (1, "no_text")
-    assert refused.detail.endswith("found 2 others: raw_content, crawled")
+    assert refused.detail.endswith("--field text=raw_content, found raw_content, crawled")
     assert others == [(2, refused)]

@@ -139,10 +139,3 @@ def test_a_line_that_is_no_object_does_not_refuse_the_file(first: bytes) -> None
     records = _read_lines(first, b'{"text": "b"}')
     assert [number for number, _ in records] == [1, 2]
     assert records[1] == (2, Record("b"))
-
-
-def test_a_record_without_text_names_the_field_that_may_hold_it() -> None:
-    refused = read_record(b'{"raw_content": "a", "secret": 1}')
-    assert isinstance(refused, Rejection)
-    assert refused.reason == "no_text"
-    assert "the field text, which this deployment reads, found 2 others: raw_content (" in refused.detail

@@ -31,7 +31,7 @@ from toolformer_ops.airflow_tasks.run_outcome import (
     note_why_not_started,
 )
 from toolformer_ops.airflow_tasks.schedules import Schedule
-from toolformer_ops.airflow_tasks.stage_tasks import RUN_PARAMETERS, mapped_stage, stage
+from toolformer_ops.airflow_tasks.stage_tasks import OF_CORPUS, RUN_PARAMETERS, mapped_stage, stage
 
 SCHEDULED = "scheduled"
 MANUAL = "manual"
@@ -56,7 +56,7 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
     """
     ingest = stage(
         "ingest",
-        arguments=("--corpus", "{{ params.corpus }}", *(("--accept-shrink",) if schedule and schedule.accept_shrink else ())),
+        arguments=(*OF_CORPUS, *(("--accept-shrink",) if schedule and schedule.accept_shrink else ())),
         pre_execute=check_or_skip if schedule else check_before_first_task,
         on_failure_callback=note_why_not_started,
     )  # fmt: skip
@@ -116,7 +116,7 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
     )
     check_release = stage(
         "check-release",
-        outlets=[release_asset(schedule=schedule.name), release_asset(corpus=schedule.corpus)]
+        outlets=[release_asset(schedule=schedule.name), release_asset(corpus=schedule.run.corpus_address)]
         if schedule
         else [RELEASES],
         asset_extra={"run_id": RUN_ID, "release_id": "{{ ti.xcom_pull('release')['release_id'] }}"},

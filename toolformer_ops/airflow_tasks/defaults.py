@@ -17,7 +17,7 @@ from toolformer_ops.airflow_tasks.retrying import (
     RETRY_DELAY,
     StageRetries,
 )
-from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
+from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
 
 CPU_POOL = "cpu"
 GPU_POOL = "gpu"
@@ -94,7 +94,7 @@ def release_asset(*, schedule: str = "", corpus: str = "") -> Asset:
             uri=f"toolformer://release/schedule/{schedule}",
             group="toolformer",
         )
-    address = quote(normal_uri(corpus), safe="/:")
+    address = quote(corpus_uri_of(corpus), safe="/:")
     return Asset(
         name=f"release of {address}"[:1500],
         uri=f"toolformer://release/corpus/{corpus_id_of(corpus)}",

@@ -18,7 +18,7 @@ from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, THRESHOLD_OF
 
 FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "": ("corpus", "model", "tools", "preset", "document_limit"),
+        "": ("corpus", "fields", "model", "tools", "preset", "document_limit"),
         "What is kept": ("keep_thresholds", "keep_rule", "prune_below"),
         "Sampling": ("max_positions", "samples_per_position", "sampling_threshold", "temperature", "seed"),
         "Finetuning": (
@@ -112,14 +112,18 @@ def annotation_form(
 
 
 def corpus_form(settings: Settings) -> dict[str, Param]:
-    """The corpus, as in the annotation form, and whether it may shrink."""
+    """The corpus with its fields, as in the annotation form, and whether it may shrink."""
     accept_shrink = Param(
         False,
         type="boolean",
         title="Accept shrink",
         description="Take a file that breaks off, holds too much, or lost more than half of its records, as it is.",
     )
-    return {"corpus": _param("corpus", settings.default_corpus), "accept_shrink": accept_shrink}
+    return {
+        "corpus": _param("corpus", settings.default_corpus),
+        "fields": _param("fields"),
+        "accept_shrink": accept_shrink,
+    }
 
 
 def index_form() -> dict[str, Param]:
@@ -208,6 +212,8 @@ def _param(name: str, default: Any = None, *, starts_empty: bool = False, tools:
         # No enum: Airflow holds a run that is cleared to it too, and would say that it lacks a tool that is
         # gone in a traceback. The first task says it in words.
         keywords |= {"items": {"type": "string"}, "examples": list(tools), "uniqueItems": True}
+    elif name == "fields":
+        keywords = _or_null(keywords)
     elif name == "preset":
         keywords["values_display"] = PRESET_NAMES
     elif name == "evaluation_suites":

@@ -34,7 +34,8 @@ from sqlalchemy import Connection, text
 
 from toolformer_ops.config import Settings
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
+from toolformer_ops.storage.corpus_addresses import CorpusAddress, corpus_id_of
+from toolformer_ops.storage.corpus_fields import FieldNames
 from toolformer_ops.storage.queries import Statement
 
 CORPUS_TABLE = "corpus_documents"
@@ -109,9 +110,11 @@ class _Stage:
         written = [self.written(table) for table in tables_written]
         match self.name:
             case "ingest":
-                uri = normal_uri(self.options["--corpus"])
-                read = [self.read(_at(uri))]
-                for newest in self.rows(queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1):
+                names = FieldNames.of([self.options.get("--field", "")])
+                address = CorpusAddress(self.options["--corpus"], names).normal()
+                read = [self.read(_at(address.files))]
+                corpus_id = corpus_id_of(str(address))
+                for newest in self.rows(queries.corpora.versions, corpus_id=corpus_id, at_most=1):
                     corpus = self.table(CORPUS_TABLE, f"corpus version {newest.version}")
                     written.append(self.written(corpus, rows=newest.documents))
             case "check":

@@ -16,6 +16,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, release_asset
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
+from toolformer_ops.storage.corpus_addresses import CorpusAddress
+from toolformer_ops.storage.corpus_fields import FieldNames
 
 SKIPPED = "skipped"
 """Key of the XCom with the reason by skipped task."""
@@ -135,9 +137,10 @@ class StageTask(BaseOperator):
         for asset in self.outlets:
             event = context["outlet_events"][asset]
             if isinstance(asset, AssetAlias):
-                event.add(
-                    release_asset(corpus=str(context["params"]["corpus"])), extra=dict(self.asset_extra or {})
-                )
+                params = context["params"]
+                names = FieldNames.of(params.get("fields") or ())
+                address = str(CorpusAddress(str(params["corpus"]), names))
+                event.add(release_asset(corpus=address), extra=dict(self.asset_extra or {}))
                 continue
             event.extra.update(self.asset_extra or {})
             if asset.name == WIKI_INDEX.name:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolformer_ops.cli.people import ToolsOption
+from toolformer_ops.cli.people import FieldOption, ToolsOption
 
 app = typer.Typer()
 
@@ -53,6 +53,7 @@ def run_corpus(
     ] = "",
     tools: ToolsOption = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")] = None,
+    field: FieldOption = None,
     model: Annotated[
         str,
         typer.Option(
@@ -105,7 +106,7 @@ def run_corpus(
     from toolformer_ops.local.demo.choices import corpus_choices
     from toolformer_ops.local.demo.outcome import outcome_line
 
-    if attach and (corpus or tools or limit or model or parameters or thresholds or not finetune):
+    if attach and (corpus or tools or limit or field or model or parameters or thresholds or not finetune):
         raise UsageError("--attach: expected nothing else, found what only a new run takes.")
     console = Console(stderr=as_json)
     settings = load_settings()
@@ -120,7 +121,15 @@ def run_corpus(
             driver.attach(console, settings, attach)
         else:
             chosen = corpus_choices(
-                settings, corpus, tools or (), limit, model, parameters, thresholds or (), finetune=finetune
+                settings,
+                corpus,
+                tools or (),
+                limit,
+                model,
+                parameters,
+                thresholds or (),
+                finetune=finetune,
+                fields=field or (),
             )
             driver.run_corpus(console, settings, chosen, run_id)
     except KeyboardInterrupt:

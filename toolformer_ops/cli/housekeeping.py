@@ -33,7 +33,10 @@ def forget_command(
         list[uuid.UUID] | None, typer.Option(help="Id of a text to forget; may be repeated.")
     ] = None,
     corpus: Annotated[
-        str, typer.Option(help="Forget what only this corpus holds: a path, file:// or s3:// address.")
+        str,
+        typer.Option(
+            help="Forget what only this corpus holds: a path, file:// or s3:// address, as the table corpora has it."
+        ),
     ] = "",
     record: Annotated[
         list[str] | None,

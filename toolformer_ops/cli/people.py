@@ -39,6 +39,14 @@ Corpus = Annotated[
     str,
     typer.Argument(help="Path or s3:// address of JSON Lines, also packed, or Parquet, with a field `text`."),
 ]
+FieldOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        help="If records name a field otherwise: text=raw_content; also date=, crawled=, url=, title=, id=. Or the corpus, "
+        "whose names are known: c4, ccnet, dolma, fineweb, oscar, the_stack. May be repeated.",
+    ),
+]
 RunParametersJson = Annotated[
     str,
     typer.Option(
@@ -60,6 +68,19 @@ def model_name(model: str) -> str:
             "--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set."
         )
     return name
+
+
+def corpus_address(corpus: str, field: Sequence[str] | None) -> str:
+    """The address of a corpus with the names of its fields; raises `UsageError` if these are no mapping."""
+    from toolformer_ops.storage.corpus_addresses import CorpusAddress
+    from toolformer_ops.storage.corpus_fields import FieldNames
+
+    return str(CorpusAddress(corpus, FieldNames.of(field or ())))
+
+
+def with_fields(values: dict[str, Any], field: Sequence[str] | None) -> dict[str, Any]:
+    """The parameters of a run with the names of fields that were given apart from them."""
+    return {**values, "fields": tuple(field)} if field else values
 
 
 # An input may begin with a minus sign, which must not be read as an option.
@@ -86,14 +107,14 @@ def call(
 
 
 @app.command("filter")
-def filter_file(corpus: Corpus, tool: ToolOption) -> None:
+def filter_file(corpus: Corpus, tool: ToolOption, field: FieldOption = None) -> None:
     """Print a tool's filter decisions, one JSON line a document, or one a paragraph if the tool judges paragraphs.
 
     Example: toolformer-ops filter --tool Calculator docs.jsonl
     """
     from toolformer_ops.on_a_file.annotator import filter_lines
 
-    for line in filter_lines(load_settings(), tool, corpus):
+    for line in filter_lines(load_settings(), tool, corpus_address(corpus, field)):
         typer.echo(json.dumps(line, ensure_ascii=False))
 
 
@@ -197,6 +218,7 @@ def annotate(
     limit: Annotated[int, typer.Option(help="Annotate only the first documents; 0 means all.", min=0)] = 0,
     parameters: RunParametersJson = "{}",
     all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
+    field: FieldOption = None,
 ) -> None:
     """Do the whole method in this process and print the calls with their losses, one JSON line each.
 
@@ -211,7 +233,7 @@ def annotate(
     from toolformer_ops.runs.choices import typed_values
 
     settings, name = load_settings(), model_name(model)
-    values = typed_values(parameters)
+    values = with_fields(typed_values(parameters), field)
     for line in annotate_file(settings, corpus, tool, name, limit or None, values):
         if all_calls or line["kept"]:
             typer.echo(json.dumps(line, ensure_ascii=False))
@@ -231,6 +253,7 @@ def estimate(
     store: Annotated[
         str, typer.Option(help="Id of a started run: keep the estimate in annotation_runs.")
     ] = "",
+    field: FieldOption = None,
 ) -> None:
     """Say what a run would take: texts, calls, rows and device hours, from the filters and a short measured probe.
 
@@ -242,7 +265,7 @@ def estimate(
 
     settings = load_settings()
     name = model_name(model)
-    values = {**typed_values(parameters), "corpus": corpus, "model": name}
+    values = {**with_fields(typed_values(parameters), field), "corpus": corpus, "model": name}
     if names := typed_tools(tools or ()):
         values["tools"] = names
     if limit:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
+from toolformer_ops.cli.people import FieldOption, corpus_address
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import NoKeptCallError
 
@@ -67,6 +68,7 @@ def _dag_run(text: str) -> "DagRun | None":
 @stage("ingest")
 def ingest(
     corpus: Annotated[str, typer.Option(help="Path, file:// or s3:// of JSON Lines or Parquet.")],
+    field: FieldOption = None,
     accept_shrink: Annotated[
         bool,
         typer.Option(
@@ -81,7 +83,7 @@ def ingest(
     """
     from toolformer_ops.stages.ingestion import ingest_corpus
 
-    ingest_corpus(load_settings(), corpus, accept_shrink=accept_shrink)
+    ingest_corpus(load_settings(), corpus_address(corpus, field), accept_shrink=accept_shrink)
 
 
 @stage("build-index")

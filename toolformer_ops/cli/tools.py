@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from toolformer_ops.cli.people import FieldOption, with_fields
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError
 
@@ -43,6 +44,7 @@ def new_tool(
     texts: Annotated[
         str | None, typer.Option(help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
     ] = None,
+    field: FieldOption = None,
     model: Annotated[str, typer.Option(help="For --texts; empty means the setting default_model.")] = "",
     parameters: Annotated[
         str, typer.Option(help="For --texts: run parameters as JSON, over the default preset's.")
@@ -79,7 +81,7 @@ def new_tool(
             err=True,
         )
         return
-    values = typed_values(parameters)
+    values = with_fields(typed_values(parameters), field)
     for line in making.try_tool(settings, chosen, texts, model_name, TEXTS, values):
         typer.echo(line)
 

@@ -43,7 +43,7 @@ from toolformer_ops.runs.costs import given_costs, with_costs
 from toolformer_ops.runs.models import load_model, load_scoring_model, proposer_beside, with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
-from toolformer_ops.storage.corpus_addresses import normal_uri
+from toolformer_ops.storage.corpus_addresses import CorpusAddress
 from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_file
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
@@ -80,24 +80,34 @@ def run_one(
 
 
 def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, Record | Rejection]]:
-    """Each record of a file or folder (also on S3), or why it is refused, with the name to print: its id, or file and line."""
-    uri = normal_uri(str(corpus))
+    """Each record of a file or folder (also on S3), or why it is refused, with the name to print: its id, or file and line.
+
+    `corpus` is an address as `CorpusAddress` writes it.
+    """
+    address = CorpusAddress.parse(str(corpus)).normal()
     refused: Counter[str] = Counter()
+    first: Rejection | None = None
+    ignored: Counter[str] = Counter()
     records = 0
     limits = UnpackingLimits.of(settings)
-    for file in find_files(settings, uri):
-        for line, record in read_file(file, settings.max_line_bytes, limits):
+    for file in find_files(settings, address.files):
+        for line, record in read_file(file, settings.max_line_bytes, limits, address.names):
             name = f"{Path(file.uri).name}:{line}"
             if isinstance(record, Record):
                 records += 1
+                ignored.update(record.ignored)
                 yield record.record_id or name, record
             else:
                 refused[record.reason] += 1
+                first = first or record
                 yield name, record
+    if ignored:
+        logger.warning("fields left out: %s", ", ".join(f"{n} {name}" for name, n in ignored.items()))
     if not records:
         found = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "no line"
+        why = f" The first: {first.detail}." if first else ""
         raise CorpusError(
-            f"expected JSON Lines or Parquet with at least one usable record in {uri}, found {found}. "
+            f"expected JSON Lines or Parquet with at least one usable record in {address}, found {found}.{why} "
             'Each line must be an object such as {"text": "..."}.'
         )
 
@@ -216,7 +226,7 @@ class Annotator:
 
     def documents(self, limit: int | None) -> Iterator[list[Paragraph]]:
         """The paragraphs that the filter keeps, of each of the first documents of the corpus."""
-        read = read_corpus(self.settings, self.choices.corpus)
+        read = read_corpus(self.settings, self.choices.corpus_address)
         documents = (record.document() for _, record in read if isinstance(record, Record))
         for document in itertools.islice(documents, limit):
             decisions = filter_document(self.tool, document, self.choices, chains=self.choices.chains)

@@ -258,7 +258,10 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     choices = with_sample_end(settings, choices)
     tools = [get_tool(name) for name in choices.tools]
     kept = count_kept(
-        distinct_documents(settings, choices.corpus, choices.document_limit), tools, choices, probe_texts
+        distinct_documents(settings, choices.corpus_address, choices.document_limit),
+        tools,
+        choices,
+        probe_texts,
     )
     model = functools.cache(lambda: load_scoring_model(settings, choices.model, choices.verify_in_float32))
     proposer = proposer_beside(settings, choices)

@@ -27,6 +27,8 @@ from pydantic import (
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import VerifyInFloat32
+from toolformer_ops.storage.corpus_addresses import CorpusAddress
+from toolformer_ops.storage.corpus_fields import FieldNames
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 
@@ -183,6 +185,8 @@ class SubjectChoices(Choices):
 
     corpus: str = Field(min_length=1, max_length=2000, title="Corpus")
     """JSON Lines (also .gz, .zst) or Parquet: a path or an s3:// address of a file or a folder."""
+    fields: tuple[str, ...] = Field(default=(), title="Fields")
+    """Other names of fields, one a line, such as text=raw_content; or a corpus, such as ccnet."""
     preset: Preset = Field(default="paper", title="Preset")
     """What empty fields hold: the paper's numbers, a small model's, or those to only look."""
     document_limit: int | None = Field(
@@ -205,6 +209,24 @@ class SubjectChoices(Choices):
         json_schema_extra={"usual": "the language model"},
     )
     """A model, as above, that says where and what to call; the language model scores. Empty: it does both."""
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _one_field_is_a_list(cls, items: object) -> object:
+        return (items,) if isinstance(items, str) else items
+
+    @field_validator("fields")
+    @classmethod
+    def _fields_are_a_mapping(cls, items: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            return FieldNames.of(items).items
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+
+    @property
+    def corpus_address(self) -> str:
+        """The address of the corpus with the names of its fields, as `CorpusAddress` writes it."""
+        return str(CorpusAddress(self.corpus, FieldNames.of(self.fields)))
 
     @field_validator("tools")
     @classmethod
@@ -630,6 +652,7 @@ before."""
 DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
     {
         "corpus": "says which documents; each document's rows depend on its text alone",
+        "fields": "says how records are read, and so which corpus; each document's rows depend on its text alone",
         "preset": "names what empty fields hold; the fields themselves decide",
         "document_limit": "says how many documents; each document's rows depend on its text alone",
         "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",

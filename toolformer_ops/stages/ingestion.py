@@ -28,7 +28,8 @@ from toolformer_ops.errors import CorpusError, DatabaseError
 from toolformer_ops.records import variant_id_of
 from toolformer_ops.storage import database, queries, sessions
 from toolformer_ops.storage.copy_format import copy_text
-from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
+from toolformer_ops.storage.corpus_addresses import CorpusAddress, corpus_id_of
+from toolformer_ops.storage.corpus_fields import FieldNames
 from toolformer_ops.storage.corpus_files import PARQUETS, CorpusFile, OpenedFile, UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_records
 
@@ -83,7 +84,7 @@ class IngestReport:
 
     corpus_id: str
     uri: str
-    """As `corpus_addresses.normal_uri` writes it."""
+    """As `corpus_addresses.corpus_uri_of` writes it."""
     version: int
     """The newest version of the corpus."""
     is_new: bool
@@ -117,7 +118,7 @@ def ingest_corpus(
 
     Args:
         settings: of the deployment.
-        corpus_uri: the file or folder.
+        corpus_uri: the file or folder, with the names of its fields (`corpus_addresses.CorpusAddress`).
         accept_shrink: take a file that breaks off or holds too much, or files or a corpus that lost more than
         half, as they are.
         records_per_transaction: records whose texts are written at once; decides no row.
@@ -129,8 +130,9 @@ def ingest_corpus(
         there.
         DatabaseError: Postgres refuses, or the tables do not add up.
     """
-    uri = normal_uri(corpus_uri)
-    corpus_id, files = corpus_id_of(uri), find_files(settings, uri)
+    address = CorpusAddress.parse(corpus_uri).normal()
+    uri = str(address)
+    corpus_id, files = corpus_id_of(uri), find_files(settings, address.files)
     # The session holds the lock over all transactions, and the temporary tables; both end with the process.
     engine = database.connect(settings)
     with database.session(engine) as session:
@@ -147,6 +149,7 @@ def ingest_corpus(
             session=session,
             settings=settings,
             corpus_id=corpus_id,
+            names=address.names,
             records_per_transaction=records_per_transaction,
             accept_shrink=accept_shrink,
         )
@@ -302,6 +305,7 @@ class Reading:
     session: Connection
     settings: Settings
     corpus_id: str
+    names: FieldNames
     records_per_transaction: int
     accept_shrink: bool
     read_files: int = 0
@@ -392,7 +396,8 @@ class Reading:
                 file.held = HeldLines(b"")
             else:
                 file.is_compared = file.may_be_compared
-            for line, record, line_hash in read_records(opened, self.settings.max_line_bytes, is_known):
+            records = read_records(opened, self.settings.max_line_bytes, is_known, self.names)
+            for line, record, line_hash in records:
                 progress.at(file.number, file.file, line)
                 document_id = None
                 if isinstance(record, Record):

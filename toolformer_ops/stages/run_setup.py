@@ -31,7 +31,7 @@ from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
+from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.registry import get_tool, tools_on_device
 
@@ -76,7 +76,7 @@ def start_run(
     if address := choices.compared_with(settings):
         question_sets(settings, address)  # read whole: the release, hours later, needs all of it
     choices = with_sample_end(settings, choices)
-    uri = normal_uri(choices.corpus)
+    uri = corpus_uri_of(choices.corpus_address)
     tools = {name: get_tool(name) for name in choices.tools}
     identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
     proposer = proposer_identity(settings, choices, identity)
@@ -138,7 +138,7 @@ def start_run(
                 keep_threshold=thresholds[name],
                 reads_record=tool.spec.reads_record,
             )
-    logger.info("run %s: %s over %s with %s", run_id, ", ".join(tools), choices.corpus, identity)
+    logger.info("run %s: %s over %s with %s", run_id, ", ".join(tools), choices.corpus_address, identity)
     if schedule:
         # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before
         # it was finished.
@@ -163,7 +163,8 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
         )
     if not corpora[0].has_documents:
         raise CorpusError(
-            f"expected at least one usable record in {uri}, found none; rejected_documents says why each was refused."
+            f"expected at least one usable record in {uri}, found none; the first was refused as {corpora[0].first_reason}: "
+            f"{corpora[0].first_detail}. The table rejected_documents says why each was."
         )
     [newest] = database.fetch_all(
         connection, queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1

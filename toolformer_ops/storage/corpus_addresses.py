@@ -1,27 +1,71 @@
 """How the address of a corpus is written, and the id that follows from it.
 
-Looks links up and nothing else: what stands at an address is read by `corpus_files.py`.
+The address says where the files are, and behind that, as on a command line, by which names their records have
+the fields, if these are not the usual ones: `s3://bucket/ccnet --field text=raw_content`.
+
+Looks links up and nothing else: what is at an address is read by `corpus_files.py`.
 """
 
 import contextlib
 import hashlib
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer_ops.errors import CorpusError
+from toolformer_ops.storage.corpus_fields import OPTION, TARGETS, UNMAPPED, FieldNames
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def corpus_id_of(uri: str) -> str:
-    """The id of a corpus: 16 hex digits of the hash of its address as `normal_uri` writes it, which has to be UTF-8."""
+_FIELD = re.compile(rf"{OPTION}(?=(?:{'|'.join(TARGETS)})=)")
+
+
+@dataclass(frozen=True)
+class CorpusAddress:
+    """Where a corpus is and how its records are read."""
+
+    files: str
+    """The address of its files: a path, file:// or s3://."""
+    names: FieldNames = UNMAPPED
+
+    @classmethod
+    def parse(cls, address: str) -> "CorpusAddress":
+        """The parts of an address as `str` writes it.
+
+        Raises:
+            UsageError: it holds fields that are no mapping.
+        """
+        files, *items = _FIELD.split(address)
+        return cls(files, FieldNames.of(items))
+
+    def normal(self) -> "CorpusAddress":
+        """The same, with the address of its files as `normal_uri` writes it; raises as that does."""
+        return CorpusAddress(normal_uri(self.files), self.names)
+
+    def __str__(self) -> str:
+        return OPTION.join((self.files, *self.names.items))
+
+
+def corpus_uri_of(address: str) -> str:
+    """One spelling for each address of a corpus, as the column `corpora.uri` has it.
+
+    Raises:
+        CorpusError: as `normal_uri`.
+        UsageError: it holds fields that are no mapping.
+    """
+    return str(CorpusAddress.parse(address).normal())
+
+
+def corpus_id_of(address: str) -> str:
+    """The id of a corpus: 16 hex digits of the hash of its address as `corpus_uri_of` writes it, which has to be UTF-8."""
     try:
-        return hashlib.sha256(normal_uri(uri).encode("utf-8")).hexdigest()[:16]
+        return hashlib.sha256(corpus_uri_of(address).encode("utf-8")).hexdigest()[:16]
     except UnicodeEncodeError as error:
         raise CorpusError(
-            f"expected a corpus address in UTF-8, found {os.fsencode(uri)!r}. Rename the file or folder."
+            f"expected a corpus address in UTF-8, found {os.fsencode(address)!r}. Rename the file or folder."
         ) from error
 
 
@@ -35,6 +79,11 @@ def normal_uri(uri: str) -> str:
     """
     if _CONTROL.search(uri):
         raise CorpusError(f"expected an address without control characters, found {uri[:200]!a}. Correct it.")
+    if _FIELD.search(uri):
+        raise CorpusError(
+            f"expected the address of files, found {uri[:200]!r}. Give the names of fields apart from it: "
+            "`--field` on the command line, `fields` in the form or in the schedule."
+        )
     if uri.startswith("s3://"):
         return uri.rstrip("/")
     path = uri.removeprefix("file://")

@@ -2,10 +2,13 @@
 
 A record is a JSON object, or a row of a Parquet file, with "text" and optionally "url", "date" (as
 `storage/record_dates.py` reads it; in Parquet also a date or time), "title" and "id" (text or a whole
-number); other fields are ignored. Control characters but tab and line ends become their visible pictures
+number); other fields are ignored. A corpus may name these fields otherwise (`storage/corpus_fields.py`).
+
+Control characters but tab and line ends become their visible pictures
 (U+0000 to U+2400), since Postgres cannot store the first and no reader sees the others.
 """
 
+import contextlib
 import datetime
 import hashlib
 import io
@@ -13,12 +16,21 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any, NamedTuple
 
 from toolformer_ops.errors import ExpandsTooFarError
 from toolformer_ops.records import Document, document_id_of
+from toolformer_ops.storage.corpus_fields import (
+    UNMAPPED,
+    FieldNames,
+    field_in,
+    fields_there,
+    lacking,
+    likely_text,
+    shared_fields,
+)
 from toolformer_ops.storage.corpus_files import (
     DETAIL_CHARACTERS,
     CorpusFile,
@@ -40,11 +52,6 @@ BYTES_AT_ONCE = 1 << 22
 """A batch that holds more becomes strings of Python row by row."""
 _READ_BYTES = 1 << 16
 _PAGE_HEADER_BYTES = 16
-_FIELDS = ("text", "url", "date", "title", "id")
-TEXT_FIELDS = frozenset(
-    ("raw_content", "content", "contents", "body", "article", "document", "passage", "markdown", "maintext")
-)
-"""How corpora name the field that this deployment reads as `text`. Of JSON no other name is said: it may be private."""
 _READ_NO_FURTHER = frozenset({"unreadable_file", "expands_too_far"})
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(0x20)} | {"\x7f": "\u2421"}
@@ -96,6 +103,7 @@ def read_records(
     opened: OpenedFile,
     max_record_bytes: int,
     is_known: Callable[[int, int], bool] = lambda _line, _hash: False,
+    names: FieldNames = UNMAPPED,
 ) -> Iterator[tuple[int, Record | Rejection, int | None]]:
     """The records of a file with their lines, or rows of Parquet, from 1; 0 for a refusal of the whole file or its rest.
 
@@ -109,7 +117,7 @@ def read_records(
         yield 0, Rejection(*opened.refusal), None
         return
     if opened.is_parquet:
-        for row, record in _parquet_records(opened, max_record_bytes):
+        for row, record in _parquet_records(opened, max_record_bytes, names):
             yield row, record, None
         return
     lines = opened.lines(max_record_bytes)
@@ -117,6 +125,7 @@ def read_records(
     if other_format := _other_format(first_lines):
         yield 0, other_format, None
         return
+    shared: frozenset[str] | None = None
     for line in itertools.chain(first_lines, lines):
         if line.reason:
             yield (
@@ -128,7 +137,11 @@ def read_records(
         line_hash = int.from_bytes(hashlib.sha256(line.content).digest()[:8], "big", signed=True)
         if is_known(line.number, line_hash):
             continue
-        found = read_record(line.content)
+        found = read_record(line.content, names)
+        if isinstance(found, Rejection) and found.reason == "no_text":
+            if shared is None:
+                shared = _shared_fields(first_lines)
+            found = read_record(line.content, names, shared)
         if (
             not line.ended
             and isinstance(found, Rejection)
@@ -152,17 +165,31 @@ def _other_format(first_lines: Sequence[Line]) -> Rejection | None:
     return None
 
 
+def _shared_fields(lines: Sequence[Line]) -> frozenset[str]:
+    """The fields that these lines have in common, if several of them are records."""
+    values: list[Any] = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            values.append(json.loads(line.content))
+    return shared_fields([value for value in values if isinstance(value, dict)])
+
+
 def read_file(
-    file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits
+    file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits, names: FieldNames = UNMAPPED
 ) -> Iterator[tuple[int, Record | Rejection]]:
     """The records of a file that is opened for it, with their lines, as `read_records`; raises as `OpenedFile`."""
     with OpenedFile(file, limits) as opened:
-        for line, record, _ in read_records(opened, max_record_bytes):
+        for line, record, _ in read_records(opened, max_record_bytes, names=names):
             yield line, record
 
 
-def read_record(content: bytes) -> Record | Rejection:
-    """The record in one line of JSON, or why it is refused."""
+def read_record(
+    content: bytes, names: FieldNames = UNMAPPED, shared: frozenset[str] = frozenset()
+) -> Record | Rejection:
+    """The record in one line of JSON, or why it is refused.
+
+    `shared` are fields that other records have, too: a refusal may name them.
+    """
     try:
         value = json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -177,7 +204,7 @@ def read_record(content: bytes) -> Record | Rejection:
         if isinstance(value, dict):
             # JSON writes a control character or half a surrogate pair only behind a backslash, but for
             # U+007F.
-            found = _record_of(value, is_plain=b"\\" not in content and b"\x7f" not in content)
+            found = _record_of(value, names, shared, is_plain=b"\\" not in content and b"\x7f" not in content)
         else:
             found = Rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
     if isinstance(found, Record):
@@ -185,27 +212,31 @@ def read_record(content: bytes) -> Record | Rejection:
     return _rejection(found.reason, f"{found.detail} (a line of {len(content):,} bytes)", quoted(content))
 
 
-def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | Rejection:
+def _record_of(
+    value: Mapping[str, Any], names: FieldNames, shared: Collection[str] = (), *, is_plain: bool = False
+) -> Record | Rejection:
     """The record with these fields.
 
     `is_plain`: no string of it holds a control character that is replaced, or a lone surrogate.
     """
-    text = value.get("text")
+    text = field_in(value, names.text)
     # 1. The text.
     if not isinstance(text, str):
-        if "text" not in value:
-            names = [name for name in value if name.casefold() in TEXT_FIELDS | {"text"}]
-            return _no_text(len(value), names)
+        if text is None and names.text not in value:
+            return _no_text(names, list(value), shared)
         return _rejection("text_not_a_string", f"found {type(text).__name__}")
     if not text or text.isspace():
         return _rejection("empty_text", f"found {len(text)} characters of white space")
     # 2. The optional fields; an empty one does not count.
     ignored: list[str] = []
-    record_id = value.get("id")
+    optional = {target: field_in(value, name) for target, name in names.read.items() if target != "text"}
+    if names.mapped:
+        ignored += [f"no_{target}_field" for target in lacking(value, names)]
+    record_id = optional["id"]
     if isinstance(record_id, int) and not isinstance(record_id, bool):
         record_id = str(record_id)
-    url = _string_or_none(value.get("url"), "url_not_a_string", ignored)
-    title = _string_or_none(value.get("title"), "title_not_a_string", ignored)
+    url = _string_or_none(optional["url"], "url_not_a_string", ignored)
+    title = _string_or_none(optional["title"], "title_not_a_string", ignored)
     record_id = _string_or_none(record_id, "id_not_a_string_or_whole_number", ignored)
     if record_id is not None and len(record_id) > ID_CHARACTERS:
         ignored.append("id_too_long")
@@ -228,7 +259,7 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
     return Record(
         text=text,
         url=url or None,
-        document_date=_date(value.get("date"), ignored),
+        document_date=_date(optional, ignored),
         title=title or None,
         record_id=record_id or None,
         escaped_characters=escaped_characters,
@@ -236,11 +267,12 @@ def _record_of(value: Mapping[str, Any], *, is_plain: bool = False) -> Record | 
     )
 
 
-def _no_text(fields: int, names: Sequence[str]) -> Rejection:
-    """The refusal of a record without the field `text`, with the names of its fields that may be said."""
-    named = f": {', '.join(names)}" if names else ""
+def _no_text(names: FieldNames, there: Sequence[str], of_schema: Collection[str]) -> Rejection:
+    """The refusal of a record, or file, without the field that holds the text, with the fields that are there."""
+    found = fields_there(there, of_schema)
     return _rejection(
-        "no_text", f"expected the field text, which this deployment reads, found {fields} others{named}"
+        "no_text",
+        f"expected the field {names.text}, or another one by --field text={likely_text(there)}, found {found}",
     )
 
 
@@ -257,9 +289,12 @@ def escape_control_characters(text: str) -> tuple[str, int]:
     return _CONTROL.subn(lambda match: _PICTURES[match.group()], text)
 
 
-def _date(value: object, ignored: list[str]) -> datetime.date | None:
-    """The day that the record's date says; why it says none is added to `ignored`."""
-    day, reason = day_of(value)
+def _date(fields: Mapping[str, object], ignored: list[str]) -> datetime.date | None:
+    """The day of writing that the record says; why it says none is added to `ignored`."""
+    day, reason = day_of(fields.get("date"))
+    crawled, _ = day_of(fields.get("crawled"))
+    if day is not None and crawled is not None and day > crawled:
+        day, reason = None, "date_after_crawl"
     if reason is not None:
         ignored.append(reason)
     return day
@@ -272,7 +307,9 @@ def _rejection(reason: str, detail: str, quote: str = "", *, cut: bool = False) 
 # Parquet
 
 
-def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tuple[int, Record | Rejection]]:
+def _parquet_records(
+    opened: OpenedFile, max_record_bytes: int, names: FieldNames
+) -> Iterator[tuple[int, Record | Rejection]]:
     """The records of a Parquet file, a few rows at a time, by the same rules as those of JSON."""
     import pyarrow.parquet
 
@@ -281,13 +318,13 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
         stored = opened.seekable()
         # Without a size of its reads, a whole column of a row group is read at once.
         file = pyarrow.parquet.ParquetFile(stored, buffer_size=_READ_BYTES)
-        names = set(file.schema_arrow.names)
-        columns = [name for name in _FIELDS if name in names]
-        no_text = None if "text" in names else _no_text(len(names), file.schema_arrow.names)
+        schema = file.schema_arrow
+        columns = sorted({name for name in names.read.values() if _is_column(schema, name)})
+        refusal = _refusal_of_schema(schema.names, columns, names)
         for batch in _decoded_batches(opened, stored, file, columns):
             for piece in _pieces(batch):
-                if no_text:
-                    yield from ((number + row, no_text) for row in range(1, piece.num_rows + 1))
+                if refusal:
+                    yield from ((number + row, refusal) for row in range(1, piece.num_rows + 1))
                     number += piece.num_rows
                     continue
                 if piece.num_rows == 1 and (size := _string_bytes(piece)) > max_record_bytes:
@@ -297,7 +334,8 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
                 fields = [_values(piece.column(name)) for name in columns]
                 for row in zip(*fields, strict=True):
                     number += 1
-                    yield number, _record_of_row(dict(zip(columns, row, strict=True)), max_record_bytes)
+                    fields_of_row = dict(zip(columns, row, strict=True))
+                    yield number, _record_of_row(fields_of_row, max_record_bytes, names)
     except ExpandsTooFarError as error:
         yield 0, _rejection("expands_too_far", f"after {number} rows: {error}", cut=True)
         return
@@ -312,6 +350,46 @@ def _parquet_records(opened: OpenedFile, max_record_bytes: int) -> Iterator[tupl
         return
     if not number:
         yield 0, Rejection("empty_file", "expected Parquet with at least one row, found none")
+
+
+def _refusal_of_schema(there: Sequence[str], columns: Sequence[str], names: FieldNames) -> Rejection | None:
+    """Why no row of a file with the columns `there` is read: it lacks the text, or another that the mapping names."""
+    if names.text not in columns:
+        return _no_text(names, there, there)
+    absent = [f"{target}={name}" for target, name in names.mapped.items() if name not in columns]
+    if not absent:
+        return None
+    found = fields_there(there, there)
+    return _rejection(
+        "no_field", f"expected the columns of {', '.join(absent)}; correct --field; found {found}"
+    )
+
+
+def _is_column(schema: Any, name: str) -> bool:
+    """Whether a table has this column, or a column within others whose path this is."""
+    from pyarrow import types
+
+    if name in schema.names:
+        return True
+    first, *within = name.split(".")
+    if first not in schema.names or not within:
+        return False
+    kind = schema.field(first).type
+    for part in within:
+        if not types.is_struct(kind) or kind.get_field_index(part) < 0:
+            return False
+        kind = kind.field(part).type
+    return True
+
+
+def _column(batch: Any, name: str) -> Any:
+    """The column of a batch that has this name or, within others, this path."""
+    from pyarrow import compute
+
+    if name in batch.schema.names:
+        return batch.column(name)
+    first, _, rest = name.partition(".")
+    return compute.struct_field(batch.column(first), rest.split("."))
 
 
 def _decoded_batches(
@@ -334,7 +412,7 @@ def _decoded_batches(
         longest = max([_dictionary_bytes(stored, chunk) for chunk in chunks], default=0)
         rows = max(1, min(ROWS_PER_BATCH, BATCH_BYTES // max(1, longest)))
         for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
-            decoded = [_without_dictionary(column) for column in batch.columns]
+            decoded = [_without_dictionary(_column(batch, name)) for name in columns]
             unpacked_bytes += max(sum(column.nbytes for column in decoded), batch.num_rows)
             opened.limits.check(opened.uri, packed_bytes, unpacked_bytes)
             yield pyarrow.RecordBatch.from_arrays(decoded, columns) if columns else batch
@@ -343,7 +421,8 @@ def _decoded_batches(
 def _chunks(row_group: Any, columns: Sequence[str]) -> list[Any]:
     """What the footer says of the columns of a row group that are read."""
     chunks = map(row_group.column, range(row_group.num_columns))
-    return [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns]
+    begins = tuple(f"{name}." for name in columns)
+    return [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(begins)]
 
 
 def _dictionary_bytes(stored: IO[bytes], chunk: Any) -> int:
@@ -414,7 +493,7 @@ def _values(column: Any) -> list[Any]:
     return list(column.to_pylist())
 
 
-def _record_of_row(row: dict[str, Any], max_record_bytes: int) -> Record | Rejection:
+def _record_of_row(row: dict[str, Any], max_record_bytes: int, names: FieldNames) -> Record | Rejection:
     """The record in a row of Parquet, whose strings are bytes."""
     size = sum(len(value) for value in row.values() if isinstance(value, bytes))
     if size > max_record_bytes:
@@ -427,7 +506,7 @@ def _record_of_row(row: dict[str, Any], max_record_bytes: int) -> Record | Rejec
                 return _rejection(
                     "invalid_utf8", f"{name}, byte {error.start + 1:,} in {len(value):,} bytes", quoted(value)
                 )
-    return _record_of(row)
+    return _record_of(row, names)
 
 
 def _too_long(size: int, max_record_bytes: int) -> Rejection:

@@ -72,7 +72,8 @@ OTHER_VALUES: dict[str, Any] = {
     "long_texts": "leave_out", "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
     "finetune_results": "mask", "decontaminate": "report", "keep_rule": "information", "approve": "before_publishing",
     "preset": "only_look",  # the one that sets nothing that decides
-    "corpus": "d", "model": "n", "proposer": "p", "tools": ["Calculator", "MT"], "keep_thresholds": {"Calculator": 2.0},
+    "corpus": "d", "fields": ["text=t"],
+    "model": "n", "proposer": "p", "tools": ["Calculator", "MT"], "keep_thresholds": {"Calculator": 2.0},
     "call_seconds": {"Calculator": 0.5}, "sampling_threshold": 0.125, "max_false_discovery_rate": 0.1,
     "evaluation_suites": ["temporal"], "evaluation_data": "data",
 }  # fmt: skip

@@ -50,6 +50,7 @@ def corpus_choices(
     thresholds: Sequence[str] = (),
     *,
     finetune: bool = True,
+    fields: Sequence[str] = (),
 ) -> RunChoices:
     """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
 
@@ -64,6 +65,8 @@ def corpus_choices(
     choices = values_in(parameters.strip() or "{}")
     if tools:
         choices["tools"] = typed_tools(tools) or tool_names()
+    if fields:
+        choices["fields"] = tuple(fields)
     if not finetune:
         choices["finetune"] = False
     if limit is not None:
