@@ -22,6 +22,7 @@ from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.tokenization import Tokenization
 
 TEXTS = (1, 8, 32, 64)
@@ -120,7 +121,7 @@ def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
     network = random_network(config)
     with torch.no_grad():  # no text ends before it is as long as it may be
         network.get_output_embeddings().weight[end] = 0.0
-    return CausalModel(network.to(torch.bfloat16).to("cuda"), 1024), tokenizer
+    return compared_model(network.to(torch.bfloat16).to("cuda"), 1024), tokenizer
 
 
 def measure_launches(

@@ -73,6 +73,10 @@ TESTS = {
     ),
     "airflow_tasks/endings.py": ("tests/dags/test_endings.py",),
     "airflow_tasks/retrying.py": ("tests/dags/test_retrying.py",),
+    "language_model/layout.py": (
+        "tests/unit/language_model/test_layout.py",
+        "tests/unit/language_model/test_kv_cache.py",
+    ),
     "language_model/attention.py": (
         "tests/unit/language_model/test_kv_cache.py",
         "tests/unit/language_model/test_on_a_gpu.py",

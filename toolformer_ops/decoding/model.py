@@ -20,6 +20,7 @@ from toolformer_ops.decoding.together import Listener, Together, ToolRuns
 from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Start, Tokenization
@@ -98,7 +99,7 @@ class WritingModel:
         network, tokenizer, identity = load_network(
             *split_revision(model), settings.dtype, settings.device, settings.threads, settings
         )
-        causal = CausalModel(network, tokenizer.model_max_length)
+        causal = compared_model(network, tokenizer.model_max_length)
         return cls(causal, tokenizer, identity, settings, names, start=start)
 
     @property

@@ -32,7 +32,7 @@ from toolformer_ops.errors import InfrastructureError, ModelError, ToolformerErr
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.decode_loop import RESTS, DecodeLoop, NextTokens
-from toolformer_ops.language_model.kv_cache import KVCache
+from toolformer_ops.language_model.kv_cache import KVCache, PromptCache
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
@@ -143,6 +143,7 @@ class Together:
         self._model = model
         self._tokenization = tokenization
         self._tools = tools
+        self._prompts = PromptCache(model)
 
     def write(
         self,
@@ -173,7 +174,7 @@ class Together:
         self._growing: dict[int, _Text] = {}
         self._waiting: dict[int, _Text] = {}
         self._written: dict[int, WrittenText] = {}
-        loop, last_line = DecodeLoop(self._model.new_cache(), self), time.monotonic()
+        loop, last_line = DecodeLoop(KVCache(self._model), self), time.monotonic()
         while loop.step():
             if time.monotonic() - last_line > PROGRESS_SECONDS:
                 last_line = time.monotonic()
@@ -223,7 +224,7 @@ class Together:
             head: tuple[int, ...] = ()
             if prompt.shared_head:
                 head = (*self._tokenization.start_ids, *self._tokenization.ids(prompt.shared_head.rstrip()))
-            shared = self._model.cached_prompt(head[: len(ids) - 1] if ids[: len(head)] == head else ())
+            shared = self._prompts.read(head[: len(ids) - 1] if ids[: len(head)] == head else ())
             joining[number] = CachedText(shared)
             continuation = Continuation(ids, self._tokenization, self._model.window_tokens)
             writer = Writer(prompt, continuation, self._decoding, self._tools.names)

@@ -3,10 +3,13 @@
     tokenization.py   one encoding of a text, its windows, a tool's prompt, start token
     packing.py        passes over sequences of many texts, without padding
     columns.py        keys and values of prompts, texts and the rows that continue them
+    layout.py         where the new tokens of a pass write, and what they see: numbers alone
+    attention_parts.py  what attends in a network's layers: the parts of the pass under way
     attention.py      attention of one pass over a group of texts
-    kv_cache.py       the KV cache: prefill, share, decode step, keep, cut
-    causal_model.py   passes through the network, which are compared with its own forward pass; log
-    probabilities memory.py         budgets from the device's free memory; a batch that does not fit is halved
+    causal_model.py   passes through the network; log probabilities
+    kv_cache.py       the KV cache: prefill, share, decode step, keep, cut; the prompts that were read
+    comparison.py     a network becomes the engine's after a comparison with its own forward pass
+    memory.py         budgets from the device's free memory; a batch that does not fit is halved
     decode_loop.py    prefill, share, decode step, choose, end; greedy text, for tools that ask the model
     context.py        prompt and text, computed once for all positions and samples; p(" [") at word starts
     sampling.py       calls, and the random numbers that belong to each

@@ -21,7 +21,7 @@ from torch import Tensor
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
-from toolformer_ops.language_model.kv_cache import KVCache
+from toolformer_ops.language_model.kv_cache import KVCache, PromptCache
 from toolformer_ops.language_model.packing import consecutive_parts
 from toolformer_ops.language_model.tokenization import (
     MIN_WINDOW,
@@ -75,6 +75,7 @@ class ContextBuilder:
     def __init__(self, model: CausalModel, tokenization: Tokenization) -> None:
         self._model = model
         self._tokenization = tokenization
+        self._prompts = PromptCache(model)
         self._kept: dict[_Key, AnnotationContext] = {}  # oldest first
 
     def windows(self, prompt: AnnotationPrompt, text: TokenizedText) -> list[Window]:
@@ -130,7 +131,7 @@ class ContextBuilder:
                 copies.append((len(spelled) + len(between), shift))
             # 2. All of them behind the prompt, in one pass.
             if added:
-                start = self._model.cached_prompt(self._prompt_ids(prompt))
+                start = self._prompts.read(self._prompt_ids(prompt))
                 cache = KVCache(self._model)
                 cache.join([CachedText(start) for _ in added])
                 hidden = cache.extend(range(len(added)), added)
@@ -152,6 +153,11 @@ class ContextBuilder:
     def forget_texts(self) -> None:
         """Drop the kept contexts."""
         self._kept.clear()
+
+    def let_go(self) -> None:
+        """Drop contexts and prompts, since the model is let go."""
+        self._kept.clear()
+        self._prompts.clear()
 
     def find_positions(
         self, prompt: AnnotationPrompt, texts: Sequence[TokenizedText]

@@ -15,21 +15,21 @@ rounding. Chooses no token: `decode_loop.py` does.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from toolformer_ops.language_model.attention import GroupPass
+from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedPrompt, CachedText, Group
 from toolformer_ops.language_model.packing import consecutive_parts
 
-if TYPE_CHECKING:
-    from toolformer_ops.language_model.causal_model import CausalModel
+MAX_PROMPTS = 16
+"""Prompts whose keys and values are kept."""
 
 
-def read_prompt(model: "CausalModel", ids: Sequence[int]) -> CachedPrompt:
+def read_prompt(model: CausalModel, ids: Sequence[int]) -> CachedPrompt:
     """The keys and values of a prompt, computed."""
     if not ids:
         return CachedPrompt()
@@ -40,10 +40,30 @@ def read_prompt(model: "CausalModel", ids: Sequence[int]) -> CachedPrompt:
     return CachedPrompt(tuple(ids), [(keys[:, 0], values[:, 0]) for keys, values in text.columns])
 
 
+class PromptCache:
+    """The prompts that one network has read: those of the tools, or heads that texts to be continued share."""
+
+    def __init__(self, model: CausalModel) -> None:
+        self._model = model
+        self._prompts: dict[tuple[int, ...], CachedPrompt] = {}  # oldest first
+
+    def read(self, ids: tuple[int, ...]) -> CachedPrompt:
+        """The keys and values of a prompt's first tokens, computed once; the last `MAX_PROMPTS` are kept."""
+        if ids not in self._prompts:
+            if len(self._prompts) >= MAX_PROMPTS:
+                self._prompts.pop(next(iter(self._prompts)))
+            self._prompts[ids] = read_prompt(self._model, ids)
+        return self._prompts[ids]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._prompts.clear()
+
+
 class KVCache:
     """Rows of one network that grow side by side. Not for use by several threads at once."""
 
-    def __init__(self, model: "CausalModel") -> None:
+    def __init__(self, model: CausalModel) -> None:
         self._model = model
         self._groups: list[Group] = []
 
@@ -167,15 +187,11 @@ class KVCache:
                         group, rows[begin:end] - first, counts[begin:end], by_range=self._model.texts_together
                     )
                     passes.append(group_pass)
-                    new.append(ids[firsts[begin] : ends[end - 1]][group_pass.order])
-                    order.append(group_pass.order + tokens)
+                    new.append(ids[firsts[begin] : ends[end - 1]][group_pass.layout.order])
+                    order.append(group_pass.layout.order + tokens)
                     tokens += group_pass.tokens
                 first += group.rows
-            hidden = self._model.run(
-                np.concatenate(new),
-                np.concatenate([group_pass.positions for group_pass in passes]),
-                [(group_pass.tokens, group_pass.attend) for group_pass in passes],
-            )  # (tokens, hidden)
+            hidden = self._model.run(np.concatenate(new), passes)  # (tokens, hidden)
             for group_pass in passes:
                 if group_pass.group.branches:
                     group_pass.group.steps[group_pass.rows] += 1

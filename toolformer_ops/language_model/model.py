@@ -21,8 +21,9 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import decode_loop, perplexity, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.context import ContextBuilder, best_positions
-from toolformer_ops.language_model.kv_cache import read_prompt
+from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
@@ -86,11 +87,11 @@ class LanguageModel:
         longest = tokenizer.model_max_length
 
         def load(number_format: str) -> CausalModel:
-            return CausalModel(
+            return compared_model(
                 load_weights(path_or_hub_id, revision, number_format, device, threads, settings), longest
             )
 
-        return cls(CausalModel(network, longest), Tokenization(tokenizer), identity, load)
+        return cls(compared_model(network, longest), Tokenization(tokenizer), identity, load)
 
     def tokenize(self, text: str) -> TokenizedText:
         """The one encoding of `text` that positions refer to."""
@@ -345,6 +346,7 @@ class LanguageModel:
         if number_format not in self._loaded:
             self.forget_texts()
             if not self._has_room:
+                self._builder.let_go()
                 logger.info("weights in %s take the place of the others", number_format)
                 for other in self._loaded.values():
                     other.let_go()
@@ -397,7 +399,7 @@ class LanguageModel:
             )
         if not rows:
             return []
-        cache = self._model.new_cache()
+        cache = KVCache(self._model)
         cache.join([CachedText(read_prompt(self._model, ids[:-1]))] * len(rows))
         hidden = cache.extend(
             range(len(rows)), [(ids[-1], *row[:-1]) for row in rows]

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from toolformer_ops.language_model.attention_parts import Heads
+
 ROW_MULTIPLE = 16
 """A CPU's passes are padded to a multiple of so many rows, or tokens of packed sequences."""
 LARGEST_WIDTH = 256
@@ -80,7 +82,10 @@ def consecutive_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
 
 
 class PackedSequences:
-    """Sequences of one pass; with `share`, tokens with which a sequence and the one before it begin are in it once."""
+    """Sequences of one pass; with `share`, tokens with which a sequence and the one before it begin are in it once.
+
+    An `AttentionPart`.
+    """
 
     def __init__(self, sequences: Sequence[Sequence[int]], *, share: bool) -> None:
         self.places: list[list[int]] = []
@@ -104,17 +109,16 @@ class PackedSequences:
         self._added = torch.tensor(added)
         self._ranges: dict[torch.device, Ranges] = {}  # layers may be on several
 
+    @property
+    def tokens(self) -> int:
+        """How many the pass has."""
+        return len(self.ids)
+
     def attend(
-        self,
-        layer: int,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        window: int | None,
-        scale: float,
-        softcap: float | None,
+        self, layer: int, heads: Heads, *, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
-        """Causal attention of each sequence, (tokens, heads, width): what `CausalModel.run` calls in every layer."""
+        """Causal attention of each sequence, (tokens, heads, width)."""
+        queries, keys, values = heads.queries, heads.keys, heads.values
         device = queries.device
         if takes_variable_lengths(device, queries.dtype, queries.shape[-1], softcap):
             if device not in self._ranges:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.config import Settings
+from toolformer_ops.decoding import together
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
 from toolformer_ops.language_model.columns import CachedPrompt, CachedText
@@ -64,6 +66,16 @@ class HeldTokens:
         self._rows = [(int(label), self._rows[row][1]) for row, label in zip(parents, labels, strict=True)]
 
 
+class UnreadPrompts:
+    """Prompts by their tokens alone."""
+
+    def __init__(self, model: Any) -> None:
+        pass
+
+    def read(self, ids: tuple[int, ...]) -> CachedPrompt:
+        return CachedPrompt(ids)
+
+
 @dataclass
 class ScriptedNetwork:
     """A network whose logits follow the script."""
@@ -74,9 +86,6 @@ class ScriptedNetwork:
 
     def new_cache(self) -> HeldTokens:
         return HeldTokens(lambda sequences: torch.stack([self._logits(tuple(held)) for held in sequences]))
-
-    def cached_prompt(self, ids: tuple[int, ...]) -> CachedPrompt:
-        return CachedPrompt(ids)
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         return hidden
@@ -149,9 +158,19 @@ def write(
     told: Callable[[int, Sequence[int]], None] | None = None,
 ) -> list[WrittenText]:
     """The continuations that follow from the scripts, one for each prompt; `told` gets settled tokens."""
-    words = tokenization()
-    asked = prompts or [Prompt(text) for text in scripts]
-    encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in asked]
-    return Together(ScriptedNetwork(words, scripts, window), words, tools).write(
-        asked, encoded, decoding, told
-    )
+    network = ScriptedNetwork(tokenization(), scripts, window)
+    return written_by(network, decoding, tools, prompts or [Prompt(text) for text in scripts], told)
+
+
+def written_by(
+    network: ScriptedNetwork,
+    decoding: DecodingSettings,
+    tools: ToolRuns,
+    prompts: Sequence[Prompt],
+    told: Callable[[int, Sequence[int]], None] | None = None,
+) -> list[WrittenText]:
+    """The continuations of a network without keys and values."""
+    words = network.tokenization
+    encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
+    with mock.patch.multiple(together, KVCache=ScriptedNetwork.new_cache, PromptCache=UnreadPrompts):
+        return Together(network, words, tools).write(prompts, encoded, decoding, told)

@@ -15,11 +15,12 @@ from tests.unit.decoding.scripted import (
     tokenization,
     vocabulary_size,
     write,
+    written_by,
 )
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.decoding.together import Together, ToolRuns
+from toolformer_ops.decoding.together import ToolRuns
 from toolformer_ops.errors import InfrastructureError, ModelError, ToolError, UsageError
 from toolformer_ops.tools.base import ToolOutput
 
@@ -187,11 +188,10 @@ def test_random_texts_have_brackets_as_greedy_decoding_writes_them_and_none_wher
 ) -> None:
     words = tokenization()
     prompts = [Prompt(f"Text {number} is") for number in range(12)]
-    encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
 
     def written(runs: ToolRuns, **settings: int) -> list[WrittenText]:
         decoding = DecodingSettings(max_new_tokens=40, **settings)
-        return Together(RandomNetwork(words, {}), words, runs).write(prompts, encoded, decoding)
+        return written_by(RandomNetwork(words, {}), decoding, runs, prompts)
 
     greedy = written(tool_runs())
     assert sum(text.text.count("[") for text in greedy) > 40

@@ -17,6 +17,7 @@ from tests.tiny_models import SHAPES, save_tiny_gpt2
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
@@ -91,7 +92,7 @@ class Subject:
     def of(cls, folder: Path, start_ids: Sequence[int], dtype: str = "float32") -> "Subject":
         """The model of a folder; the reference is always in float32."""
         network, tokenizer, identity = load_network(str(folder), None, dtype, "cpu", 1)
-        model, tokenization = CausalModel(network, tokenizer.model_max_length), Tokenization(tokenizer)
+        model, tokenization = compared_model(network, tokenizer.model_max_length), Tokenization(tokenizer)
         engine = LanguageModel(model, tokenization, identity)
         return cls(model, tokenization, engine, PlainReference(folder, start_ids))
 

@@ -13,6 +13,7 @@ from tests.unit.language_model.conftest import Subject
 from toolformer_ops.language_model import attention, packing
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedPrompt, CachedText
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 
 TOLERANCE = 1e-3
@@ -50,8 +51,8 @@ def either_way(
                 module, "takes_variable_lengths", lambda device, dtype, width, softcap: not softcap
             )
         with device_twin.device_twin() as counts:
-            network = copy.deepcopy(any_subject.model.network).to("cuda")
-            yield dataclasses.replace(any_subject, model=CausalModel(network, 1024))
+            network = copy.deepcopy(any_subject.reference.network).to("cuda")
+            yield dataclasses.replace(any_subject, model=compared_model(network, 1024))
         assert (counts.launches["varlen_attn"] > 0) == (type(network).__name__ != "Gemma2ForCausalLM")
         return
     monkeypatch.setattr(any_subject.model, "texts_together", request.param != "cpu")

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -38,6 +39,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.models import loading, model_identity
 from toolformer_ops.language_model.models.conversion import convert_gguf
 from toolformer_ops.language_model.models.identity import HASH_CACHE
@@ -264,8 +266,17 @@ def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_n
     """Found by the comparison at load."""
     run = CausalModel.run
 
-    def shifted(self: CausalModel, ids: Any, positions: Any, attend: Any) -> Any:
-        return run(self, ids, positions + (positions >= 9), attend)
+    def shifted(self: CausalModel, ids: Any, parts: Any) -> Any:
+        return run(
+            self,
+            ids,
+            [
+                SimpleNamespace(
+                    tokens=part.tokens, positions=part.positions + (part.positions >= 9), attend=part.attend
+                )
+                for part in parts
+            ],
+        )
 
     LanguageModel.load(str(folder), dtype="bfloat16")
     monkeypatch.setattr(CausalModel, "run", shifted)
@@ -375,7 +386,7 @@ def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tm
         loading._require_on_gpus(network, "a model")
     plain = LanguageModel.load(str(folder))
     spread = LanguageModel(
-        CausalModel(network, 1024), Tokenization(loading.load_tokenizer(str(folder), None)), plain.identity
+        compared_model(network, 1024), Tokenization(loading.load_tokenizer(str(folder), None)), plain.identity
     )
 
     def numbers(model: LanguageModel) -> list[Any]:

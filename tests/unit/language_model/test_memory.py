@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.unit.language_model.conftest import TEXT, Subject, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import DeviceMemoryError
-from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.memory import DeviceMemory, free_main_memory
 from toolformer_ops.records import CallPosition, PlacedCall
 
@@ -72,7 +72,7 @@ def test_a_containers_limit_counts(tmp_path: Path) -> None:
 def test_a_vocabulary_of_256k_is_projected_in_pieces_that_fit() -> None:
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     torch.manual_seed(0)
-    model = CausalModel(
+    model = compared_model(
         LlamaForCausalLM(llama(vocab_size=256_000, max_position_embeddings=4096, **shape)), 4096
     )
     projected: list[int] = []

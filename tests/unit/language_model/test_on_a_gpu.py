@@ -21,6 +21,7 @@ from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.language_model import LanguageModel, attention, packing
 from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import PlacedCall
@@ -53,9 +54,9 @@ class Engine:
 
         def load(number_format: str) -> CausalModel:
             weights, *_ = load_network(str(folder), None, number_format, "cpu", 1)
-            return CausalModel(weights.to(device), tokenizer.model_max_length)
+            return compared_model(weights.to(device), tokenizer.model_max_length)
 
-        model = CausalModel(network.to(device), tokenizer.model_max_length)
+        model = compared_model(network.to(device), tokenizer.model_max_length)
         engine = LanguageModel(model, Tokenization(tokenizer), identity, load)
         return cls(
             model, engine, WritingModel(model, tokenizer, identity, Settings(_env_file=None), ("Calculator",))

@@ -23,7 +23,7 @@ from tests.unit.language_model.conftest import (
 )
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.sampling import cumulative_probabilities, draw, only, uniforms
@@ -56,7 +56,7 @@ def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Sampl
     folder = save_tiny("gptj", tmp_path_factory.mktemp("saying") / "gptj")
     network, tokenizer, identity = load_network(str(folder), None, "float32", "cpu", 1)
     engine = LanguageModel(
-        CausalModel(network, tokenizer.model_max_length), Tokenization(tokenizer), identity
+        compared_model(network, tokenizer.model_max_length), Tokenization(tokenizer), identity
     )
 
     def samples(token: str, **changed: Any) -> list[SampledContinuation]:

@@ -3,7 +3,7 @@
 All samples of a text share its keys and values. That needs layers that look back by full or sliding
 attention, and positions that are told to the network by their numbers. Without it each token of a call would
 be a pass over all tokens before it. Imports neither torch nor transformers. The comparison at load decides
-(`language_model/causal_model.py`).
+(`language_model/comparison.py`).
 """
 
 import json

@@ -1,0 +1,113 @@
+"""Where the new tokens of a pass write and what they see, worked by hand; no torch."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from toolformer_ops.language_model.layout import Layout, SeenRanges
+
+
+def growing_texts() -> Layout:
+    """Behind a prompt of 3 tokens: 2 new tokens for a text of 4, and 1 for one of 1."""
+    return Layout.of(
+        np.array([0, 1]),
+        np.array([2, 1]),
+        prompt=3,
+        branches=False,
+        lengths=np.array([4, 1]),
+        text_of=np.array([0, 1]),
+        seen=np.array([7, 4]),
+        steps=np.array([0, 0]),
+        by_range=True,
+    )
+
+
+def branching_rows(**changed: Any) -> Layout:
+    """Behind a prompt of 3 tokens: texts of 4 and 2 tokens, of which three rows see 4, 2 and 2; each has added 5 of its own."""
+    numbers: dict[str, Any] = {
+        "prompt": 3,
+        "branches": True,
+        "lengths": np.array([4, 2]),
+        "text_of": np.array([0, 1, 0]),
+        "seen": np.array([7, 5, 5]),
+        "steps": np.array([5, 5, 5]),
+        "by_range": False,
+    }
+    return Layout.of(np.array([0, 1, 2]), np.array([1, 1, 1]), **numbers | changed)
+
+
+def numbers(ranges: list[SeenRanges]) -> list[tuple[list[int], list[int], list[int]]]:
+    return [(kind.tokens.tolist(), kind.starts.tolist(), kind.lengths.tolist()) for kind in ranges]
+
+
+def test_new_tokens_of_a_text_are_behind_its_last_one() -> None:
+    layout = growing_texts()
+    assert layout.positions.tolist() == [7, 8, 4]
+    assert layout.columns.tolist() == [4, 5, 1]
+
+
+def test_a_new_token_of_a_text_sees_itself_last() -> None:
+    assert growing_texts().seen.tolist() == [8, 9, 5]
+
+
+def test_tokens_are_padded_to_the_text_with_the_most() -> None:
+    layout = growing_texts()
+    assert layout.width == 2
+    assert layout.padded_place.tolist() == [0, 1, 2]
+    assert layout.padded_tokens.tolist() == [0, 1, 2, 0]
+
+
+def test_a_row_writes_behind_its_own_columns() -> None:
+    layout = branching_rows()
+    assert layout.columns.tolist() == [5, 5, 5]
+    assert (layout.text_columns, layout.own_columns) == (4, 6)
+
+
+def test_a_row_is_at_what_it_sees_of_its_text_and_its_own_tokens() -> None:
+    assert branching_rows().positions.tolist() == [12, 10, 10]
+
+
+def test_rows_that_see_the_same_of_a_text_come_next_to_each_other_by_range() -> None:
+    layout = branching_rows(text_of=np.array([0, 1, 0]), seen=np.array([5, 5, 5]), by_range=True)
+    assert layout.order.tolist() == [0, 2, 1]
+    [_, of_texts, _] = numbers(layout.ranges(None, text_capacity=32, row_stride=16))
+    assert of_texts == ([2, 1], [0, 32], [2, 2])
+
+
+def test_only_rows_in_their_places_are_written_without_an_index() -> None:
+    assert branching_rows().in_place
+    assert not branching_rows(seen=np.array([7, 5, 5]), by_range=True).in_place
+
+
+def test_without_a_window_all_tokens_see_the_prompt_as_one_range() -> None:
+    assert numbers(branching_rows().ranges(None, text_capacity=32, row_stride=16)) == [
+        ([3], [0], [3]),
+        ([1, 1, 1], [0, 32, 0], [4, 2, 2]),
+        ([1, 1, 1], [0, 16, 32], [6, 6, 6]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("window", "ranges"),
+    [
+        # Position 12 sees 1 to 12, positions 10 see all.
+        (12, [([1] * 3, [1, 0, 0], [2, 3, 3]), ([1] * 3, [0, 32, 0], [4, 2, 2]), ([1] * 3, [0, 16, 32], [6] * 3)]),
+        # Position 12 sees from 10, which is its fourth own column; positions 10 from 8.
+        (3, [([1] * 3, [3] * 3, [0] * 3), ([1] * 3, [4, 34, 2], [0] * 3), ([1] * 3, [3, 19, 35], [3] * 3)]),
+    ],
+)  # fmt: skip
+def test_ranges_begin_later_where_a_window_slides(window: int, ranges: list[Any]) -> None:
+    assert numbers(branching_rows().ranges(window, text_capacity=32, row_stride=16)) == ranges
+
+
+def test_the_tokens_of_a_text_are_one_run_up_to_its_last_token() -> None:
+    [_, of_texts] = numbers(growing_texts().ranges(None, text_capacity=32, row_stride=0))
+    assert of_texts == ([2, 1], [0, 32], [6, 2])
+
+
+def test_a_layout_needs_no_torch() -> None:
+    program = "import sys; import toolformer_ops.language_model.layout; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,144 @@
+"""Makes the engine's model of a network, after a comparison of its shared passes with the network's own.
+
+Architectures for which a shared cache is not exact (recurrent or chunked layers, positions read from the
+mask) are refused: by their configuration (`language_model/models/sharing.py`), or by a comparison of both
+ways with the network's own forward pass on a few tokens at load. It takes the paths that the work takes, in
+the same number format on the same devices, so that a kernel that computes something else is found, too. What
+rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toolformer_ops.language_model.causal_model import CausalModel
+from toolformer_ops.language_model.columns import CachedText
+from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
+from toolformer_ops.language_model.models.sharing import cannot_share, require_shared_cache
+
+TOLERANCE = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
+"""Largest difference of logits that the comparison at load takes for rounding: its norm over that of the
+logits, each row's mean taken away. Measured with SmolLM2-135M: 1e-6, 0.004 and 0.03 by rounding in these
+formats; 0.17 by positions that are wrong by one,
+0.24 by a token that is not seen."""
+_OF_ANOTHER_STRUCTURE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    RuntimeError,  # torch's, of shapes that do not fit
+    TypeError,
+    ValueError,
+)
+"""What a network raises in the comparison at load that is built in another way than the engine takes it to be."""
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """A few tokens: two sequences that begin alike."""
+
+    shared: Sequence[int]
+    """Of which each sequence begins with some."""
+    seen: Sequence[int]
+    """With how many of them each begins."""
+    tails: Sequence[Sequence[int]]
+    """How each goes on; equally many tokens."""
+
+    @classmethod
+    def of(cls, vocabulary: int) -> "_Probe":
+        """Tokens of a vocabulary of this size."""
+        return cls(
+            shared=[(7 * step + 3) % vocabulary for step in range(9)],
+            seen=(9, 6),
+            tails=[
+                [(factor * step + first) % vocabulary for step in range(4)]
+                for factor, first in ((11, 5), (13, 1))
+            ],
+        )
+
+    @property
+    def sequences(self) -> list[list[int]]:
+        """Each from its first token."""
+        return [[*self.shared[:seen], *tail] for seen, tail in zip(self.seen, self.tails, strict=True)]
+
+    @property
+    def compared(self) -> int:
+        """How many tokens of each sequence are compared: its tail's."""
+        return len(self.tails[0])
+
+
+def compared_model(network: Any, tokenizer_length: int) -> CausalModel:
+    """The engine's model of a network of transformers, which it takes over.
+
+    `tokenizer_length` is the longest sequence that the tokenizer names.
+
+    Raises:
+        ModelError: the network's passes cannot be shared, or it names no longest sequence.
+    """
+    config = network.config.get_text_config(decoder=True)
+    require_shared_cache(type(network).__name__, config.to_dict())
+    probe = _Probe.of(int(config.vocab_size))
+    device = network.get_input_embeddings().weight.device
+    with torch.inference_mode():
+        # The network's own passes first: from then on its attention is the engine's.
+        network.eval()
+        plain = [
+            network(input_ids=torch.tensor([ids], device=device)).logits[0, -probe.compared :]
+            for ids in probe.sequences
+        ]
+        model = CausalModel(network, tokenizer_length)
+        _compare(model, probe, torch.cat(plain).to(model.output_device))
+    return model
+
+
+def _compare(model: CausalModel, probe: _Probe, expected: Tensor) -> None:
+    """Compare logits of packed passes, and of passes over a shared cache, with the expected ones, (rows, vocabulary).
+
+    Raises:
+        ModelError: they differ by more than rounding, or the network does not take such a pass.
+    """
+    name = type(model.network).__name__
+    try:
+        for what, hidden in (
+            ("output projection of the last hidden states", _packed(model, probe)),
+            ("passes over a shared KV cache", _over_a_shared_cache(model, probe)),
+        ):
+            found, wanted = (
+                values.float() - values.float().mean(dim=-1, keepdim=True)
+                for values in (model.logits(hidden), expected)
+            )
+            difference, size = float((found - wanted).norm()), float(wanted.norm())
+            if not difference <= TOLERANCE[model.number_format] * size:
+                raise cannot_share(
+                    name,
+                    f"logits that differ by {difference:.2g} where {size:.2g} is their size ({what}, "
+                    f"{model.number_format}; at most {TOLERANCE[model.number_format]:g} of it)",
+                )
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise  # they say something of the machine, and nothing of the network
+    except _OF_ANOTHER_STRUCTURE as error:
+        reason = f"a pass over shared keys and values that ends in {type(error).__name__}: {error}"
+        raise cannot_share(name, reason) from error
+
+
+def _packed(model: CausalModel, probe: _Probe) -> Tensor:
+    """Hidden states of the tails, (rows, hidden), without a cache."""
+    rows = [range(len(ids) - probe.compared, len(ids)) for ids in probe.sequences]
+    return torch.cat(model.hidden_states(probe.sequences, rows))
+
+
+def _over_a_shared_cache(model: CausalModel, probe: _Probe) -> Tensor:
+    """The same of two rows that continue a prompt of 4 tokens and a text."""
+    cache = KVCache(model)
+    cache.join([CachedText(read_prompt(model, probe.shared[:4]))])
+    cache.extend([0], [probe.shared[4:]])
+    [text] = cache.texts()
+    cache = KVCache(model)
+    cache.share([(text, probe.seen, range(len(probe.tails)))])
+    steps = [cache.step(np.array(tokens)) for tokens in zip(*probe.tails, strict=True)]  # (2, hidden) each
+    return torch.stack(steps, dim=1).flatten(0, 1)
