@@ -31,7 +31,7 @@ from toolformer_ops.decoding.writer import Choice, Continuation, Writer
 from toolformer_ops.errors import InfrastructureError, ModelError, ToolformerError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
-from toolformer_ops.language_model.decode_loop import RESTS, DecodeLoop, NextTokens
+from toolformer_ops.language_model.decode_loop import RESTS, Chosen, DecodeLoop, NextTokens
 from toolformer_ops.language_model.kv_cache import KVCache, PromptCache
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import Document
@@ -233,8 +233,11 @@ class Together:
         if joining:
             cache.join(list(joining.values()), list(joining))
 
-    def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
-        """The numbers of each row's `writer.Choice`, (rows * 4,); behind them all tokens in order, for the rows that ask for it."""
+    def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[list[int]]:
+        """The numbers of each row's `writer.Choice`, (rows * 4,); behind them all tokens in order, for the rows that ask for it.
+
+        The numbers of these rows are the placement.
+        """
         logits = self._model.log_probabilities(hidden)  # (rows, vocabulary)
         brackets = torch.tensor(sorted(self._tokenization.bracket_ids), device=logits.device)
         found = [logits.argmax(dim=-1), logits.index_fill(1, brackets, -torch.inf).argmax(dim=-1)]
@@ -243,24 +246,19 @@ class Together:
             # Of equally likely tokens the lower id ranks first, as `argmax` has it.
             found.append(1 + (logits > of_last).sum(dim=-1) + (logits[:, :last] == of_last).sum(dim=-1))
         chosen = torch.stack(found, dim=1).reshape(-1)
-        self._ordered = [
-            row for row, number in enumerate(labels) if self._growing[int(number)].writer.wants_order
-        ]
-        if self._ordered:
-            some = logits[torch.tensor(self._ordered, device=logits.device)]
-            chosen = torch.cat([chosen, some.argsort(dim=-1, descending=True, stable=True).reshape(-1)])
-        return chosen
+        ordered = [row for row, number in enumerate(labels) if self._growing[int(number)].writer.wants_order]
+        if ordered:
+            of_rows = logits[torch.tensor(ordered, device=logits.device)]
+            chosen = torch.cat([chosen, of_rows.argsort(dim=-1, descending=True, stable=True).reshape(-1)])
+        return Chosen(chosen, ordered)
 
-    def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
+    def end(self, tokens: np.ndarray | None, placement: list[int], labels: np.ndarray) -> NextTokens:
         """A text continues, waits for its tool, or is done. See `decode_loop.Task`."""
-        if chosen is None:
+        if tokens is None:
             raise RuntimeError("expected a choice for every row")
-        numbers = chosen[: 4 * len(labels)].reshape(-1, 4).tolist()
-        orders = dict(
-            zip(
-                self._ordered, chosen[4 * len(labels) :].reshape(max(1, len(self._ordered)), -1), strict=False
-            )
-        )
+        numbers = tokens[: 4 * len(labels)].reshape(-1, 4).tolist()
+        in_order = tokens[4 * len(labels) :].reshape(max(1, len(placement)), -1)
+        orders = dict(zip(placement, in_order, strict=False))
         going: list[tuple[int, int, int]] = []
         for row, (label, four) in enumerate(zip(labels.tolist(), numbers, strict=True)):
             text = self._growing[label]
@@ -275,8 +273,8 @@ class Together:
             if label in self._growing and len(text.lacking) == 1 and text.held == text.had:
                 following, text.lacking, text.held = text.lacking[0], (), text.held + 1
             going.append((row, label, following))
-        parents, texts, tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
-        return NextTokens(parents, texts, tokens)
+        parents, texts, next_tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
+        return NextTokens(parents, texts, next_tokens)
 
     def _sort(self, number: int, text: _Text) -> None:
         """Put a text where its state says, and tell the listener its new tokens once they cannot be taken back."""

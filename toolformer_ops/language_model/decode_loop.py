@@ -9,7 +9,7 @@ import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -26,6 +26,8 @@ MAX_PROMPTS_TOGETHER = 32
 MAX_PROMPT_TOKENS_TOGETHER = 4096
 """Most prompts that grow together, and most tokens of them from which on no further one joins."""
 
+Placement = TypeVar("Placement")
+
 
 @dataclass(frozen=True)
 class NextTokens:
@@ -39,26 +41,39 @@ class NextTokens:
     """What each takes in next, or `RESTS`."""
 
 
-class Task(Protocol):
+@dataclass(frozen=True)
+class Chosen(Generic[Placement]):
+    """What a task chose for the rows of one step."""
+
+    tokens: Tensor | None
+    """Integers on the device, in a shape of the task's own; None if nothing is chosen in this step."""
+    placement: Placement
+    """Which of the task's texts or samples the tokens belong to."""
+
+
+class Task(Protocol[Placement]):
     """What differs from one use of the loop to another."""
 
     def admit(self, cache: KVCache) -> Mapping[int, int]:
         """Let texts join as far as there is room, with all their tokens but the last; the next token of each row, by its label."""
         ...
 
-    def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
-        """Choose on the device, given these rows' hidden states, (rows, hidden): integers; None if nothing is chosen."""
+    def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[Placement]:
+        """Choose on the device, given these rows' hidden states, (rows, hidden)."""
         ...
 
-    def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
-        """Which of these rows continue, given what was chosen; the others have ended, and leave."""
+    def end(self, tokens: np.ndarray | None, placement: Placement, labels: np.ndarray) -> NextTokens:
+        """Which of these rows continue, given the tokens that were chosen, read from the device, and their placement.
+
+        The others have ended, and leave.
+        """
         ...
 
 
 class DecodeLoop:
     """The rows of one task."""
 
-    def __init__(self, cache: KVCache, task: Task) -> None:
+    def __init__(self, cache: KVCache, task: Task[Any]) -> None:
         self._cache = cache
         self._task = task
         self._labels = self._tokens = np.zeros(0, dtype=np.int64)  # what each row takes in next
@@ -84,10 +99,10 @@ class DecodeLoop:
 
         # 4. Choose what follows, for all rows at once on the device; the step's one read.
         chosen = self._task.choose(hidden, labels[growing])
-        found = None if chosen is None else chosen.cpu().numpy()
+        on_host = None if chosen.tokens is None else chosen.tokens.cpu().numpy()
 
         # 5. End: some rows leave, some rest, the others continue, or branch where their samples differ.
-        following = self._task.end(found, labels[growing])
+        following = self._task.end(on_host, chosen.placement, labels[growing])
         resting = np.flatnonzero(tokens == RESTS)
         parents = np.concatenate([growing[following.parents], resting])
         self._labels = np.concatenate([following.labels, labels[resting]])
@@ -165,16 +180,15 @@ class _Continuations:
         cache.extend(list(longer), list(longer.values()))
         return {number: rest[-1] for number, rest in joining.items()}
 
-    def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
-        """The most likely token of each row, (rows, 1)."""
-        return self.model.log_probabilities(hidden).argmax(dim=-1, keepdim=True)
+    def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[None]:
+        """The most likely token of each row, (rows,)."""
+        return Chosen(self.model.log_probabilities(hidden).argmax(dim=-1), None)
 
-    def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
+    def end(self, tokens: np.ndarray | None, placement: None, labels: np.ndarray) -> NextTokens:
         """A continuation ends with the document, at the stop text, or at its most tokens."""
         going: list[tuple[int, int, int]] = []
-        for row, (number, [token]) in enumerate(
-            zip(labels.tolist(), [] if chosen is None else chosen.tolist(), strict=True)
-        ):
+        likeliest = [] if tokens is None else tokens.tolist()
+        for row, (number, token) in enumerate(zip(labels.tolist(), likeliest, strict=True)):
             if token in self.tokenization.end_ids:
                 continue
             ids = self.written[number]
@@ -182,5 +196,5 @@ class _Continuations:
             stopped = self.stop is not None and self.stop in self.tokenization.decode(ids)
             if not stopped and len(ids) < self.max_new_tokens:
                 going.append((row, number, token))
-        parents, numbers, tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
-        return NextTokens(parents, numbers, tokens)
+        parents, numbers, following = np.array(going, dtype=np.int64).reshape(-1, 3).T
+        return NextTokens(parents, numbers, following)

@@ -35,7 +35,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.context import ContextBuilder
-from toolformer_ops.language_model.decode_loop import DecodeLoop, NextTokens
+from toolformer_ops.language_model.decode_loop import Chosen, DecodeLoop, NextTokens
 from toolformer_ops.language_model.kv_cache import KVCache
 from toolformer_ops.language_model.memory import give_back
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization
@@ -220,7 +220,7 @@ class Sampler:
         self._joining = []
         return tokens
 
-    def choose(self, hidden: Tensor, labels: np.ndarray) -> Tensor | None:
+    def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[_Step]:
         """Draw the next token of every sample: (rows, most samples of a row). See `decode_loop.Task`."""
         # 1. Where the rows of the samples that grow are in this step, and which of its row's samples each is.
         samples = np.flatnonzero(self._samples["row"] >= 0)
@@ -231,10 +231,10 @@ class Sampler:
         counts = np.bincount(at, minlength=len(labels))
         nth = np.empty_like(at)
         nth[by_row] = np.arange(len(by_row)) - (counts.cumsum() - counts)[at[by_row]]
-        self._placed = _Step(samples, at, nth)
+        step = _Step(samples, at, nth)
         drawing = np.flatnonzero(self._given[labels] >= len(self._start.ids))
         if not len(drawing):
-            return None
+            return Chosen(None, step)
         # 2. The samples' random numbers, by row.
         numbers = np.zeros((len(labels), int(nth.max()) + 1))
         latest = self._settings.max_new_tokens - 1
@@ -272,27 +272,27 @@ class Sampler:
         # 3. Where memory is short, for half of the rows and then for the others: a row's draws depend on no
         #    other row.
         self._model.memory.halving(choose_rows, range(len(drawing)), "rows of logits")
-        return chosen
+        return Chosen(chosen, step)
 
-    def end(self, chosen: np.ndarray | None, labels: np.ndarray) -> NextTokens:
+    def end(self, tokens: np.ndarray | None, placement: _Step, labels: np.ndarray) -> NextTokens:
         """Samples that have their end leave; those of a row that drew different tokens become rows.
 
         See `decode_loop.Task`.
         """
-        state, step, settings = self._samples, self._placed, self._settings
+        state, step, settings = self._samples, placement, self._settings
         # 1. Rows that are still in the call's start take in its next token.
         drawing = self._given[labels] >= len(self._start.ids)
         starting = np.flatnonzero(~drawing)
-        parents, tokens = [starting], [np.array(self._start.ids)[self._given[labels[starting]]]]
+        parents, following = [starting], [np.array(self._start.ids)[self._given[labels[starting]]]]
         given = [self._given[labels[starting]] + 1]
         rows = np.full(len(step.samples), -1)  # of each sample, its next row
         waits = ~drawing[step.at]
         rows[waits] = np.searchsorted(starting, step.at[waits])
-        if chosen is not None:
+        if tokens is not None:
             # 2. Append what was drawn; a sample that drew the end of the document, or nothing, leaves.
             place = np.cumsum(drawing) - 1
             drew = np.flatnonzero(~waits)
-            token = chosen[place[step.at[drew]], step.nth[drew]]
+            token = tokens[place[step.at[drew]], step.nth[drew]]
             taken = (token >= 0) & ~self._ends[token]
             drew, token = drew[taken], token[taken]
             samples = step.samples[drew]
@@ -307,14 +307,14 @@ class Sampler:
             distinct, row = np.unique(keys, return_inverse=True)
             rows[drew[left]] = len(starting) + row
             parents.append(distinct // len(self._ends))
-            tokens.append(distinct % len(self._ends))
+            following.append(distinct % len(self._ends))
             given.append(np.full(len(distinct), len(self._start.ids) + 1))
         # 5. The next step's rows, in the order of their parents.
         np.subtract.at(self._batches["growing"], state["batch"][step.samples[rows < 0]], 1)
         state["row"][step.samples] = rows
         self._given = np.concatenate(given)
         found, order = np.concatenate(parents), np.argsort(np.concatenate(parents), kind="stable")
-        return NextTokens(found[order], order, np.concatenate(tokens)[order])
+        return NextTokens(found[order], order, np.concatenate(following)[order])
 
     def _step(self) -> None:
         self._loop.step()
