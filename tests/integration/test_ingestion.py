@@ -3,6 +3,7 @@ import io
 import json
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from toolformer_ops.records import document_id_of
 from toolformer_ops.stages import ingestion, run_setup
 from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
+from toolformer_ops.storage.corpus_records import escape_control_characters, read_records
 from toolformer_ops.storage.publication import ObjectStore
 
 
@@ -51,14 +53,68 @@ def test_a_record_arrives_with_all_that_it_says(
 ) -> None:
     path = tmp_path / "posts.jsonl"
     path.write_text(
-        '{"id": "p1", "text": "One\\u0007.", "url": "https://x/1", "date": "2014-05-06", "title": "T"}\n'
+        '{"id": "p1", "text": "One\\u0007\\u0000.", "url": "https://x/1", "date": "2014-05-06", "title": "T"}\n'
     )
     ingest_corpus(local_settings, str(path))
     [row] = run_sql(
         engine, "select document_id, text, url, document_date::text, title, escaped_characters from documents"
     )
-    assert row == (document_id_of("One\u2407."), "One\u2407.", "https://x/1", "2014-05-06", "T", 1)
+    assert row == (document_id_of("One\x07\u2400."), "One\x07\u2400.", "https://x/1", "2014-05-06", "T", 1)
     assert run_sql(engine, "select uri from corpora") == [(f"file://{path}",)]
+
+
+CONTROLS = "".join(map(chr, range(1, 0xA0))) + "\\N \\. \\x00 end"
+
+
+def _with_controls(folder: Path, form: str) -> Path:
+    texts = [CONTROLS, f"{CONTROLS} 2", "\f", "one\n\ftwo"]
+    path = folder / f"posts.{form}"
+    if form == "parquet":
+        pq.write_table(pa.table({"text": texts}), path)
+    else:
+        path.write_bytes(_lines(*texts))
+    return path
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_text_is_stored_with_its_control_characters(
+    tmp_path: Path, local_settings: Settings, engine: Engine, form: str
+) -> None:
+    report = ingest_corpus(local_settings, str(_with_controls(tmp_path, form)))
+    assert _numbers(report) == (4, 3, 0, 1)
+    assert report.rejected_by_reason == {"empty_text": 1}  # a form feed is white space
+    texts = {text for [text] in run_sql(engine, "select text from documents")}
+    assert texts == {CONTROLS, f"{CONTROLS} 2", "one\n\ftwo"}
+
+
+def test_a_text_that_was_forgotten_with_pictures_of_its_control_characters_stays_forgotten(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    former = document_id_of("one\u240ctwo")
+    run_sql(engine, f"insert into forgotten_documents (document_id) values ('{former}')")
+    path = tmp_path / "posts.jsonl"
+    path.write_bytes(_lines("one\ftwo", "three\ffour", "one\u240ctwo"))
+    assert ingest_corpus(local_settings, str(path)).rejected_by_reason == {"forgotten": 2}
+    assert run_sql(engine, "select text from documents") == [("three\ffour",)]
+
+
+def test_a_corpus_of_before_is_read_again_with_its_control_characters(
+    tmp_path: Path, local_settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_as_before(*arguments: Any) -> Iterator[tuple[int, Any, int | None]]:
+        for line, record, line_hash in read_records(*arguments):
+            yield line, record._replace(text=escape_control_characters(record.text)[0]), line_hash
+
+    path = tmp_path / "posts.jsonl"
+    path.write_bytes(_lines("one\ftwo", "three"))
+    with monkeypatch.context() as before:
+        before.setattr(ingestion, "READING_VERSION", 2)
+        before.setattr(ingestion, "read_records", read_as_before)
+        ingest_corpus(local_settings, str(path))
+    report = ingest_corpus(local_settings, str(path))
+    assert (report.version, report.added, report.removed, report.kept) == (2, 1, 1, 1)
+    now = "select text from corpus_documents join documents using (document_id) where left_version is null"
+    assert {text for [text] in run_sql(engine, now)} == {"one\ftwo", "three"}
 
 
 def test_one_file_under_two_mappings_is_two_corpora(

@@ -10,6 +10,7 @@ from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, recipe_id, release
 from tests.servers import flip_a_byte
+from toolformer_ops.audit.checking import check_release
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import (
     CorruptObjectError,
@@ -87,6 +88,32 @@ def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
     monkeypatch.chdir(tmp_path / "page")
     exec(compile(example("python").replace("RELEASE_ID", release_id), "releases.md", "exec"), {})  # noqa: S102
     assert "that is [Calculator(400 / 1400) -> 0.29] 29 %." in capsys.readouterr().out
+
+
+CONTROLS = "".join(map(chr, range(1, 0xA0)))
+
+
+def test_a_text_is_released_with_its_control_characters(settings: Settings, tmp_path: Path) -> None:
+    text = f"{CONTROLS}\n\f{SUM}\f\r\n"
+    run, document = annotated(settings, text)
+    [released] = _released(settings, release(settings, run.run_id), tmp_path)
+    assert released.plain_text == text
+    assert released.text == text.replace(" 29", " [Calculator(400 / 1400) -> 0.29] 29")
+    assert released.document_id == document.document_id
+
+
+def test_the_card_of_a_release_shows_no_control_character(settings: Settings, tmp_path: Path) -> None:
+    run, _ = annotated(settings, f"\x1b[2J\x9b0m\f{SUM}")
+    _released(settings, release(settings, run.run_id), tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "\u27e8U+001B\u27e9[2J\u27e8U+009B\u27e90m\u27e8U+000C\u27e9Out of 1400 people" in card
+    assert not set(card) & set("\x1b\x9b\f")
+
+
+def test_the_checks_of_a_release_take_its_control_characters(settings: Settings) -> None:
+    run, _ = annotated(settings, f"{CONTROLS}{SUM}")
+    release(settings, run.run_id)
+    check_release(settings, run.run_id)
 
 
 def test_what_reaches_its_tools_threshold_is_released_and_at_one_position_the_best_and_of_equal_ones_the_smallest_id(

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from toolformer_ops.config import Settings
+from toolformer_ops.records import document_id_of
 from toolformer_ops.storage.corpus_files import CorpusFile, UnpackingLimits
 from toolformer_ops.storage.corpus_records import (
     Record,
@@ -31,7 +32,7 @@ def test_the_characters_of_a_record_are_those_of_the_line() -> None:
         (b'{"text": "\\ud83d\\ude00"}', Record("\U0001f600")),  # two surrogates are one character
         (
             b'{"text": "a\x7f\\u001b", "title": "b\x7f"}',
-            Record("a\u2421\u241b", title="b\u2421", escaped_characters=2),
+            Record("a\x7f\x1b", title="b\u2421", has_control_characters=True),
         ),
         (b'{"text": "a", "url": "u\\u0000"}', Record("a", url="u\u2400")),
     ):
@@ -66,6 +67,39 @@ def test_bad_records_are_refused_with_their_reason_which_can_be_stored(line: byt
     assert len(found.detail) <= 300
     assert "\x00" not in found.detail
     found.detail.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "escaped"),
+    [
+        (r"The end of page one.\n\fPage two.", "The end of page one.\n\fPage two.", 0),  # of pdftotext
+        (r"\u001b[1mbold\u001b[0m", "\x1b[1mbold\x1b[0m", 0),
+        (r"a\u0008\u0007\u000b\u001f", "a\b\a\v\x1f", 0),
+        ("a\x7f\x85\x9b", "a\x7f\x85\x9b", 0),
+        (r"a\r\n\tb\u2028\u202e", "a\r\n\tb\u2028\u202e", 0),
+        ("a\u240c", "a\u240c", 0),  # a picture is a character like others
+        (r"a\u0000b\u0000\f", "a\u2400b\u2400\f", 2),  # which Postgres cannot store
+    ],
+)
+def test_a_text_keeps_its_control_characters(written: str, text: str, escaped: int) -> None:
+    record = read_record(f'{{"text": "{written}"}}'.encode())
+    assert isinstance(record, Record)
+    assert (record.text, record.escaped_characters) == (text, escaped)
+
+
+@pytest.mark.parametrize("text", ["Plain.\r\n\tText.", "caf\u00e9 \u2028 \x85 \u240c"])
+def test_the_id_of_a_text_without_control_characters_is_that_of_before(text: str) -> None:
+    record = read(text=text)
+    assert isinstance(record, Record)
+    assert record.former_document_id is None
+    assert document_id_of(escape_control_characters(text)[0]) == record.document_id
+
+
+def test_a_text_with_control_characters_had_another_id() -> None:
+    record = read(text="a\fb")
+    assert isinstance(record, Record)
+    assert record.document_id == document_id_of("a\fb")
+    assert record.former_document_id == document_id_of("a\u240cb")
 
 
 def test_control_characters_become_their_pictures_and_are_counted() -> None:

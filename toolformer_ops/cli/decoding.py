@@ -4,7 +4,6 @@ The text goes to stdout, remarks about it to stderr.
 """
 
 import datetime
-import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 from toolformer_ops.cli.people import ToolsOption, model_name
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
+from toolformer_ops.shown_text import json_to_show
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.records import WrittenText
@@ -111,7 +111,7 @@ def generate(
             "end": text.end,
             "model": writer.identity,
         }
-        typer.echo(json.dumps(line, ensure_ascii=False))
+        typer.echo(json_to_show(line))
 
 
 def print_text(text: "WrittenText") -> None:

@@ -5,7 +5,6 @@ Results go to stdout, progress to stderr.
 
 import dataclasses
 import datetime
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ import typer
 from toolformer_ops.cli.people import ToolsOption
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import EXIT_FAILED, UsageError
+from toolformer_ops.shown_text import json_to_show
 
 if TYPE_CHECKING:
     from toolformer_ops.evaluation.records import Variant
@@ -108,7 +108,7 @@ def evaluate(
             "left_out": outcome.left_out,
             "failures": outcome.failures,
         }
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=datetime.date.isoformat))
+        typer.echo(json_to_show(found, indent=2, default=datetime.date.isoformat))
     else:
         print_tables(outcome.scores, comparisons)
     if outcome.failures:

@@ -16,6 +16,7 @@ import typer
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
+from toolformer_ops.shown_text import json_to_show, visible
 
 EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-text", "preference-sharegpt")
 
@@ -103,7 +104,7 @@ def call(
     if output.reason is not None:
         typer.echo(f"no result: {output.reason}", err=True)
         raise typer.Exit(EXIT_NO_RESULT)
-    typer.echo(output.results[0])
+    typer.echo(visible(output.results[0]))
 
 
 @app.command("filter")
@@ -115,7 +116,7 @@ def filter_file(corpus: Corpus, tool: ToolOption, field: FieldOption = None) -> 
     from toolformer_ops.on_a_file.annotator import filter_lines
 
     for line in filter_lines(load_settings(), tool, corpus_address(corpus, field)):
-        typer.echo(json.dumps(line, ensure_ascii=False))
+        typer.echo(json_to_show(line))
 
 
 @app.command("explain")
@@ -200,9 +201,7 @@ def explain(
             )
         ]
     if as_json:
-        typer.echo(
-            json.dumps(explanations if call_id or document else explanations[0], ensure_ascii=False, indent=2)
-        )
+        typer.echo(json_to_show(explanations if call_id or document else explanations[0], indent=2))
     else:
         for explanation in explanations:
             explanation_table(explanation)
@@ -236,7 +235,7 @@ def annotate(
     values = with_fields(typed_values(parameters), field)
     for line in annotate_file(settings, corpus, tool, name, limit or None, values):
         if all_calls or line["kept"]:
-            typer.echo(json.dumps(line, ensure_ascii=False))
+            typer.echo(json_to_show(line))
 
 
 @app.command("estimate")
@@ -449,7 +448,7 @@ def changes(
             "changes": [asdict(count) for count in counts],
             "calls": [asdict(call) for call in listed],
         }
-        typer.echo(json.dumps(found, default=str, indent=2, ensure_ascii=False))
+        typer.echo(json_to_show(found, default=str, indent=2))
         return
     typer.echo(summary.as_text())
     if counts:
@@ -492,5 +491,5 @@ def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*(escape(visible(cell)) for cell in row))
     Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -4,7 +4,6 @@ The best of a column is marked (Tables 3 to 8). Also the paper's Table 9 (sectio
 scores with and without a call, by k; and texts from outside made visible.
 """
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,11 +24,6 @@ METRIC_NAMES = {
 COMPARISONS = (
     "Toolformer against the others on the same inputs: points, how many only one of them gets right, p of McNemar's test,\n"
     "and from how many points on so many inputs show a difference (80 % power at the 5 % level)"
-)
-# Control characters but tab and line break, marks and overrides of direction, line separators, and half
-# surrogates, which UTF-8 cannot write.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
 
 
@@ -95,14 +89,6 @@ def is_perplexity(metric: str) -> bool:
 def percent(share: float | None) -> str:
     """`12.5` for 0.125; an en dash if there is none."""
     return NOTHING if share is None else f"{100 * share:.1f}"
-
-
-def visible(text: str) -> str:
-    """`text` with each character that does not show, or that turns the direction of a line, as `⟨U+202E⟩`.
-
-    Does not escape.
-    """
-    return _UNSEEN.sub(lambda match: f"\u27e8U+{ord(match.group()):04X}\u27e9", text)
 
 
 def suite_tables(scores: Sequence[SuiteScore]) -> list[SuiteTable]:

@@ -22,6 +22,7 @@ from toolformer_ops.records import FLOAT32, PlacedCall, TokenLogProbabilities, c
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.placebo_pools import Pool
+from toolformer_ops.shown_text import visible
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -147,7 +148,7 @@ def explain_call(
 def pool_of_file(file: Path, tool: str) -> Pool:
     """The pool of a tool's calls in a file that `annotate --all` printed; `UsageError` if it does not hold such calls."""
     try:
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
         calls = [judged_call_of(line) for line in lines]
     except (OSError, ValueError, KeyError, TypeError, CallSyntaxError) as error:
         raise UsageError(
@@ -167,7 +168,7 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     if "call_id" in explanation:
         place = f"{explanation['run_id']} {explanation['document_id']} at {explanation['at']}, call {explanation['call_id']}"
         console.print(place, markup=False, highlight=False)
-        around = f"{explanation['text_before']}[{explanation['call']}]{explanation['text_after']}"
+        around = visible(f"{explanation['text_before']}[{explanation['call']}]{explanation['text_after']}")
         console.print(f"  ...{around}...".replace("\n", " "), markup=False, highlight=False)
     if explanation["reason"] is not None and not explanation.get("tokens"):
         what = "no result" if explanation["result"] is None else "no losses"
@@ -203,15 +204,16 @@ def explanation_table(explanation: dict[str, Any]) -> None:
         )
     tau = explanation.get("tau_information")
     information = "" if tau is None else f" with {tau} of information"
+    result = visible(str(explanation["result"]))
     verdict = "kept" if explanation["kept"] else "not kept"
     console.print(
-        f"[{explanation['call']} -> {explanation['result']}] lowers the loss by {explanation['loss_reduction']:.3f} nats: "
+        f"[{explanation['call']} -> {result}] lowers the loss by {explanation['loss_reduction']:.3f} nats: "
         f"{verdict} at {explanation['keep_threshold']}" + information,
         markup=False,
     )
     if explanation["information"] is not None:
         placebos = ", ".join(
-            f"{'(forgotten)' if placebo['result'] is None else placebo['result']} {placebo['loss_with_result']:.3f}"
+            f"{'(forgotten)' if placebo['result'] is None else visible(placebo['result'])} {placebo['loss_with_result']:.3f}"
             for placebo in explanation["placebos"]
         )
         console.print(

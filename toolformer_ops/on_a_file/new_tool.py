@@ -33,6 +33,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.on_a_file.annotator import Annotator
 from toolformer_ops.runs.models import load_model
+from toolformer_ops.shown_text import json_to_show
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, run_tool
 from toolformer_ops.tools.registry import forget_tools, tool_names
@@ -217,7 +218,7 @@ def try_tool(
     calls.sort(key=lambda call: math.inf if call["loss_reduction"] is None else -call["loss_reduction"])
     for call in calls[:SHOWN_CALLS]:
         shown = ("before", "call", "result", "after", "loss_reduction")
-        yield json.dumps({key: call[key] for key in shown}, ensure_ascii=False)
+        yield json_to_show({key: call[key] for key in shown})
 
 
 def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:

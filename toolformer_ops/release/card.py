@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from toolformer_ops.release.format import COLUMN_MEANINGS, ReleasedText
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, kept_by_chance
+from toolformer_ops.shown_text import visible
 
 
 @dataclass
@@ -73,4 +74,5 @@ def markdown(template: Path, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["visible"] = visible
     return environment.get_template(template.name).render(values)

@@ -18,10 +18,10 @@ from urllib.parse import quote, urlencode
 from fastapi import Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from toolformer_ops.evaluation.tables import visible
 from toolformer_ops.runs.durations import MISSING, duration
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.reasons import title
+from toolformer_ops.shown_text import visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 ASSETS: Mapping[str, tuple[str, bytes]] = MappingProxyType(

@@ -17,6 +17,7 @@ from toolformer_ops.runs.changes import ReleaseChanges, find_changes
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.runs.run_tools import below_ordinal
+from toolformer_ops.shown_text import visible
 from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import tools_on_device
 
@@ -87,9 +88,10 @@ class BestCall:
     def __str__(self) -> str:
         """One line.
 
-        As code, and without the characters that end code or name somebody in a chat: the text is anybody's.
+        As code, and without the characters that end code, name somebody in a chat or move a terminal: the
+        text is anybody's.
         """
-        quoted = " ".join(f"{self.text_before}{self.call} {self.text_after}".split())
+        quoted = visible(" ".join(f"{self.text_before}{self.call} {self.text_after}".split()))
         return f"`{quoted.translate(_HARMLESS)}` ({self.tool}, saves {self.loss_reduction:.2f} nats)"
 
 

@@ -35,7 +35,7 @@ from toolformer_ops.storage.corpus_records import Record, Rejection, read_record
 
 logger = logging.getLogger(__name__)
 
-READING_VERSION = 2
+READING_VERSION = 3
 """Raised where other records would be read from the same bytes: every file is then read again once."""
 REFUSED_ROWS = 100
 """Of a file and a reason, so many refused records have a row in `rejected_documents`, the first ones; all are
@@ -436,10 +436,9 @@ class Reading:
     def _write_records(self, connection: Connection) -> None:
         """Write the texts and records; those of forgotten texts are refused."""
         document_ids = [read.document_id for read in self.unwritten if read.document_id]
-        missing, forgotten = (
-            {row.document_id for row in database.fetch_all(connection, statement, document_ids=document_ids)}
-            for statement in (queries.ingestion.missing_documents, queries.corpora.forgotten_documents)
-        )
+        rows = database.fetch_all(connection, queries.ingestion.missing_documents, document_ids=document_ids)
+        missing = {row.document_id for row in rows}
+        forgotten = self._forgotten(connection)
         records: list[tuple[Any, ...]] = []
         texts: dict[uuid.UUID, Record] = {}  # the first record with a text gives its row url and date
         rejections: list[tuple[Any, ...]] = []
@@ -472,6 +471,23 @@ class Reading:
         database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
         database.copy_rows(connection, "read_lines", _RECORD_COLUMNS, copy_text(records))
         database.copy_rows(connection, "read_lines", _REJECTION_COLUMNS, copy_text(rejections))
+
+    def _forgotten(self, connection: Connection) -> set[uuid.UUID]:
+        """The documents among the unwritten records that were forgotten."""
+        former_ids: dict[uuid.UUID, uuid.UUID | None] = {
+            read.document_id: read.record.former_document_id
+            for read in self.unwritten
+            if read.document_id is not None and isinstance(read.record, Record)
+        }
+        # A text that was forgotten while its control characters were replaced has the id of then.
+        document_ids = [*former_ids, *filter(None, former_ids.values())]
+        rows = database.fetch_all(connection, queries.corpora.forgotten_documents, document_ids=document_ids)
+        forgotten = {row.document_id for row in rows}
+        return {
+            document_id
+            for document_id, former_id in former_ids.items()
+            if document_id in forgotten or former_id in forgotten
+        }
 
     def _write_files(self, connection: Connection) -> None:
         """Write which files were read to their end, which of their lines are gone, and what their source says of others."""

@@ -4,8 +4,8 @@ A record is a JSON object, or a row of a Parquet file, with "text" and optionall
 `storage/record_dates.py` reads it; in Parquet also a date or time), "title" and "id" (text or a whole
 number); other fields are ignored. A corpus may name these fields otherwise (`storage/corpus_fields.py`).
 
-Control characters but tab and line ends become their visible pictures
-(U+0000 to U+2400), since Postgres cannot store the first and no reader sees the others.
+A text keeps its characters, form feeds and escapes among them; U+0000 alone, which Postgres cannot store,
+becomes its visible picture (U+2400). In "url", "title" and "id" all control characters but tab and line ends do.
 """
 
 import contextlib
@@ -62,21 +62,31 @@ class Record(NamedTuple):
     """A usable record."""
 
     text: str
-    """With control characters escaped; never blank."""
+    """As the record has it, but for U+0000; never blank."""
     url: str | None = None
     document_date: datetime.date | None = None
     title: str | None = None
     record_id: str | None = None
     """The record's own "id": of two records with one id the later counts. Documents are named by their text."""
     escaped_characters: int = 0
-    """How many control characters of the text were replaced."""
+    """How many characters of the text were replaced: U+0000."""
     ignored: tuple[str, ...] = ()
     """Why optional fields were left out, such as date_not_understood."""
+
+    has_control_characters: bool = False
+    """Whether the text holds control characters but tab and line ends."""
 
     @property
     def document_id(self) -> uuid.UUID:
         """The id of the text."""
         return document_id_of(self.text)
+
+    @property
+    def former_document_id(self) -> uuid.UUID | None:
+        """The id that the text had while control characters were replaced; None if it is that of today."""
+        if not self.has_control_characters:
+            return None
+        return document_id_of(escape_control_characters(self.text)[0])
 
     def document(self) -> Document:
         """The document, without a database."""
@@ -217,7 +227,7 @@ def _record_of(
 ) -> Record | Rejection:
     """The record with these fields.
 
-    `is_plain`: no string of it holds a control character that is replaced, or a lone surrogate.
+    `is_plain`: no string of it holds a control character but tab and line ends, or a lone surrogate.
     """
     text = field_in(value, names.text)
     # 1. The text.
@@ -243,6 +253,7 @@ def _record_of(
         record_id = None
     # 3. What Postgres cannot store.
     escaped_characters = 0
+    has_control_characters = False
     if not is_plain:
         for name, field in (("text", text), ("url", url), ("title", title), ("id", record_id)):
             try:
@@ -252,7 +263,9 @@ def _record_of(
                 return _rejection(
                     "lone_surrogate", f"{name}, character {error.start}: {found}, half of a pair"
                 )
-        text, escaped_characters = escape_control_characters(text)
+        has_control_characters = _CONTROL.search(text) is not None
+        escaped_characters = text.count("\x00")
+        text = text.replace("\x00", _PICTURES["\x00"])
         url, title, record_id = (
             field and escape_control_characters(field)[0] for field in (url, title, record_id)
         )
@@ -264,6 +277,7 @@ def _record_of(
         record_id=record_id or None,
         escaped_characters=escaped_characters,
         ignored=tuple(ignored),
+        has_control_characters=has_control_characters,
     )
 
 

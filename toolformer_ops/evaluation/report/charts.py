@@ -14,7 +14,8 @@ from defusedxml.ElementTree import fromstring
 
 from toolformer_ops.evaluation.records import VARIANT_NAMES, VARIANTS
 from toolformer_ops.evaluation.report.contents import TrainedModel
-from toolformer_ops.evaluation.tables import SuiteTable, is_perplexity, visible
+from toolformer_ops.evaluation.tables import SuiteTable, is_perplexity
+from toolformer_ops.shown_text import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

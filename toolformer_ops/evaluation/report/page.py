@@ -24,8 +24,8 @@ from toolformer_ops.evaluation.tables import (
     percent,
     scores_with_tools,
     suite_tables,
-    visible,
 )
+from toolformer_ops.shown_text import visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 SUITE_NAMES = {

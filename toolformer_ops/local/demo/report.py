@@ -17,6 +17,7 @@ from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.summary import LowerThresholds
+from toolformer_ops.shown_text import visible
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.queries import Statement
 
@@ -148,7 +149,7 @@ def call_in_sentence(row: Row[Any]) -> Text:
     """`2.02  ...so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold; cut at the sentence's ends."""
     tool, _, rest = row.call_text.partition("(")
     call = call_with_result(Call(tool, rest.removesuffix(")")), row.result)
-    before, after = last_sentence(row.text_before), first_sentence(row.text_after)
+    before, after = visible(last_sentence(row.text_before)), visible(first_sentence(row.text_after))
     line = Text(f"{row.loss_reduction:.2f}  {before.rstrip()} ".replace("\n", " "))
     line.append(call, style="bold green")
     line.append(f" {after.strip()}".replace("\n", " "))
@@ -184,7 +185,7 @@ def print_next_query(console: Console, connection: Connection, run_id: str) -> N
         table.add_column(str(column), overflow="fold")
     for row in rows[:ANSWER_ROWS]:
         shown = (
-            f"{value:.3f}" if isinstance(value, float) else "" if value is None else str(value)
+            f"{value:.3f}" if isinstance(value, float) else "" if value is None else visible(str(value))
             for value in row
         )
         table.add_row(

@@ -1,0 +1,53 @@
+"""Texts are shown without what a terminal obeys."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toolformer_ops.release.card import markdown
+from toolformer_ops.runs.summary import BestCall
+from toolformer_ops.shown_text import json_to_show, visible
+
+HOSTILE = "a\x1b]0;title\x07\x1b[2J\b\x7f\x85\x9b31m\u2028\u202e"
+OBEYED = set("\x1b\x07\b\x7f\x85\x9b\u2028\u2029")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[0m\nc\td\ud800", "\u27e8U+001B\u27e9[0m\nc\td\u27e8U+D800\u27e9"),
+        ("one\n\ftwo", "one\n\u27e8U+000C\u27e9two"),
+        ("a\rb", "a\u27e8U+000D\u27e9b"),
+        ("\x9b2J", "\u27e8U+009B\u27e92J"),
+        ("gr\u00fc\u00dfe \u65e5\u672c \U0001f600 \u240c", "gr\u00fc\u00dfe \u65e5\u672c \U0001f600 \u240c"),
+    ],
+)
+def test_what_does_not_show_is_written_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_json_that_is_shown_holds_nothing_that_a_terminal_obeys() -> None:
+    assert not set(json_to_show({HOSTILE: [HOSTILE]}, indent=2)) & OBEYED
+
+
+@pytest.mark.parametrize("text", [HOSTILE, 'gr\u00fc\u00dfe \\ " \u240c'])
+def test_json_that_is_shown_reads_back_as_it_was(text: str) -> None:
+    assert json.loads(json_to_show({text: [text]})) == {text: [text]}
+
+
+def test_json_that_is_shown_keeps_letters_of_all_scripts() -> None:
+    assert json_to_show("gr\u00fc\u00dfe \u65e5\u672c") == '"gr\u00fc\u00dfe \u65e5\u672c"'
+
+
+def test_a_call_in_a_summary_shows_its_text_without_what_a_terminal_obeys() -> None:
+    call = BestCall(
+        tool="QA", call="[QA(a) -> b]", text_before=HOSTILE, text_after=HOSTILE, loss_reduction=1.0
+    )
+    assert not set(str(call)) & OBEYED
+
+
+def test_a_page_in_markdown_shows_a_text_without_what_a_terminal_obeys(tmp_path: Path) -> None:
+    template = tmp_path / "page.md.jinja"
+    template.write_text("{{ text | visible }}")
+    assert not set(markdown(template, text=HOSTILE)) & OBEYED
