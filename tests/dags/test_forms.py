@@ -53,7 +53,7 @@ def test_the_form_has_at_most_27_fields_each_of_one_line_and_first_what_every_ru
     for name in params:
         assert len(params.get_param(name).description) <= 95, name  # what Airflow's dialog shows in a line
     unfolded = [name for name in params if "section" not in params.get_param(name).schema]
-    assert unfolded == ["corpus", "fields", "model", "tools", "preset", "document_limit"] == list(params)[:6]
+    assert unfolded == ["corpus", "model", "tools", "preset", "document_limit"] == list(params)[:5]
 
 
 def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: dict[str, DAG]) -> None:

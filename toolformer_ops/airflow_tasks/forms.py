@@ -18,7 +18,8 @@ from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, THRESHOLD_OF
 
 FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "": ("corpus", "fields", "model", "tools", "preset", "document_limit"),
+        "": ("corpus", "model", "tools", "preset", "document_limit"),
+        "Corpus": ("fields",),
         "What is kept": ("keep_thresholds", "keep_rule", "prune_below"),
         "Sampling": ("max_positions", "samples_per_position", "sampling_threshold", "temperature", "seed"),
         "Finetuning": (
