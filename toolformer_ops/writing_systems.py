@@ -83,6 +83,10 @@ more languages has fewer: a piece that is cut by this table then holds fewer tok
 """
 
 
+MOST_TOKENS_A_CHARACTER = max(count for _, count in _QUARTERS_OF_A_TOKEN) // 4
+"""No character counts for more."""
+
+
 def is_unspaced(character: str) -> bool:
     """Whether a character belongs to a script that puts no white space between words."""
     return _UNSPACED.match(character) is not None

@@ -22,6 +22,7 @@ Does not run tools and does not score (`scoring.py`).
 import bisect
 import dataclasses
 import functools
+import math
 import re
 import time
 from collections import Counter, defaultdict
@@ -29,16 +30,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.call_syntax import CALL_START, Call, holds_call_markup, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import TokenizedText
-from toolformer_ops.records import CHARACTERS_A_TOKEN, CallPosition, Document, Paragraph, SampledContinuation
+from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
 from toolformer_ops.tools.base import FilterDecision, Tool
 from toolformer_ops.tools.paragraphs import Span, paragraphs
 from toolformer_ops.tools.registry import tool_names
+from toolformer_ops.writing_systems import MOST_TOKENS_A_CHARACTER, tokens_before
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -183,11 +187,13 @@ def filter_document(
     # 2. The tool's own decisions.
     decisions = tool.filter(tool.spec.as_read(document))
     # 3. What is too long.
-    most = choices.max_text_tokens * CHARACTERS_A_TOKEN
+    most = choices.max_text_tokens
+    before = tokens_before(document.text) if 0 < most < MOST_TOKENS_A_CHARACTER * len(document.text) else None
     number = max((decision.paragraph for decision in decisions), default=0)
     final: list[FilterDecision] = []
     for decision in decisions:
-        if not decision.kept or not 0 < most < decision.end_char - decision.start_char:
+        is_long = before is not None and before[decision.end_char] - before[decision.start_char] > most
+        if not (decision.kept and is_long):
             final.append(decision)
         elif choices.long_texts == "leave_out":
             final.append(dataclasses.replace(decision, kept=False, reason=LONGER_THAN_LIMIT))
@@ -206,7 +212,7 @@ def _judged_pieces(
     unbroken: Sequence[Span],
     next_number: int,
 ) -> list[FilterDecision]:
-    """A decision on each piece of a kept paragraph that is longer than `most` characters.
+    """A decision on each piece of a kept paragraph that has more than `most` tokens.
 
     The filter judges each piece as a document of its own, with the url and date of the whole. A piece of which
     it keeps anything is kept whole; the reason is that of what it keeps, or of its first refusal. So a long
@@ -232,26 +238,29 @@ def _judged_pieces(
     return pieces
 
 
-def cut(text: str, span: Span, most: int, unbroken: Sequence[Span] = ()) -> list[Span]:
-    """Pieces of a part of a text, each of at most `most` characters, in order; the white space between two is in neither.
+def cut(text: str, span: Span, most: float, unbroken: Sequence[Span] = ()) -> list[Span]:
+    """Pieces of a part of a text, each of at most `most` tokens, in order; the white space between two is in neither.
 
-    The work on a text grows faster than its length, since a call near its end is sampled and scored with all
-    that comes before it. So a long text is cut at a blank line or else at the end of a paragraph
+    The work on a text grows faster than its length, since a call near its end is sampled with all that comes
+    before it. So a long text is cut at a blank line or else at the end of a paragraph
     (`tools/paragraphs.py`); within a longer paragraph at the end of a sentence, or of a word. Pieces are
-    about equally long. A token counts as four characters (`records.py`), so that no tokenizer is loaded, and
-    another model has the same pieces. A word without white space is cut at `most`. No piece begins or ends
-    within one of the spans `unbroken`, which may make it longer.
+    about equally long. Tokens are counted by the writing system (`writing_systems.py`), so that no tokenizer
+    is loaded, and another model has the same pieces. A word without white space is cut at `most`. No piece
+    begins or ends within one of the spans `unbroken`, which may make it longer.
     """
     start, end = span
+    before = tokens_before(text[:end])
     pieces: list[Span] = []
-    paragraph_ends = [last for _, last in paragraphs(text)] if end - start > most else []
-    while end - start > most:
-        even = (end - start) / -(-(end - start) // most)
-        at = start + most
-        for places in _breaks(text, (start + int(even / 2), start + most + 1), paragraph_ends):
-            found = [place for place in places if not any(first < place < last for first, last in unbroken)]
-            if found:
-                at = min(found, key=lambda place: abs(place - start - even))
+    paragraph_ends = [last for _, last in paragraphs(text)] if before[end] - before[start] > most else []
+    while (tokens := before[end] - before[start]) > most:
+        even = tokens / math.ceil(tokens / most)
+        earliest = int(np.searchsorted(before, before[start] + even / 2))
+        latest = max(start + 1, int(np.searchsorted(before, before[start] + most, side="right")) - 1)
+        at = latest
+        for places in _breaks(text, (earliest, latest + 1), paragraph_ends):
+            allowed = [place for place in places if not any(first < place < last for first, last in unbroken)]
+            if allowed:
+                at = min(allowed, key=lambda place: abs(before[place] - before[start] - even))
                 break
         at = min(end, next((last for first, last in unbroken if first < at < last), at))
         pieces.append((start, start + (len(text[start:at].rstrip()) or at - start)))

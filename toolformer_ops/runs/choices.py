@@ -240,7 +240,7 @@ class FilterChoices(Choices):
     """How much of a text the model reads at once when it proposes calls."""
 
     max_text_tokens: int = Field(default=1024, ge=0, le=1_000_000, title="Longest text")
-    """Most tokens, of four characters each, that the model reads at once to propose calls; 0: no limit."""
+    """Most tokens, about, that the model reads at once to propose calls; 0: no limit."""
     long_texts: Literal["pieces", "leave_out"] = Field(default="pieces", title="Longer texts")
     """pieces: calls are proposed piece by piece, where the filter keeps it, and scored in the whole text;
     leave_out: not annotated, and counted."""

@@ -15,6 +15,7 @@ The time is bounded by construction: length and nesting are limited before anyth
 of every intermediate number is bounded by the number of digits that were written. Nothing here calls `eval`.
 """
 
+import functools
 import hashlib
 import re
 from bisect import bisect_left
@@ -116,13 +117,17 @@ class Calculator(Tool):
 TOOL = Calculator()
 
 
-def _numbers_in(text: str) -> set[str]:
-    """The numbers of a text in one spelling each, so that equal values are equal strings, however long."""
+@functools.lru_cache(maxsize=4)
+def _numbers_in(text: str) -> frozenset[str]:
+    """The numbers of a text in one spelling each, so that equal values are equal strings, however long.
+
+    All calls of a position ask for those of the same two texts.
+    """
     numbers = set()
     for number in NUMBER_IN_TEXT.findall(text):
         whole, _, decimals = number.replace(",", "").partition(".")
         numbers.add(f"{whole.lstrip('0') or '0'}.{decimals.rstrip('0')}".removesuffix("."))
-    return numbers
+    return frozenset(numbers)
 
 
 # Arithmetic

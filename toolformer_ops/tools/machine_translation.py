@@ -4,6 +4,7 @@ In two parts: the tool, and the filter, which paragraphs are worth asking for tr
 source language (`languages.py`), and a model of `translators.py` translates.
 """
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Sequence
@@ -115,7 +116,9 @@ class TranslationRunner:
 TOOL = MachineTranslation()
 
 
+@functools.lru_cache(maxsize=4)
 def _one_spelling(text: str) -> str:
+    """A text in small letters with single spaces; all calls of a position ask for that of the same two."""
     return " ".join(text.casefold().split())
 
 

@@ -33,6 +33,7 @@ from toolformer_ops.records import CallPosition, Document, Paragraph, SampledCon
 from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
 from toolformer_ops.tools.base import FilterDecision
 from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.writing_systems import tokens_before
 
 PROMPT = AnnotationPrompt("Calculator", "Input: {text}\nOutput:")
 CALCULATOR = get_tool("Calculator")
@@ -105,16 +106,16 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
 @pytest.mark.parametrize(
     ("text", "most", "unbroken", "pieces"),
     [
-        ("ab cd\nef gh", 5, (), ["ab cd", "ef gh"]),  # at a line that ends exactly there
-        (PROSE, 80, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
-        (PROSE, 20, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
-        (WRAPPED, 140, (), [WRAPPED[:66], WRAPPED[67:]]),  # its line ends are no ends of a paragraph
+        ("ab cd\nef gh", 1.25, (), ["ab cd", "ef gh"]),  # at a line that ends exactly there
+        (PROSE, 20, (), [PROSE[:42], PROSE[45:]]),  # at the end of the paragraph
+        (PROSE, 5, (), ["One two three.", "Four five six.", "Seven eight.", *LAST_LINE_IN_20]),
+        (WRAPPED, 35, (), [WRAPPED[:66], WRAPPED[67:]]),  # its line ends are no ends of a paragraph
         # a call holds the end of the paragraph: the line's
-        (PROSE, 80, ((40, 47),), [PROSE[:29], PROSE[30:]]),
+        (PROSE, 20, ((40, 47),), [PROSE[:29], PROSE[30:]]),
     ],
 )  # fmt: skip
 def test_a_text_is_cut_at_a_blank_line_or_else_at_the_end_of_a_paragraph_a_sentence_or_a_word(
-    text: str, most: int, unbroken: Sequence[tuple[int, int]], pieces: list[str]
+    text: str, most: float, unbroken: Sequence[tuple[int, int]], pieces: list[str]
 ) -> None:
     found = cut(text, (0, len(text)), most, unbroken)
     assert [text[start:end] for start, end in found] == pieces
@@ -125,23 +126,26 @@ def test_a_text_is_cut_at_a_blank_line_or_else_at_the_end_of_a_paragraph_a_sente
     st.lists(st.sampled_from(["x", "word ", "é\n", "  ", "\n\n", "End. ", "x" * 30]), max_size=60).map(
         "".join
     ),
-    st.integers(4, 100),
+    st.integers(4, 100).map(lambda quarters: quarters / 4),
     st.lists(st.tuples(st.integers(0, 200), st.integers(2, 40)), max_size=3),
     st.integers(0, 20),
 )
 def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit_or_breaks_a_call(
-    text: str, most: int, calls: list[tuple[int, int]], start: int
+    text: str, most: float, calls: list[tuple[int, int]], start: int
 ) -> None:
     ends = itertools.accumulate(
-        calls, lambda before, call: (before[1] + call[0], before[1] + call[0] + call[1])
+        calls, lambda last, call: (last[1] + call[0], last[1] + call[0] + call[1]), initial=(0, 0)
     )
     unbroken = [span for span in ends if start <= span[0] and span[1] <= len(text)]
     pieces = cut(text, (min(start, len(text)), len(text)), most, unbroken)
+    before = tokens_before(text)
     assert "".join("".join(text[first:end].split()) for first, end in pieces) == "".join(text[start:].split())
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(pieces))
     for first, end in pieces:
-        longest = sum(last - begin for begin, last in unbroken if first < last and begin < end)
-        assert 0 < end - first <= most + longest
+        longest = sum(
+            before[last] - before[begin] for begin, last in unbroken if first < last and begin < end
+        )
+        assert 0 < before[end] - before[first] <= most + longest or end == first + 1
         for begin, last in unbroken:
             assert not begin < first < last or not text[begin:first].strip()
             assert not begin < end < last or not text[end:last].strip()

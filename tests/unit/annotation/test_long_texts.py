@@ -13,7 +13,7 @@ from toolformer_ops.annotation.candidates import (
     sample_paragraphs,
 )
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, score_texts
-from toolformer_ops.records import CallLosses, Document, PlacedCall
+from toolformer_ops.records import CallLosses, CallPosition, Document, PlacedCall
 from toolformer_ops.runs.choices import FilterChoices, ScoringChoices, ToolSamplingChoices
 from toolformer_ops.tools.registry import get_tool
 
@@ -23,7 +23,7 @@ PARAGRAPH = (
 )
 DOCUMENT = Document.of("\n\n".join(PARAGRAPH.format(number).strip() for number in range(100, 182)))
 CHOICES = ToolSamplingChoices(
-    max_positions=200, samples_per_position=1, sampling_threshold=0.0, max_call_tokens=40, prune_below=0.0
+    max_positions=1000, samples_per_position=1, sampling_threshold=0.0, max_call_tokens=40, prune_below=0.0
 )
 WHOLE = FilterChoices(max_text_tokens=0)
 PIECES = FilterChoices(max_text_tokens=128)
@@ -33,10 +33,10 @@ Place = tuple[int, str]
 
 
 class Reader(FakeLanguageModel):
-    """Finds every word start likely, and sees how far before a call its document begins."""
+    """Finds each place before a digit likely, and sees how far before a call its document begins."""
 
-    def find_positions(self, *arguments: Any, **options: Any) -> Any:
-        return super().find_positions(*arguments, **options | {"at_most": 100_000})
+    def _positions(self, text: str) -> list[CallPosition]:
+        return [item for item in super()._positions(text) if text[item.char + 1].isdigit()]
 
     def _exact_losses(self, text: str, call: PlacedCall) -> CallLosses:
         losses = super()._exact_losses(text, call)
