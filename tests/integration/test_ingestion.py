@@ -24,6 +24,7 @@ from toolformer_ops.stages import ingestion, run_setup
 from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
 from toolformer_ops.storage.corpus_records import escape_control_characters, read_records
+from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.publication import ObjectStore
 
 
@@ -133,6 +134,17 @@ def test_one_file_under_two_mappings_is_two_corpora(
         (f"file://{path}", "One."),
         (f"file://{path} --field text=body", "Two."),
     ]
+
+
+def test_a_corpus_with_a_mapping_is_forgotten_by_its_address(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    path = tmp_path / "posts.jsonl"
+    path.write_text('{"text": "One.", "body": "Two."}\n')
+    for address in (str(path), f"{path} --field text=body"):
+        ingest_corpus(local_settings, address)
+    forget(local_settings, corpus=f"{path} --field text=body")
+    assert run_sql(engine, "select text from documents") == [("One.",)]
 
 
 def test_a_corpus_of_other_fields_cannot_be_run_before_they_are_named(

@@ -37,6 +37,12 @@ def run(
     """`toolformer-ops` with these words, in a folder with two texts: the status, stdout, and stderr with the errors of the log."""
     monkeypatch.chdir(tmp_path)
     Path("posts.jsonl").write_text(f'{{"text": "{SUM}"}}\n{{"text": "None here."}}\n')
+    Path("ccnet.jsonl").write_text(
+        "".join(
+            f'{{"url": "https://x/{n}", "raw_content": "We baked {n} loaves and sold 12, so {n - 12} were left."}}\n'
+            for n in (20, 21)
+        )
+    )
     monkeypatch.setattr(termination, "install", lambda: None)
 
     def made(*words: str) -> tuple[int | str | None, str, str]:
@@ -65,6 +71,15 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["call", "MT", "sûreté nucléaire"], 2, "", NO_MODEL),
     (["filter", "none.jsonl", "--tool", "Calculator"], 2, "", "none.jsonl, found nothing"),
     (["filter", "posts.jsonl", "--tool", "Calculator"], 0, '"kept": false, "reason": "rule_iii_not_sampled"}', ""),
+    (["filter", "ccnet.jsonl", "--tool", "Calculator"], 2, '"no_text"}', "by --field text=raw_content, found url, raw_content (a"),
+    (["filter", "ccnet.jsonl", "--tool", "Calculator", "--field", "ccnet"], 0, '"kept": true, ', ""),
+    (["filter", "ccnet.jsonl", "--tool", "Calculator", "--field", "text=raw_content", "--field", "url=u"], 0, '"kept": true, ', ""),
+    (["filter", "ccnet.jsonl", "--tool", "Calculator", "--field", "body"], 2, "", "--field: expected FIELD=NAME with one of text,"),
+    (["filter", "ccnet.jsonl", "--tool", "Calculator", "--field", "text=body"], 2, '"no_text"}', "expected the field body, or"),
+    (["annotate", "ccnet.jsonl", "--tool", "Calculator", "--model", "m", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
+    (["estimate", "ccnet.jsonl", "--model", "m", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
+    (["run", "ccnet.jsonl", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
+    (["stage", "ingest", "--corpus", "ccnet.jsonl", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
     (["explain"], 2, "", "expected a text with its call in brackets, or a stored call"),
     (["explain", "It is 2."], 2, "", "TEXT: expected one call in brackets, such as [Calculator(400 / 1400)], found 0"),
     (["explain", "[QA(a)] [QA(b)] c"], 2, "", "TEXT: expected one call in brackets"),
