@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 MODEL_NAME = "lid.176.ftz"
 ENGLISH = "en"
+ENGLISH_CONFIDENCE = 0.5
+"""A text is taken for English above this; below it fastText is only guessing (`tortuga` is English to it with
+0.08)."""
 MAX_CHARS = 1000
 """A longer text is judged by its beginning: the time of one judgement is bounded, and the beginning is
 enough."""
@@ -45,6 +48,11 @@ def candidates(text: str, count: int) -> list[Language]:
     )  # fastText wants one line of valid Unicode
     found = _detector().detect(line, model="lite", k=count)
     return [Language(str(item["lang"]), float(item["score"])) for item in found]
+
+
+def is_english(language: Language | None) -> bool:
+    """Whether a text's likeliest language is English, with some confidence."""
+    return language is not None and language.label == ENGLISH and language.confidence > ENGLISH_CONFIDENCE
 
 
 def has_letters(text: str) -> bool:

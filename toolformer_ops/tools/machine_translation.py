@@ -1,7 +1,7 @@
 """MT: translate a phrase into English (Toolformer, section 3 and appendix A.1).
 
-In two parts: the tool, and the filter, which paragraphs are worth asking for translations. fastText finds the
-source language (`languages.py`), and a model of `translators.py` translates.
+The filter is in `paragraphs.py` and `foreign_passages.py`: which paragraphs are worth asking for
+translations. fastText finds the source language (`languages.py`), and a model of `translators.py` translates.
 """
 
 import functools
@@ -14,20 +14,16 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
 from toolformer_ops.tools import translators
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
-from toolformer_ops.tools.languages import ENGLISH, MODEL_NAME, Language, candidates, has_letters, identify
+from toolformer_ops.tools.foreign_passages import FOREIGN_BETWEEN_ENGLISH, judge_paragraph
+from toolformer_ops.tools.languages import MODEL_NAME, candidates, is_english
 from toolformer_ops.tools.paragraphs import paragraphs
 from toolformer_ops.tools.translators import NllbTranslator, PromptedTranslator, Translatable
-from toolformer_ops.writing_systems import UNSPACED_SCRIPTS
+from toolformer_ops.writing_systems import is_unspaced
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
-ENGLISH_CONFIDENCE = 0.5
-"""A text is taken for English above this; below it fastText is only guessing (`tortuga` is English to it with
-0.08)."""
 LANGUAGES_CONSIDERED = 5
-
-_UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
 
 
 class MachineTranslation(Tool):
@@ -37,7 +33,7 @@ class MachineTranslation(Tool):
         name="MT",
         purpose="Translates a phrase from any language into English.",
         prompt_file="prompts/machine_translation.txt",
-        filter_version="3",
+        filter_version="4",
         source="Toolformer, appendix A: tau_s 0.0, k 20, m 10, tau_f 0.5 for machine translation",
         sampling_threshold=0.0,
         max_positions=20,
@@ -64,8 +60,8 @@ class MachineTranslation(Tool):
         phrase = _one_spelling(call_input)
         if not phrase:
             return False
-        edge_before = "" if _UNSPACED.match(phrase[0]) else r"(?<!\w)"
-        edge_after = "" if _UNSPACED.match(phrase[-1]) else r"(?!\w)"
+        edge_before = "" if is_unspaced(phrase[0]) else r"(?<!\w)"
+        edge_after = "" if is_unspaced(phrase[-1]) else r"(?!\w)"
         pattern = re.compile(edge_before + re.escape(phrase) + edge_after)
         if pattern.search(_one_spelling(text_before)):
             return False
@@ -108,7 +104,7 @@ class TranslationRunner:
         languages = candidates(text, count=LANGUAGES_CONSIDERED)
         if not languages:
             return "no_words"
-        if _is_english(languages[0]):
+        if is_english(languages[0]):
             return "already_english"
         return Translatable(text, tuple(languages))
 
@@ -120,64 +116,3 @@ TOOL = MachineTranslation()
 def _one_spelling(text: str) -> str:
     """A text in small letters with single spaces; all calls of a position ask for that of the same two."""
     return " ".join(text.casefold().split())
-
-
-def _is_english(language: Language | None) -> bool:
-    return language is not None and language.label == ENGLISH and language.confidence > ENGLISH_CONFIDENCE
-
-
-# The filter
-
-CHUNK_TOKENS = 10
-REST_WORDS = 5
-"""Fewest words by which a rest shorter than a chunk is judged: on one to three words fastText only guesses."""
-FOREIGN_CONFIDENCE = 0.8
-
-FOREIGN_BETWEEN_ENGLISH = "foreign_between_english"
-
-_TOKEN = re.compile(rf"[{UNSPACED_SCRIPTS}]|[^\s{UNSPACED_SCRIPTS}]+")
-
-
-def judge_paragraph(text: str) -> str:
-    """The reason to keep a paragraph (`foreign_between_english`) or to leave it out (appendix A.1).
-
-    It is kept if it holds a chunk of ten tokens that fastText finds to be in another language than English
-    with a confidence above 0.8, with English text before it and after it. English text is a chunk of ten
-    tokens, or the whole rest between the foreign chunk and the paragraph's start or end if that is shorter
-    but has at least five words, whose likeliest language is English with a confidence above 0.5. Chunks of
-    only numbers or special signs are neither.
-
-    The paper does not say where chunks begin. Here one begins at every token, since chunks laid at fixed
-    multiples of ten cut most foreign phrases in two. A token is what white space separates; in scripts that
-    are written without spaces each character is one.
-    """
-    if not has_letters(text):
-        return "only_numbers_or_symbols"
-    spans = [match.span() for match in _TOKEN.finditer(text)]
-    if len(spans) < CHUNK_TOKENS + 2:
-        return "too_short_for_a_chunk_between_others"
-
-    def language(first: int, last: int) -> Language | None:
-        """Of the tokens from `first` to before `last`; None for only numbers or special signs."""
-        return identify(text[spans[first][0] : spans[last - 1][1]])
-
-    def is_english_rest(first: int, last: int) -> bool:
-        words = sum(has_letters(text[start:end]) for start, end in spans[first:last])
-        return last - first < CHUNK_TOKENS and words >= REST_WORDS and _is_english(language(first, last))
-
-    chunks = [language(first, first + CHUNK_TOKENS) for first in range(len(spans) - CHUNK_TOKENS + 1)]
-    foreign = [
-        first
-        for first, chunk in enumerate(chunks)
-        if chunk is not None and chunk.label != ENGLISH and chunk.confidence > FOREIGN_CONFIDENCE
-    ]
-    if not foreign:
-        return "no_foreign_chunk"
-    english = [first for first, chunk in enumerate(chunks) if _is_english(chunk)]
-    for first in foreign:
-        last = first + CHUNK_TOKENS
-        before = bool(english) and english[0] + CHUNK_TOKENS <= first
-        after = bool(english) and english[-1] >= last
-        if (before or is_english_rest(0, first)) and (after or is_english_rest(last, len(spans))):
-            return FOREIGN_BETWEEN_ENGLISH
-    return "foreign_not_between_english"

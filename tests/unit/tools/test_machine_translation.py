@@ -12,37 +12,12 @@ from toolformer_ops.errors import ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
 from toolformer_ops.tools.languages import ENGLISH_CODE, NLLB_CODE, candidates, identify
-from toolformer_ops.tools.machine_translation import TOOL, judge_paragraph
+from toolformer_ops.tools.machine_translation import TOOL
 
 ENGLISH = "The old man walked slowly along the river and looked at the boats that came down."
 FRENCH = "Il faut que nous allions tout de suite chercher le docteur avant la nuit."
-CHINESE = "南京高淳县住房和城乡建设局城市新区设计"
 ENGLISH_END = "Then he went home again and spoke to nobody about it for a year."
 KEPT = "foreign_between_english"
-
-NOT_BETWEEN, NO_FOREIGN = "foreign_not_between_english", "no_foreign_chunk"
-NUMBERS = "12 34 % 56 * 78 / 90 = 1 2 3 4 5 6"
-PARAGRAPHS = {
-    f"{ENGLISH} {FRENCH} {ENGLISH_END}": KEPT,
-    f"{ENGLISH} {CHINESE} {ENGLISH_END}": KEPT,  # each Chinese character is a token
-    # The passage need not begin at a multiple of ten tokens.
-    **{f"{' '.join(ENGLISH.split()[:words])} {FRENCH} {ENGLISH_END}": KEPT for words in range(6, 16)},
-    f"{ENGLISH} {FRENCH} {FRENCH}": NOT_BETWEEN,
-    # fastText is sure of English on one to three words of any language: "“André," counts as English to it.
-    f"“André,” {FRENCH} {ENGLISH_END}": NOT_BETWEEN,
-    f"{ENGLISH} {FRENCH} * * * said he.": NOT_BETWEEN,  # stars are no words
-    # A rest of five words is judged as a whole.
-    f"Then the old man said: {FRENCH} {ENGLISH_END}": KEPT,
-    # A text in one language, or with numbers and signs, which are neither foreign nor English.
-    f"{ENGLISH} {ENGLISH_END}": NO_FOREIGN,
-    f"{ENGLISH} {NUMBERS} {ENGLISH_END}": NO_FOREIGN,
-    NUMBERS * 3: "only_numbers_or_symbols",
-    "He said bonjour and left.": "too_short_for_a_chunk_between_others",
-}
-
-
-def test_a_paragraph_is_kept_if_a_foreign_passage_stands_between_english_text() -> None:
-    assert {text: judge_paragraph(text) for text in PARAGRAPHS} == PARAGRAPHS
 
 
 def test_each_paragraph_is_judged_alone_and_found_again_by_its_offsets() -> None:
