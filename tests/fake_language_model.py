@@ -71,6 +71,7 @@ class FakeLanguageModel:
     context_tokens: list[int | None] = field(default_factory=list)
     """The context window of each `score_calls`."""
     loads: int = 0
+    read_tokens: int = 1000
 
     def load(self, *_: object) -> "FakeLanguageModel":
         """In place of `runs.models.load_run_model`."""

@@ -162,7 +162,7 @@ class Settings(BaseSettings):
         default=None,
         ge=1,
         description="Tokens of text that a stage with a model works on together and commits in one transaction; empty: 4,096 on a "
-        "CPU, 32,768 on a GPU. A longer document is a micro-batch alone.",
+        "CPU, 65,536 on a GPU. A longer document is a micro-batch alone.",
     )
     micro_batch_documents: int = Field(
         default=256,

@@ -54,9 +54,6 @@ TAKES_NO_INPUT = "tool_takes_no_input"
 LONGER_THAN_LIMIT = "longer_than_max_text_tokens"
 NOT_JUDGED = "filter_says_nothing"
 """Of a piece: the tool's filter returned no decision."""
-CHARACTERS_TOGETHER = 4000
-"""Positions are found for texts of so many characters together: some 1,000 tokens, whose KV caches the engine
-keeps until the texts are added to the sampler (`language_model/context.py: KEPT_TEXT_TOKENS`)."""
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _WORD_END = re.compile(r"\s")
@@ -397,7 +394,7 @@ def sample_texts(
     positions: list[list[CallPosition]] = []
     position_seconds: list[float] = []
     sampling_seconds = 0.0
-    for group in _groups(texts):
+    for group in _groups(texts, model.read_tokens):
         # 1. Positions, and which of them are pruned. This computes the KV caches of the group's texts.
         started = clock()
         likeliest = model.find_positions(
@@ -585,15 +582,19 @@ def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
     return call
 
 
-def _groups(texts: Sequence[TextToSample]) -> Iterator[list[TextToSample]]:
-    """Consecutive texts of at most `CHARACTERS_TOGETHER` characters together, or one that is longer."""
+def _groups(texts: Sequence[TextToSample], most_tokens: int) -> Iterator[list[TextToSample]]:
+    """Consecutive texts of at most about so many tokens together, or one that is longer.
+
+    The engine keeps the KV caches of a group until its texts are added to the sampler.
+    """
     group: list[TextToSample] = []
-    characters = 0
+    tokens = 0.0
     for text in texts:
-        if group and characters + len(text.text) > CHARACTERS_TOGETHER:
+        own = float(tokens_before(text.text)[-1])
+        if group and tokens + own > most_tokens:
             yield group
-            group, characters = [], 0
+            group, tokens = [], 0.0
         group.append(text)
-        characters += len(text.text)
+        tokens += own
     if group:
         yield group

@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOT_AVAILABLE = "tool_not_available"
-MAX_ROWS = 64
-"""Most texts that grow together, those that wait for a tool included."""
-MAX_TOKENS = 16_384
-"""Most tokens that they hold together, from which on no further text joins."""
 PROGRESS_SECONDS = 30.0
 
 Listener = Callable[[int, tuple[int, ...]], None]
@@ -217,7 +213,8 @@ class Together:
         """Take in prompts as far as there is room; a head that some share is computed once."""
         tokens = int(cache.lengths.sum())
         joining: dict[int, CachedText] = {}
-        while self._queue and len(self._growing) + len(self._waiting) < MAX_ROWS and tokens < MAX_TOKENS:
+        most, most_tokens = self._model.sizes.written_texts, self._model.sizes.written_tokens
+        while self._queue and len(self._growing) + len(self._waiting) < most and tokens < most_tokens:
             number, (prompt, ids) = self._queue.popleft()
             # A head is not shared if its tokens by themselves are not those of the whole prompt; the last
             # token never is.

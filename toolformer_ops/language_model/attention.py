@@ -30,13 +30,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from toolformer_ops.language_model.attention_parts import Heads
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
 from toolformer_ops.language_model.columns import Group
 from toolformer_ops.language_model.layout import Layout
 from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths, variable_lengths
-
-LONG_TOKENS = {"cpu": 256, "cuda": 2}
-"""From so many new tokens of a text on, torch's fused attention takes over, which does not hold all scores;
-below, on a CPU, it is the slower one."""
 
 
 class GroupPass:
@@ -99,8 +96,8 @@ class GroupPass:
         queries = heads.queries
         if takes_variable_lengths(device, queries.dtype, queries.shape[-1], softcap):
             return self._by_ranges(copy, layer, queries, window, scale)
-        kind = "cpu" if device.type == "cpu" else "cuda"
-        if not group.branches and not softcap and layout.width >= LONG_TOKENS[kind]:
+        sizes = BATCH_SIZES[device_kind(device.type)]
+        if not group.branches and not softcap and layout.width >= sizes.fused_attention_tokens:
             return self._fused(copy, layer, queries, window, scale)
         return self._by_products(copy, layer, queries, window, scale, softcap)
 

@@ -21,15 +21,13 @@ from torch import Tensor
 
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.attention_parts import AttentionPart, PartedAttention
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, BatchSizes, device_kind
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.sharing import cannot_share
 from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
 
 logger = logging.getLogger(__name__)
 
-CPU_SOFTMAX_ROWS = 32
-"""Of the projected rows, so many at once become probabilities on a CPU, in its cache: a row of a large
-vocabulary is a megabyte."""
 SECONDS_BETWEEN_LINES = 50.0
 """Of a long computation: below a minute, since a layer of the network may take some seconds."""
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
@@ -103,12 +101,17 @@ class CausalModel:
         self._project = network.get_output_embeddings()
         self.output_device = torch.device(self._project.weight.device)
         """Where log probabilities are; another one than `device` where layers are on several."""
-        self.kind = "cpu" if self.device.type == "cpu" else "cuda"
-        """Which of the budgets by kind of device apply."""
+        self.kind = device_kind(self.device.type)
+        """The row of `BATCH_SIZES`."""
         self.texts_together = self.kind != "cpu"
         """Whether all texts are attended to in one set of operations, padded to the longest: few launches,
         but more arithmetic."""
         self._attention = PartedAttention(network, self.config, slides=slides, beat=self.pulse.beat)
+
+    @property
+    def sizes(self) -> BatchSizes:
+        """The most that is worth computing together on this kind of device."""
+        return BATCH_SIZES[self.kind]
 
     @property
     def float32_bytes(self) -> int:
@@ -174,12 +177,11 @@ class CausalModel:
         """The same block by block, so that all rows of a large vocabulary are never in memory together."""
         # On a CPU the probabilities of a block stay in its cache, and rows are filled up, so that their bits
         # are the same always.
-        blocks = self.memory.logits_rows if self.texts_together else CPU_SOFTMAX_ROWS
         for rows in hidden.to(self.output_device).split(self.memory.logits_rows):  # type: ignore[no-untyped-call]
             padding = 0 if self.texts_together else -len(rows) % ROW_MULTIPLE
             filled = torch.cat([rows, rows.new_zeros((padding, rows.shape[1]))]) if padding else rows
             projected = self._project(filled)[: len(rows)]  # (rows, vocabulary)
-            for block in projected.split(blocks):
+            for block in projected.split(self.sizes.softmax_rows):
                 yield self._scaled(block.float()).log_softmax(dim=-1)
 
     def token_log_probabilities(self, hidden: Tensor, targets: Sequence[int]) -> list[float]:

@@ -48,6 +48,11 @@ class CachedText:
     columns: Columns = field(default_factory=list)
     """(key heads, 1, columns, width) each."""
 
+    def compact(self) -> "CachedText":
+        """The same with columns of its own: not a view that holds those of all texts of a pass, padded to the longest."""
+        own = [(keys.clone(), values.clone()) for keys, values in self.columns]
+        return CachedText(self.prompt, self.length, own)
+
 
 @dataclass
 class Group:

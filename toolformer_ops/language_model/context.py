@@ -22,7 +22,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.kv_cache import KVCache, PromptCache
-from toolformer_ops.language_model.packing import consecutive_parts
+from toolformer_ops.language_model.packing import consecutive_parts, padded_parts
 from toolformer_ops.language_model.tokenization import (
     MIN_WINDOW,
     AnnotationPrompt,
@@ -35,12 +35,6 @@ from toolformer_ops.records import CallPosition
 
 LARGEST_CALL_RESERVE = 272
 """Tokens kept free for a sampled call: the longest that a run may ask for (256) and its given start."""
-KEPT_TEXT_TOKENS = 2048
-"""Of the texts met last, contexts are kept up to this many tokens in all, both copies counted; the newest
-always."""
-LONG_TEXT_TOKENS = {"cpu": 256, "cuda": 4096}
-"""A text of so many tokens, both copies counted, has a separate pass: more would hardly make the matrix
-products faster."""
 
 _Key = tuple[AnnotationPrompt, str, Window]
 
@@ -104,12 +98,13 @@ class ContextBuilder:
 
         Each has the same bits when it is computed alone (on a CPU).
         """
-        most, long = self._model.memory.pass_tokens, LONG_TEXT_TOKENS[self._model.kind]
+        most, long = self._model.memory.pass_tokens, self._model.sizes.long_text_tokens
         between = self._tokenization.continuation(prompt.after_text, after=".")
         lengths = [
             2 * (window.end - window.start) for _, window in windows
         ]  # about what both copies of it take
-        for part in consecutive_parts([most if length >= long else length for length in lengths], most):
+        parted = padded_parts if self._model.texts_together else consecutive_parts
+        for part in parted([most if length >= long else length for length in lengths], most):
             keys = [(prompt, windows[number][0].text, windows[number][1]) for number in part]
             found = {key: self._kept.pop(key) for key in dict.fromkeys(keys) if key in self._kept}
             missing = {
@@ -139,14 +134,15 @@ class ContextBuilder:
                     missing, cache.texts(), hidden, copies, strict=True
                 ):
                     found[key] = AnnotationContext(
-                        text=cached,
+                        text=cached.compact() if self._model.texts_together else cached,
                         text_hidden=states[copy:].clone(),  # not a view that holds all texts of the pass
                         text_start=start.length + copy + shift,
                         hidden_shift=shift,
                     )
             # 3. The newest are kept.
             self._kept.update((key, found[key]) for key in keys)
-            while len(self._kept) > 1 and sum(kept.tokens for kept in self._kept.values()) > KEPT_TEXT_TOKENS:
+            most_kept = self._model.memory.kept_text_tokens
+            while len(self._kept) > 1 and sum(kept.tokens for kept in self._kept.values()) > most_kept:
                 self._kept.pop(next(iter(self._kept)))
             yield [found[key] for key in keys]
 

@@ -22,10 +22,6 @@ from toolformer_ops.language_model.tokenization import Tokenization
 
 RESTS = -1
 """In place of a token: the row stays in the cache and takes in nothing until `Task.admit` gives it a token."""
-MAX_PROMPTS_TOGETHER = 32
-MAX_PROMPT_TOKENS_TOGETHER = 4096
-"""Most prompts that grow together, and most tokens of them from which on no further one joins."""
-
 Placement = TypeVar("Placement")
 
 
@@ -167,11 +163,8 @@ class _Continuations:
         joining: dict[int, Sequence[int]] = {}
         lengths = cache.lengths - self.prompt.length
         tokens = int(lengths.sum())
-        while (
-            self.queue
-            and len(lengths) + len(joining) < MAX_PROMPTS_TOGETHER
-            and tokens < MAX_PROMPT_TOKENS_TOGETHER
-        ):
+        most, most_tokens = self.model.sizes.prompts, self.model.sizes.prompt_tokens
+        while self.queue and len(lengths) + len(joining) < most and tokens < most_tokens:
             number, rest = self.queue.popleft()
             joining[number] = rest
             tokens += len(rest)

@@ -7,8 +7,8 @@ takes:
     pass tokens     activations of the widest layer, while a pass is under way
     logits rows     the vocabulary in the network's format, and what drawing a token holds beside it
 
-No more than a device can use: from some number on, more tokens at once make nothing faster (`ENOUGH`). These
-budgets bound batches, so they decide no number if a row's bits do not depend on its batch (on a CPU).
+No more than a device can use: from some number on, more tokens at once make nothing faster
+(`batch_sizes.py`). These budgets bound batches, so they decide no number if a row's bits do not depend on its batch (on a CPU).
 
 `DeviceMemory.halving` runs a batch that does not fit in two halves, and so on down to a single item. Where
 even that does not fit, it raises `DeviceMemoryError`; a stage then gives up that one text and continues.
@@ -26,6 +26,7 @@ import psutil
 import torch
 
 from toolformer_ops.errors import DeviceMemoryError
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, DeviceKind
 from toolformer_ops.language_model.models.gpus import free_bytes, require_own_memory
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ USABLE_SHARE = {"cpu": 0.4, "cuda": 0.85}
 """Of the free memory, by kind of device: a CPU's is shared with other processes; on a GPU the rest is for the
 kernels and for pieces that are too small to use."""
 CACHE_SHARE, PASS_SHARE, LOGITS_SHARE = 0.6, 0.3, 0.1
-"""Of the usable memory."""
+"""Shares of the usable memory that caches, passes and logits may take."""
 
 
 HELD_TO_DRAW = 32
@@ -79,20 +80,9 @@ class TokenBytes:
         )
 
 
-@dataclass(frozen=True)
-class _Tokens:
-    """Numbers of tokens (rows, for the logits) at once."""
-
-    cached: int
-    in_pass: int
-    logits_rows: int
-
-
-ENOUGH = {"cpu": _Tokens(12_288, 512, 128), "cuda": _Tokens(262_144, 16_384, 4_096)}
-"""From so many on, more at once make nothing faster. Measured on a CPU; predicted for a GPU: with 16,384
-tokens the matrix products of a layer take several times as long as its launches, also for a model of 135M
-parameters."""
-FEWEST = _Tokens(512, 64, 16)
+FEWEST_KEPT_TOKENS = 2_048
+"""Of texts, however little memory there seems to be."""
+FEWEST_CACHED_TOKENS, FEWEST_PASS_TOKENS, FEWEST_LOGITS_ROWS = 512, 64, 16
 """So many are tried however little memory there seems to be. Rows of logits are a multiple of theirs."""
 
 
@@ -102,12 +92,12 @@ class DeviceMemory:
     `free_bytes` stands in for what is free there, and `like` for the kind of the devices.
     """
 
-    def __init__(self, network: Any, free_bytes: int | None = None, like: str | None = None) -> None:
+    def __init__(self, network: Any, free_bytes: int | None = None, like: DeviceKind | None = None) -> None:
         self.token_bytes = TokenBytes.of(network.config.get_text_config(decoder=True), network.dtype)
         weights: Counter[torch.device] = Counter()
         for parameter in network.parameters():
             weights[parameter.device] += parameter.nbytes
-        kind = "cuda" if any(device.type == "cuda" for device in weights) else "cpu"
+        kind: DeviceKind = "cuda" if any(device.type == "cuda" for device in weights) else "cpu"
         self._devices = list(weights) if kind == "cuda" else []
         self._weight_bytes = weights.total()
         if free_bytes is None:
@@ -116,26 +106,39 @@ class DeviceMemory:
                 int(_free_bytes(device) * weights.total() / weights[device]) for device in weights
             )
         self._usable = free_bytes * USABLE_SHARE[like or kind]
-        self._enough = ENOUGH[like or kind]
+        self.sizes = BATCH_SIZES[like or kind]
+        """The most that is worth computing together."""
 
     @property
     def cached_tokens(self) -> int:
         """Most tokens whose keys and values are kept at once."""
         wanted = self._usable * CACHE_SHARE / self.token_bytes.cached
-        return max(FEWEST.cached, min(self._enough.cached, int(wanted)))
+        return max(FEWEST_CACHED_TOKENS, min(self.sizes.cached_tokens, int(wanted)))
 
     @property
     def pass_tokens(self) -> int:
         """Most tokens in one pass through the network; a single sequence may be longer."""
         wanted = self._usable * PASS_SHARE / self.token_bytes.in_pass
-        return max(FEWEST.in_pass, min(self._enough.in_pass, int(wanted)))
+        return max(FEWEST_PASS_TOKENS, min(self.sizes.pass_tokens, int(wanted)))
 
     @property
     def logits_rows(self) -> int:
         """Most rows over the whole vocabulary at once."""
         wanted = self._usable * LOGITS_SHARE / self.token_bytes.logits
-        rows = max(FEWEST.logits_rows, min(self._enough.logits_rows, int(wanted)))
-        return rows - rows % FEWEST.logits_rows
+        rows = max(FEWEST_LOGITS_ROWS, min(self.sizes.logits_rows, int(wanted)))
+        return rows - rows % FEWEST_LOGITS_ROWS
+
+    @property
+    def kept_text_tokens(self) -> int:
+        """Most tokens of texts whose contexts are kept, both copies counted: what the passes leave of their share."""
+        left = self._usable * PASS_SHARE - self.pass_tokens * self.token_bytes.in_pass
+        room = max(FEWEST_KEPT_TOKENS, int(left / self.token_bytes.cached))
+        return min(self.sizes.kept_text_tokens, room)
+
+    @property
+    def read_tokens(self) -> int:
+        """Most tokens of the texts whose positions are found together, so that the contexts of all are kept."""
+        return min(self.sizes.read_tokens, self.kept_text_tokens * 1_000 // 2_048)
 
     def has_room_for(self, weight_bytes: int) -> bool:
         """Whether other weights fit beside these and leave a third of what is free; on a CPU they are mapped from their file."""

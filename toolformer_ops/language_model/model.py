@@ -33,9 +33,6 @@ from toolformer_ops.records import FLOAT32, CallLosses, CallPosition, PlacedCall
 
 logger = logging.getLogger(__name__)
 
-PAIRS_AT_ONCE = 64
-"""Pairs of ids whose hidden states are held together."""
-
 
 class LanguageModel:
     """A causal language model M, as the annotation stages use it. Not for use by several threads at once."""
@@ -93,6 +90,11 @@ class LanguageModel:
 
         return cls(compared_model(network, longest), Tokenization(tokenizer), identity, load)
 
+    @property
+    def read_tokens(self) -> int:
+        """How many tokens of texts are worth finding positions in together, before their calls are sampled."""
+        return self._model.memory.read_tokens
+
     def tokenize(self, text: str) -> TokenizedText:
         """The one encoding of `text` that positions refer to."""
         return self._tokenization.tokenize(text)
@@ -136,7 +138,7 @@ class LanguageModel:
         A continuation's text is all between "[" and "]", or the arrow with `until_arrow`, with what
         `call_start` holds of it; equal ones are not merged. The same seed key, position and sample index draw
         with the same random numbers in every batch. Where texts are added soon after `find_positions` (up to
-        `context.KEPT_TEXT_TOKENS`), their KV caches are used again.
+        `memory.kept_text_tokens`), their KV caches are used again.
 
         Raises:
             ModelError: a number is out of its bounds.
@@ -421,8 +423,9 @@ class LanguageModel:
             model's window.
         """
         found: list[tuple[float, bool]] = []
-        for first in range(0, len(pairs), PAIRS_AT_ONCE):
-            some = pairs[first : first + PAIRS_AT_ONCE]
+        at_once = self._model.sizes.pairs
+        for first in range(0, len(pairs), at_once):
+            some = pairs[first : first + at_once]
             for given, continued in some:
                 if not given or len(given) + len(continued) - 1 > self.window_tokens:
                     raise ModelError(

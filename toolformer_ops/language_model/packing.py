@@ -81,6 +81,19 @@ def consecutive_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
     return parts
 
 
+def padded_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """The same where items are padded to the longest of their part: their number times that is at most `most`."""
+    parts: list[list[int]] = []
+    longest = 0
+    for number, length in enumerate(lengths):
+        longest = max(longest, length)
+        if not parts or (len(parts[-1]) + 1) * longest > most:
+            parts.append([])
+            longest = length
+        parts[-1].append(number)
+    return parts
+
+
 class PackedSequences:
     """Sequences of one pass; with `share`, tokens with which a sequence and the one before it begin are in it once.
 

@@ -21,9 +21,6 @@ import torch
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 
-WINDOWS_AT_ONCE = 16
-"""Windows whose hidden states are held together."""
-
 
 @dataclass(frozen=True)
 class TextLoss:
@@ -52,7 +49,8 @@ def text_losses(
             windows.append((index, max(0, end - room), scored_from, end))
             scored_from, end = end, min(end + max(1, room // 2), len(text))
     nats = [0.0] * len(texts)
-    for some in (windows[at : at + WINDOWS_AT_ONCE] for at in range(0, len(windows), WINDOWS_AT_ONCE)):
+    at_once = model.sizes.loss_windows
+    for some in (windows[at : at + at_once] for at in range(0, len(windows), at_once)):
         # 2. Hidden states. The last token of a window is predicted and not put in.
         sequences = [[*before, *texts[index].ids[start : end - 1]] for index, start, _, end in some]
         rows = [

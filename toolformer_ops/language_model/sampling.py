@@ -176,10 +176,10 @@ class Sampler:
                         f"found {longest}. Lower the call length (max_call_tokens), or choose a model with a longer window."
                     )
                 # 3. The samples that grow take decode steps until there is room for the batch.
-                needed = context.tokens + len(places) * settings.samples * settings.max_new_tokens
                 while (growing := self._batches[self._batches["growing"] > 0]).size:
-                    held = growing["text_tokens"].sum() + growing["growing"].sum() * settings.max_new_tokens
-                    if held + needed <= self._room:
+                    rows = int(growing["growing"].sum()) + len(places) * settings.samples
+                    held = self._text_columns([*growing["text_tokens"].tolist(), context.tokens])
+                    if held + rows * settings.max_new_tokens <= self._room:
                         break
                     self._step()
                 samples = numbers[places].reshape(-1)
@@ -187,6 +187,10 @@ class Sampler:
                 joined = np.array([(context.tokens, len(samples))], dtype=self._batches.dtype)
                 self._batches = np.concatenate([self._batches, joined])
                 self._joining.append((context.text, seen, samples))
+
+    def _text_columns(self, tokens: Sequence[int]) -> int:
+        """Columns that texts of so many tokens take; padded to the longest where all are attended to together."""
+        return len(tokens) * max(tokens) if self._model.texts_together else sum(tokens)
 
     @torch.inference_mode()
     def finish(self) -> list[list[list[SampledContinuation]]]:

@@ -51,9 +51,6 @@ ROUNDING_NATS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.25}
 measured between bfloat16 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two
 float32 batches below 1e-5. What holds for the model at hand takes its place if it was measured
 (`runs/rounding.py`)."""
-PASSES_AT_ONCE = 8_192
-"""Most passes whose hidden states are kept until they are projected: with five rows of 4,096 numbers each,
-320 MiB in bfloat16."""
 RESERVE_STEP = 64
 """Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most
 calls share windows."""
@@ -296,8 +293,9 @@ def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -
         for of_text in asked
         for given in sorted(asked[of_text])
     ]
-    for begin in range(0, len(passes), PASSES_AT_ONCE):
-        some = passes[begin : begin + PASSES_AT_ONCE]
+    at_once = model.sizes.scored_passes
+    for begin in range(0, len(passes), at_once):
+        some = passes[begin : begin + at_once]
         sequences, rows = [], []
         for of_text, given, tokens in some:
             before = (*of_text.tokenization.start_ids, *given.prefix)

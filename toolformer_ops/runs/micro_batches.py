@@ -36,6 +36,7 @@ from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
 from toolformer_ops.records import Document
 from toolformer_ops.runs.claims import Claims
 from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
@@ -49,15 +50,6 @@ Batch = TypeVar("Batch")
 Loaded = TypeVar("Loaded")
 Done = TypeVar("Done")
 
-MICRO_BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
-"""Tokens of a micro-batch by kind of device. The sampler's KV cache holds a text twice, and its calls: so
-many tokens fill a CPU's budget (`language_model/memory.py`), and about half of a GPU's, since a kill would
-else lose more than some minutes of work."""
-GATHERED = 8
-"""So many micro-batches are one where float32 weights may take the place of the others: on a GPU they are
-then loaded once in 262,144 tokens, nearly always once a shard. To load a model of 8B parameters in both
-formats takes about a minute; to score so many tokens takes five minutes (five calls a text) to an hour
-(fifty), which a kill loses. Predicted, not measured."""
 POLL_SECONDS = 2.0
 """Between two looks at documents that another run computes."""
 ROUND_SECONDS = 300.0
@@ -261,9 +253,10 @@ def work_off(
 
 
 def _most_of_a_batch(settings: Settings, *, gathers: bool) -> tuple[int, int]:
-    """The most documents and the most tokens of a micro-batch; one that `gathers` is as large as `GATHERED` of the others."""
-    together = GATHERED if gathers else 1
-    tokens = settings.micro_batch_tokens or MICRO_BATCH_TOKENS["cpu" if settings.device == "cpu" else "cuda"]
+    """The most documents and the most tokens of a micro-batch; one that `gathers` is as large as several of the others."""
+    sizes = BATCH_SIZES[device_kind(settings.device)]
+    together = sizes.gathered if gathers else 1
+    tokens = settings.micro_batch_tokens or sizes.micro_batch_tokens
     return together * settings.micro_batch_documents, together * tokens
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 from toolformer_ops.annotation.candidates import (
-    CHARACTERS_TOGETHER,
     HOLDS_CALL_MARKUP,
     LONGER_THAN_LIMIT,
     NOT_JUDGED,
@@ -212,12 +211,16 @@ def test_what_a_run_chooses_is_what_the_model_is_asked_for() -> None:
     )
 
 
+CHARACTERS_READ = 4 * FakeLanguageModel.read_tokens
+"""Texts of so many characters are read together."""
+
+
 def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
     """The KV caches of a group's positions are used before others come."""
-    half, long = "word " * (CHARACTERS_TOGETHER // 10), "w " * CHARACTERS_TOGETHER
+    half, long = "word " * (CHARACTERS_READ // 10), "w " * CHARACTERS_READ
     groups = [[half, half], ["three more words"], [long], ["the end"]]
     model = FakeLanguageModel()
-    wrapped: Any = mock.Mock(wraps=model)
+    wrapped: Any = mock.Mock(wraps=model, read_tokens=model.read_tokens)
     read: list[tuple[list[str], list[str]]] = []
 
     def watched(prompt: object, texts: list[str], **_: object) -> Any:
@@ -231,7 +234,7 @@ def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_fou
 
 def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled() -> None:
     """Also where the texts are too long to be read together."""
-    texts = [f"{number} two three {'x' * CHARACTERS_TOGETHER}" for number in range(3)]
+    texts = [f"{number} two three {'x' * CHARACTERS_READ}" for number in range(3)]
     model: Any = FakeLanguageModel()
     restricted = [
         TextToSample(text, text, document=replace(model.tokenize(text), word_starts=(token,)))
@@ -284,7 +287,7 @@ def test_a_position_of_a_paragraph_is_pruned_by_the_loss_in_its_document() -> No
 
 
 def test_a_document_in_parts_is_read_once_to_prune_them() -> None:
-    long = Document.of(" ".join(f"word{number}" for number in range(CHARACTERS_TOGETHER // 2)))
+    long = Document.of(" ".join(f"word{number}" for number in range(CHARACTERS_READ // 2)))
     third = len(long.text) // 3
     parts = [Paragraph(long, number, number * third, number * third + third) for number in range(3)]
     model: Any = FakeLanguageModel()

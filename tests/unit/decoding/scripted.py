@@ -21,6 +21,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding import together
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Together, ToolRuns
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, BatchSizes
 from toolformer_ops.language_model.columns import CachedPrompt, CachedText
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.base import ToolOutput, ToolSpec
@@ -83,6 +84,10 @@ class ScriptedNetwork:
     tokenization: Tokenization
     scripts: Mapping[str, Sequence[str]]
     window_tokens: int = WINDOW
+
+    @property
+    def sizes(self) -> BatchSizes:
+        return BATCH_SIZES["cpu"]
 
     def new_cache(self) -> HeldTokens:
         return HeldTokens(lambda sequences: torch.stack([self._logits(tuple(held)) for held in sequences]))

@@ -1,5 +1,6 @@
 """Decoding with tools follows a scripted model token by token, in every branch."""
 
+import dataclasses
 import datetime
 from typing import Any, NamedTuple
 from unittest import mock
@@ -22,6 +23,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import ToolRuns
 from toolformer_ops.errors import InfrastructureError, ModelError, ToolError, UsageError
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 from toolformer_ops.tools.base import ToolOutput
 
 PROMPT = "The sum of 2 and 3 is"
@@ -248,7 +250,8 @@ def test_texts_of_a_batch_are_interrupted_independently_and_their_calls_run_toge
     assert [text.text for text in together] == [written for _, written in TOGETHER.values()]
     # Settled tokens are told once, and those of a call that is forgotten never.
     assert [tuple(tokens) for tokens in told] == [text.token_ids for text in together]
-    monkeypatch.setattr("toolformer_ops.decoding.together.MAX_ROWS", 2)  # more texts than fit together
+    fewer = dataclasses.replace(BATCH_SIZES["cpu"], written_texts=2)  # more texts than fit together
+    monkeypatch.setitem(BATCH_SIZES, "cpu", fewer)
     in_turn = write(scripts, SECOND_BEST, decoder.tools())
     assert [text.token_ids for text in in_turn] == [text.token_ids for text in together]
 

@@ -1,5 +1,6 @@
 """The engine's shared cache, batches and saved rows change no probability, sampled call, loss, greedy text or perplexity."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.unit.language_model.conftest import (
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.records import CallPosition, PlacedCall
 
@@ -127,7 +129,7 @@ def test_prompts_together_are_continued_as_each_alone(
 ) -> None:
     expected = [greedy(any_subject, prompt, 8) for prompt in PROMPTS]
     for together in (8, 2):  # more are done in groups
-        monkeypatch.setattr("toolformer_ops.language_model.decode_loop.MAX_PROMPTS_TOGETHER", together)
+        monkeypatch.setitem(BATCH_SIZES, "cpu", dataclasses.replace(BATCH_SIZES["cpu"], prompts=together))
         assert any_subject.engine.generate_texts(PROMPTS, 8) == expected
     assert any_subject.engine.generate_texts([], 8) == []
 

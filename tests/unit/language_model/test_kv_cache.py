@@ -11,6 +11,7 @@ import torch
 from benchmarks import device_twin
 from tests.unit.language_model.conftest import Subject
 from toolformer_ops.language_model import attention, packing
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedPrompt, CachedText
 from toolformer_ops.language_model.comparison import compared_model
@@ -57,7 +58,9 @@ def either_way(
         return
     monkeypatch.setattr(any_subject.model, "texts_together", request.param != "cpu")
     monkeypatch.setattr(any_subject.model, "kind", request.param)
-    monkeypatch.setitem(attention.LONG_TOKENS, "cpu", attention.LONG_TOKENS[request.param])
+    fused_from = BATCH_SIZES[request.param].fused_attention_tokens
+    changed = dataclasses.replace(BATCH_SIZES["cpu"], fused_attention_tokens=fused_from)
+    monkeypatch.setitem(BATCH_SIZES, "cpu", changed)
     yield any_subject
 
 

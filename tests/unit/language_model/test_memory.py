@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.unit.language_model.conftest import TEXT, Subject, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import DeviceMemoryError
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.memory import DeviceMemory, free_main_memory
 from toolformer_ops.records import CallPosition, PlacedCall
@@ -59,6 +60,33 @@ def test_budgets_follow_from_free_memory_and_shape(monkeypatch: pytest.MonkeyPat
     assert tight.logits_rows == 16  # of 8.3 MiB each, in 0.17 GiB, in sixteens
     nothing_free = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=0)
     assert (nothing_free.cached_tokens, nothing_free.pass_tokens, nothing_free.logits_rows) == (512, 64, 16)
+
+
+def test_contexts_are_kept_in_what_passes_leave_of_their_share() -> None:
+    memory = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=30 * GIGABYTE)
+    # 30 % of 25.5 GiB are 7.65; a pass of 16,384 tokens takes 2.01; half a mebibyte a token.
+    assert memory.kept_text_tokens == int((30 * 0.85 * 0.3 * GIGABYTE - 16_384 * 131_584) / 2**19)
+    assert 11_000 < memory.kept_text_tokens < 12_000
+
+
+def test_the_contexts_of_all_texts_that_are_read_together_are_kept() -> None:
+    for gigabytes in (0, 30, 60):
+        memory = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=gigabytes * GIGABYTE)
+        assert 2 * memory.read_tokens <= memory.kept_text_tokens
+
+
+def test_a_roomy_gpu_finds_positions_in_16384_tokens_together() -> None:
+    assert DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=120 * GIGABYTE).read_tokens == 16_384
+
+
+def test_a_cpu_finds_positions_in_1000_tokens_together_whatever_its_memory() -> None:
+    for free in (0, 60 * GIGABYTE):
+        assert DeviceMemory(seven_billion(32_000, "cpu"), free_bytes=free).read_tokens == 1_000
+
+
+def test_64_texts_of_the_calculator_are_sampled_together_on_a_gpu() -> None:
+    a_text = 2 * 200 + 20 * 10 * 27  # both copies of its tokens; positions, samples and tokens of a call
+    assert 64 * a_text <= BATCH_SIZES["cuda"].cached_tokens
 
 
 def test_a_containers_limit_counts(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolformer_ops.language_model.packing import PackedSequences, fill_passes
+from toolformer_ops.language_model.packing import PackedSequences, fill_passes, padded_parts
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,16 @@ def test_no_pass_of_several_sequences_is_longer_than_it_may_be() -> None:
         sum(len(sequences[index]) for index in batch) for batch in fill_passes(sequences, 12, share=False)
     ]
     assert max(sizes) <= 12
+
+
+@pytest.mark.parametrize(
+    ("lengths", "parts"),
+    [
+        ([3, 3, 3, 3], [[0, 1, 2], [3]]),  # three times three
+        ([1, 1, 5, 5, 1], [[0, 1], [2], [3], [4]]),  # a long one pads the others
+        ([12, 1], [[0], [1]]),  # one that is too long alone
+        ([], []),
+    ],
+)
+def test_a_padded_part_is_no_larger_than_it_may_be(lengths: list[int], parts: list[list[int]]) -> None:
+    assert padded_parts(lengths, 9) == parts

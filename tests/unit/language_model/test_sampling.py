@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from tests.tiny_models import save_tiny
 from tests.unit.language_model.conftest import (
     LONG_TEXT,
+    PROMPT,
+    SAMPLING,
     TEXT,
     Subject,
     TextToSample,
@@ -248,3 +250,11 @@ def test_random_numbers_depend_on_key_position_sample_and_step_alone() -> None:
         uniforms(*key, 1)[0] for key in (("seed", 3, 0), ("other", 3, 0), ("seed", 4, 0), ("seed", 3, 1))
     }
     assert len(others | set(numbers)) == 8
+
+
+@pytest.mark.parametrize(("together", "columns"), [(False, 5 + 2 + 2), (True, 3 * 5)])
+def test_texts_that_are_attended_to_together_take_columns_to_the_longest(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, together: bool, columns: int
+) -> None:
+    monkeypatch.setattr(subject.model, "texts_together", together)
+    assert subject.engine.start_sampling(PROMPT, **SAMPLING)._text_columns([5, 2, 2]) == columns

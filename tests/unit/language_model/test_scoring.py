@@ -22,6 +22,7 @@ from tests.unit.language_model.conftest import (
 )
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel, model, scoring
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
@@ -101,7 +102,7 @@ def test_a_text_has_the_same_bits_in_any_company(
     assert [score_calls(engine, text, calls, prune_below=0.05) for text, calls in texts] == together
     alone = [losses_with_result(engine, text, calls, number_format=dtype) for text, calls in texts]
     assert engine.losses_with_result(texts, number_format=dtype) == alone
-    monkeypatch.setattr(scoring, "PASSES_AT_ONCE", 7)
+    monkeypatch.setitem(BATCH_SIZES, "cpu", replace(BATCH_SIZES["cpu"], scored_passes=7))
     assert engine.score_texts(texts, prune_below=0.05) == together
 
 
