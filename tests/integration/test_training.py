@@ -21,7 +21,7 @@ from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, writ
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning import release_training
-from toolformer_ops.finetuning.recipe import TrainingJob
+from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.training import BaseModel, ReleaseTrainer, TrainedModel, load_base_model
@@ -277,7 +277,7 @@ def test_out_of_memory_makes_a_training_smaller_and_not_another_one(
 
     shortened(lambda trainer: bool(trainer.model.is_activation_checkpointing), "computing activations twice")
     shortened(  # it continues from the checkpoint of step 2
-        lambda trainer: trainer.args.per_device_train_batch_size <= 2 or trainer.state.global_step < 3,
+        lambda trainer: trainer.pass_size.sequences <= 2 or trainer.state.global_step < 3,
         "continuing with 2 sequences",
         finetune_device_batch=4,
         finetune_checkpoint_steps=2,
@@ -285,6 +285,29 @@ def test_out_of_memory_makes_a_training_smaller_and_not_another_one(
     _memory_for(monkeypatch, lambda _: False)
     with pytest.raises(ModelError, match="Not even one sequence of 48 tokens fits"):
         train("none fits")
+
+
+@pytest.mark.parametrize("finetune_length", [16, 48])
+def test_out_of_memory_halves_passes_that_are_counted_in_tokens(
+    train: Train, monkeypatch: pytest.MonkeyPatch, finetune_length: int
+) -> None:
+    sizes: list[int] = []
+
+    def fits(trainer: ReleaseTrainer) -> bool:
+        sizes.append(trainer.pass_size.tokens)
+        return trainer.pass_size.tokens <= 100
+
+    _memory_for(monkeypatch, fits)
+    train("short", finetune_device_batch=None, finetune_length=finetune_length)
+    assert list(dict.fromkeys(sizes)) == [2048, 1024, 512, 256, 128, 64]
+
+
+def test_passes_that_are_counted_in_tokens_train_the_same_model(train: Train) -> None:
+    by_tokens, by_sequences = (
+        train(f"{size}", finetune_steps=3, finetune_device_batch=size) for size in (None, 1)
+    )
+    assert _losses(by_tokens) == pytest.approx(_losses(by_sequences), abs=1e-4)
+    assert largest_difference(by_tokens.directory, by_sequences.directory) < 2e-3
 
 
 # Several processes
@@ -316,6 +339,28 @@ def test_two_processes_give_the_losses_and_weights_of_one(
         assert ours == pytest.approx(theirs, rel=1e-4)
     assert two.training_loss == pytest.approx(one.training_loss, abs=1e-3)
     assert largest_difference(one.directory, two.directory) < 1e-3
+
+
+def test_processes_with_unequal_numbers_of_passes_give_the_losses_of_one(
+    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
+) -> None:
+    """Texts differ in length: a pass of 40 tokens holds one or two."""
+    one, two = (
+        train_on_release(
+            settings,
+            TrainingJob(
+                recipe_of(finetune_steps=3),
+                str(tiny_model_dir),
+                release_dir,
+                (),
+                tmp_path / str(count),
+                pass_size=PassSize(tokens=40),
+            ),
+            processes=count,
+        )
+        for count in (None, 2)
+    )
+    assert _losses(two) == pytest.approx(_losses(one), rel=1e-4)
 
 
 def test_checkpoint_that_holds_code_is_not_run(

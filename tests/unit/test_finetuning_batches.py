@@ -1,4 +1,4 @@
-"""One forward pass: packed sequences do not see each other, and nothing but text is scored."""
+"""The forward passes of a step: packed sequences do not see each other, and nothing but text is scored."""
 
 import random
 from typing import Any
@@ -11,13 +11,14 @@ from tests.tiny_models import SHAPES
 from toolformer_ops.finetuning.batches import (
     NOT_SCORED,
     Batch,
+    divide,
     fill_rows,
     packed_batch,
     packs_exactly,
     padded_batch,
-    scored_tokens,
-    text_loss,
 )
+from toolformer_ops.finetuning.recipe import PassSize
+from toolformer_ops.finetuning.summed_loss import scored_tokens, text_loss
 
 LENGTHS = (60, 33, 3, 90, 40, 2, 1)
 """Tokens; the sliding windows of the tiny models are 24, so that they matter in the longer ones."""
@@ -57,6 +58,22 @@ def _mean_loss_alone(network: Any, examples: list[dict[str, list[int]]]) -> floa
             total -= float(log_probs[place, label]) if label != NOT_SCORED else 0.0
             tokens += label != NOT_SCORED
     return total / tokens
+
+
+@pytest.mark.parametrize(
+    ("lengths", "size", "passes"),
+    [
+        ((5, 9, 4, 1, 6), PassSize(tokens=14), [range(0, 2), range(2, 5)]),  # 5 + 9, 4 + 1 + 6
+        ((5, 9, 4, 1, 6), PassSize(tokens=13), [range(0, 1), range(1, 3), range(3, 5)]),
+        ((20, 3, 20), PassSize(tokens=10), [range(0, 1), range(1, 2), range(2, 3)]),  # longer than a pass
+        ((5, 9, 4, 1, 6), PassSize(sequences=2), [range(0, 2), range(2, 4), range(4, 5)]),
+        ((5,), PassSize(tokens=1), [range(0, 1)]),
+    ],
+)
+def test_a_step_is_divided_into_passes_of_consecutive_sequences(
+    lengths: tuple[int, ...], size: PassSize, passes: list[range]
+) -> None:
+    assert divide(lengths, size) == passes
 
 
 def test_rows_never_exceed_their_width_and_lose_nothing() -> None:

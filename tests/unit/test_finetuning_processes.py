@@ -22,9 +22,10 @@ from toolformer_ops.finetuning.processes import (
     launch_command,
     write_failure,
 )
-from toolformer_ops.finetuning.recipe import TrainingJob
-from toolformer_ops.finetuning.training import TrainedModel
+from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
+from toolformer_ops.finetuning.training import TrainedModel, require_training_memory
 from toolformer_ops.finetuning.training_log import DevelopmentScore
+from toolformer_ops.language_model.models.gpus import GIB
 
 
 def _settings(device: str) -> Settings:
@@ -35,7 +36,7 @@ def _settings(device: str) -> Settings:
 def job(tmp_path: Path) -> TrainingJob:
     return TrainingJob(
         recipe_of(without_calls=True), "model@1", tmp_path / "release", DEV_TEXTS, tmp_path,
-        device_batch=4, activation_checkpointing=True, deepspeed="zero3.json",
+        pass_size=PassSize(tokens=4), activation_checkpointing=True, deepspeed="zero3.json",
     )  # fmt: skip
 
 
@@ -168,3 +169,24 @@ def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(
     assert config.get_value("zero_optimization.stage3_gather_16bit_weights_on_model_save") is True
     assert "auto" not in json.dumps(config.config)
     deepspeed.unset_hf_deepspeed_config()
+
+
+def base_on_a_gpu(weights: int) -> Any:
+    """A model of so many weights that says it is on a GPU."""
+    parameter = SimpleNamespace(numel=lambda: weights)
+    network = SimpleNamespace(device="cuda:0", parameters=lambda: iter([parameter]))
+    return SimpleNamespace(network=network)
+
+
+@pytest.mark.parametrize("weights", [1_500_000_000, 4_900_000_000])
+def test_a_training_whose_state_fits_on_the_gpu_begins(weights: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (70 * GIB, 80 * GIB))
+    require_training_memory(base_on_a_gpu(weights))
+
+
+def test_a_training_whose_state_does_not_fit_on_the_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (70 * GIB, 80 * GIB))
+    with pytest.raises(
+        ModelError, match=r"104 GiB for the training of 7\.0 billion .* found 80 GiB.* 3 GPUs"
+    ):
+        require_training_memory(base_on_a_gpu(7_000_000_000))

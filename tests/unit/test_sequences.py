@@ -8,7 +8,7 @@ import pytest
 from tests.finetuning_jobs import released_call, released_text
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.errors import CallSyntaxError, ModelError
-from toolformer_ops.finetuning.recipe import FinetuningRecipe
+from toolformer_ops.finetuning.recipe import FinetuningRecipe, PassSize
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences, window_bounds
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.runs.choices import FinetuningChoices
@@ -139,9 +139,41 @@ def _recipe(**changes: object) -> FinetuningRecipe:
 def test_effective_batch_stays_the_same_at_any_number_of_gpus() -> None:
     recipe = _recipe()
     assert recipe.warmup_steps == 200  # a tenth of the paper's 2,000
-    for gpus, processes, size in ((1, 1, 8), (2, 2, 8), (3, 2, 8), (8, 8, 8), (6, 4, 8), (200, 128, 1)):
-        assert (recipe.processes(gpus), recipe.device_batch(8, processes)) == (processes, size)
-    assert [_recipe(finetune_batch=batch).device_batch(4) for batch in (128, 6, 7, 2)] == [4, 3, 1, 2]
+    for gpus, processes, share in (
+        (1, 1, 128),
+        (2, 2, 64),
+        (3, 2, 64),
+        (8, 8, 16),
+        (6, 4, 32),
+        (200, 128, 1),
+    ):
+        assert (recipe.processes(gpus), recipe.share(processes)) == (processes, share)
+
+
+def test_a_step_is_divided_evenly_into_passes_of_at_most_the_device_batch() -> None:
+    sizes = [
+        _recipe(finetune_batch=batch, finetune_device_batch=4).pass_size("cpu") for batch in (128, 6, 7, 2)
+    ]
+    assert sizes == [PassSize(sequences=size) for size in (4, 3, 1, 2)]
+
+
+def test_passes_are_counted_in_tokens_where_no_device_batch_is_chosen() -> None:
+    assert _recipe().pass_size("cuda") == PassSize(tokens=16_384)
+
+
+@pytest.mark.parametrize(
+    ("size", "half"),
+    [
+        (PassSize(sequences=4), PassSize(sequences=2)),
+        (PassSize(sequences=3), PassSize(sequences=1)),
+        (PassSize(sequences=1), None),
+        (PassSize(tokens=16_384), PassSize(tokens=8_192)),
+        (PassSize(tokens=1_500), PassSize(tokens=1_024)),
+        (PassSize(tokens=1_024), None),
+    ],
+)
+def test_a_pass_is_halved_down_to_one_sequence(size: PassSize, half: PassSize | None) -> None:
+    assert size.half(share=12, longest=1_024) == half
 
 
 def test_model_id_names_what_decides_the_model_and_nothing_else() -> None:

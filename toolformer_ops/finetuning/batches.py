@@ -1,10 +1,12 @@
-"""One forward pass: sequences packed into rows without attention between them, and the loss of the text alone.
+"""The forward passes of a step: which sequences each holds, packed into rows without attention between them.
+
+Passes: `divide` takes the sequences of a step in their order, as many as the pass size allows.
 
 Packing: several short sequences share a row and their position ids restart; transformers then masks them from
 one another, in layers with a sliding window, too (`masking_utils.find_packed_sequence_indices`), with any
 attention, not flash attention alone. Models that take their positions from the attention mask (ALiBi: BLOOM)
 cannot do this; `packs_exactly` tries it out, and those get one sequence a row, padded at the right. Either
-way padding, start tokens and borders are never scored.
+way padding, start tokens and borders are never scored (`summed_loss.py`).
 """
 
 import functools
@@ -16,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from toolformer_ops.finetuning.recipe import PassSize
 from toolformer_ops.finetuning.sequences import NOT_SCORED
 
 PROBE_LENGTHS = (5, 9, 7)
@@ -28,6 +31,18 @@ weights."""
 
 Batch = dict[str, Tensor]
 Collate = Callable[[Sequence[Mapping[str, Sequence[int]]]], Batch]
+
+
+def divide(lengths: Sequence[int], size: PassSize) -> list[range]:
+    """The sequences of each pass, by their numbers of tokens: consecutive ones, at least one a pass."""
+    passes: list[range] = []
+    first = tokens = 0
+    for number, length in enumerate(lengths):
+        if number > first and not size.holds(number - first + 1, tokens + length):
+            passes.append(range(first, number))
+            first, tokens = number, 0
+        tokens += length
+    return [*passes, range(first, len(lengths))]
 
 
 def fill_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
@@ -133,21 +148,3 @@ def packs_exactly(network: Any) -> bool:
         )  # False if either is NaN
     finally:
         network.train(training)
-
-
-def text_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Sum over the scored tokens of their negative log-likelihood, nats.
-
-    Shapes: logits (row, position, vocabulary), labels (row, position).
-    """
-    return torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1).float(),
-        labels[:, 1:].flatten(),
-        ignore_index=NOT_SCORED,
-        reduction="sum",
-    )
-
-
-def scored_tokens(labels: Tensor) -> Tensor:
-    """Number of tokens that `text_loss` sums over."""
-    return labels[:, 1:].ne(NOT_SCORED).sum()

@@ -15,6 +15,9 @@ FINETUNING_VERSION = 2
 SCHEDULE = "constant_with_warmup"
 """The paper names the linear warm-up and nothing after it, so the rate then stays."""
 MAX_GRADIENT_NORM = 1.0
+PASS_TOKENS = {"cpu": 2_048, "cuda": 16_384}
+"""Tokens of a forward pass. On a GPU fewer leave it idle: measured with 1.5B weights on texts of 230 tokens,
+5,900 tokens a second at 920 tokens a pass, 30,500 at 7,400 and 39,900 at 14,700. On a CPU more are no faster."""
 
 
 class FinetuningRecipe(BaseModel):
@@ -69,21 +72,59 @@ class FinetuningRecipe(BaseModel):
         """Steps until the peak learning rate."""
         return math.ceil(self.choices.finetune_steps * self.choices.finetune_warmup)
 
-    def device_batch(self, at_most: int | None = None, processes: int = 1) -> int:
-        """Sequences of one forward pass: the largest divisor of a process's share that is not above `at_most`.
+    def pass_size(self, kind: str, processes: int = 1) -> "PassSize":
+        """How much one forward pass of each of so many processes holds, on a `cpu` or on `cuda`, if memory allows it.
 
-        So the passes of all processes are exactly one effective batch. `at_most` is `finetune_device_batch`
-        if None.
+        With `finetune_device_batch` the sequences of a step are divided evenly: the largest divisor of a
+        process's share that is not above it.
         """
-        share = self.choices.finetune_batch // processes
-        at_most = at_most or self.choices.finetune_device_batch
-        return next(size for size in range(min(at_most, share), 0, -1) if share % size == 0)
+        at_most = self.choices.finetune_device_batch
+        if at_most is None:
+            return PassSize(tokens=PASS_TOKENS[kind])
+        return PassSize(sequences=even_part(self.share(processes), at_most))
+
+    def share(self, processes: int) -> int:
+        """Sequences of a step in each of so many processes."""
+        return self.choices.finetune_batch // processes
 
     def processes(self, at_most: int) -> int:
         """How many of `at_most` processes share an effective batch evenly."""
         return next(
             count for count in range(max(1, at_most), 0, -1) if self.choices.finetune_batch % count == 0
         )
+
+
+@dataclass(frozen=True)
+class PassSize:
+    """How much one forward pass of a training holds; one sequence at least."""
+
+    sequences: int | None = None
+    """Most sequences; None: tokens are counted."""
+    tokens: int | None = None
+    """Most tokens, padding not counted; None: sequences are counted."""
+
+    def holds(self, sequences: int, tokens: int) -> bool:
+        """Whether so many sequences of so many tokens in all are one pass."""
+        if self.sequences is not None:
+            return sequences <= self.sequences
+        return self.tokens is None or tokens <= self.tokens
+
+    def half(self, share: int, longest: int) -> "PassSize | None":
+        """A pass of half the size, None if one sequence of `longest` tokens is all it holds; `share` sequences are a step's."""
+        if self.sequences is not None:
+            return None if self.sequences == 1 else PassSize(sequences=even_part(share, self.sequences // 2))
+        tokens = self.tokens or PASS_TOKENS["cuda"]
+        return None if tokens <= longest else PassSize(tokens=max(longest, tokens // 2))
+
+    def __str__(self) -> str:
+        """In words."""
+        count, unit = (self.tokens, "token") if self.sequences is None else (self.sequences, "sequence")
+        return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def even_part(share: int, at_most: int) -> int:
+    """The largest divisor of `share` that is not above `at_most`."""
+    return next(size for size in range(min(at_most, share), 0, -1) if share % size == 0)
 
 
 @dataclass(frozen=True)
@@ -99,8 +140,8 @@ class TrainingJob:
     """Development documents, scored as plain text; without any the last step is kept."""
     folder: Path
     """Everything that the training writes; a training that was killed continues from there."""
-    device_batch: int | None = None
-    """Most sequences of one forward pass; None: as many as the recipe says."""
+    pass_size: PassSize | None = None
+    """How much one forward pass holds; None: as much as the recipe says."""
     activation_checkpointing: bool = False
     """Compute activations again in the backward pass instead of keeping them."""
     deepspeed: str | None = None

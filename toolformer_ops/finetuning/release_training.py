@@ -1,7 +1,7 @@
 """Train a model on a release in a local folder, on all GPUs there are, and write the folder that is published.
 
 Needs neither Postgres nor S3; `stages/finetuning.py` fetches the release, chooses the development documents
-and publishes. If memory runs short the device batch is halved, at one sequence activations are computed
+and publishes. If memory runs short the passes are halved, at one sequence activations are computed
 twice, and the training continues from its last checkpoint.
 """
 
@@ -24,6 +24,7 @@ from toolformer_ops.finetuning.training import (
     TrainedModel,
     all_cores,
     load_base_model,
+    require_training_memory,
     train,
     training_arguments,
 )
@@ -64,7 +65,7 @@ def train_on_release(settings: Settings, job: TrainingJob, *, processes: int | N
         else:
             break
         # Not within the handler, whose traceback holds what fills the memory.
-        job = job_for_less_memory(job, len(devices or (0,)), reason)
+        job = job_for_less_memory(settings, job, len(devices or (0,)), reason)
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -100,6 +101,8 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     recipe = job.recipe
     arguments = training_arguments(settings, job)  # first: they say how the model is loaded
     base = load_base_model(settings, name, revision, sharded=job.deepspeed is not None)
+    if job.deepspeed is None:
+        require_training_memory(base)
     length = min(recipe.choices.finetune_length, base.window)
     steps, batch = recipe.choices.finetune_steps, recipe.choices.finetune_batch
     sequences = TokenSequences.of(
@@ -125,24 +128,25 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
         return train(settings, job, base, sequences, development, arguments)
 
 
-def job_for_less_memory(job: TrainingJob, processes: int, reason: str) -> TrainingJob:
-    """The job with half the device batch; at one sequence, with activations that are computed again instead of kept.
+def job_for_less_memory(settings: Settings, job: TrainingJob, processes: int, reason: str) -> TrainingJob:
+    """The job with passes of half the size; at one sequence, with activations that are computed again instead of kept.
 
     Raises:
         ModelError: nothing is left to save.
     """
     recipe = job.recipe
-    size = recipe.device_batch(job.device_batch, processes)
-    if size > 1:
-        less = dataclasses.replace(job, device_batch=recipe.device_batch(size // 2, processes))
-        remedy = f"{less.device_batch} sequences"
+    size = job.pass_size or recipe.pass_size(settings.device.partition(":")[0], processes)
+    half = size.half(recipe.share(processes), recipe.choices.finetune_length)
+    if half is not None:
+        less = dataclasses.replace(job, pass_size=half)
+        remedy = str(half)
     elif not job.activation_checkpointing:
         less = dataclasses.replace(job, activation_checkpointing=True)
-        remedy = "1 sequence, computing activations twice"
+        remedy = "one sequence, computing activations twice"
     else:
         raise ModelError(
             f"{reason} Not even one sequence of {recipe.choices.finetune_length} tokens fits. Choose a device with "
             "more memory, a shorter finetune_length, or a smaller model."
         )
-    logger.warning("out of memory with %d sequences at once: continuing with %s", size, remedy)
+    logger.warning("out of memory with %s at once: continuing with %s", size, remedy)
     return less

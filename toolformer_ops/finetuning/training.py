@@ -1,12 +1,12 @@
 """Train a model on token sequences with transformers' Trainer, from the last checkpoint on if there is one.
 
 The objective is language modelling: every token of the text and of the calls counts alike, as in the paper,
-or all but the results of calls (`finetune_results`). Gradients are accumulated over forward passes, and the
-loss is the mean over the tokens of the whole effective batch, so that how a batch is split, packed and spread
-over processes changes nothing. The weights of the lowest development perplexity are kept (appendix B);
-without development documents those of the last step. Runs alike in one process and as one of several that
-`accelerate launch` started; then each takes its share of every batch. Reads no database and starts no
-process.
+or all but the results of calls (`finetune_results`). Gradients are accumulated over the forward passes of a
+step, which hold so many tokens or sequences as memory allows, and the loss is the mean over the tokens of the
+whole effective batch, so that how a batch is split, packed and spread over processes changes nothing. The
+weights of the lowest development perplexity are kept (appendix B); without development documents those of the
+last step. Runs alike in one process and as one of several that `accelerate launch` started; then each takes
+its share of every batch. Reads no database and starts no process.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import copy
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from transformers.trainer_callback import PrinterCallback
 from toolformer_ops import termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
-from toolformer_ops.finetuning.batches import Collate, collate_for, scored_tokens, text_loss
+from toolformer_ops.finetuning.batches import Batch, Collate, collate_for, divide
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots, copy_weights
-from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, TrainingJob
+from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, PassSize, TrainingJob
 from toolformer_ops.finetuning.sequences import NOT_SCORED, ShuffledPasses, TokenSequences
+from toolformer_ops.finetuning.summed_loss import scored_tokens, sum_losses_in_forward
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
-from toolformer_ops.language_model.models.gpus import require_own_memory
+from toolformer_ops.language_model.models.gpus import GIB, require_own_memory
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.models.version_4 import write_for_version_4
 from toolformer_ops.language_model.tokenization import Tokenization
@@ -41,6 +42,10 @@ LOGGED_STEPS = 100
 MARKERS = (" [", "]", " ->")
 """What begins, ends and divides a call (`call_syntax.py`)."""
 LARGEST_EXPONENT = 700.0
+BYTES_A_TRAINED_WEIGHT = 16
+"""Of a weight, its gradient and Adam's two moments, in float32."""
+PASSES = "passes"
+"""In a batch of the Trainer: the passes of a step."""
 PROCESSES_VARIABLE = "WORLD_SIZE"
 """Set by `accelerate launch` in each of the processes that it starts."""
 
@@ -106,6 +111,26 @@ def load_base_model(
     return BaseModel(network, tokenizer, tokenization, positions)
 
 
+def require_training_memory(base: BaseModel) -> None:
+    """Refuse a training of all weights whose state alone does not fit on the one GPU that holds them.
+
+    Raises:
+        ModelError: the message has the bytes that are needed, those that are there, and what would fit.
+    """
+    device = torch.device(base.network.device)
+    if device.type != "cuda":
+        return
+    weights = sum(parameter.numel() for parameter in base.network.parameters())
+    needed, total = weights * BYTES_A_TRAINED_WEIGHT, torch.cuda.mem_get_info(device)[1]
+    if needed > total:
+        raise ModelError(
+            f"expected a GPU with {needed / GIB:.0f} GiB for the training of {weights / 1e9:.1f} billion weights "
+            f"({BYTES_A_TRAINED_WEIGHT} bytes each: weight, gradient and two moments in float32), found {total / GIB:.0f} GiB. "
+            f"Nothing was trained. Take {math.ceil(needed / total) + 1} GPUs or more, over which DeepSpeed spreads them, a larger "
+            "GPU, or a smaller model."
+        )
+
+
 @contextlib.contextmanager
 def all_cores(settings: Settings) -> Iterator[None]:
     """Within the block torch computes on the CPU with all cores that this process may use; several processes divide them.
@@ -141,13 +166,9 @@ def train(
         InfrastructureError: nor could it, since other processes hold much of the GPU.
         TerminationRequest: SIGTERM came; the checkpoint of the last step is written.
     """
-    from accelerate.utils.memory import should_reduce_batch_size
-    from torch.serialization import safe_globals
-
     recipe, folder = job.recipe, job.folder
     # 1. The state; the first process removes what a kill left half done. Checkpoints whose weights are spread
-    #    over processes fit
-    #    only as many processes again.
+    #    over processes fit only as many processes again.
     processes = os.environ.get(PROCESSES_VARIABLE, "1") if arguments.deepspeed_plugin is not None else "1"
     checkpoints = Checkpoints(folder / "checkpoints", f"{recipe.model_id} {development.sha256} {processes}")
     log = TrainingLog(folder)
@@ -155,29 +176,52 @@ def train(
         checkpoints.folder.mkdir(parents=True, exist_ok=True)
         checkpoints.forget_broken()
         log.forget_after(checkpoints.last_step() or 0)
-    last = checkpoints.last_step()
     snapshots = (
         Snapshots(settings, recipe.model_id) if settings.sends_checkpoints and arguments.should_save else None
     )
-
-    # 2. The training.
+    # 2. The training. A pass reads no cache, and packing needs that there is none.
     used_cache = getattr(base.network.config, "use_cache", None)
-    base.network.config.use_cache = (
-        False  # a training pass reads no cache, and packing needs that there is none
+    base.network.config.use_cache = False
+    trainer = _trainer_of(settings, job, base, sequences, arguments, development, checkpoints, log, snapshots)
+    try:
+        _run_from(trainer, checkpoints)
+    finally:
+        if snapshots:
+            snapshots.wait()  # also after SIGTERM: `termination` ends a wait that is too long
+    base.network.config.use_cache = used_cache
+    # 3. The folder that is published.
+    return (
+        _written_model(folder, base, development, checkpoints, log, arguments)
+        if arguments.should_save
+        else None
     )
-    examples = ShuffledPasses(
-        sequences, recipe.choices.finetune_steps * recipe.choices.finetune_batch, recipe.choices.seed
-    )
+
+
+def _trainer_of(
+    settings: Settings,
+    job: TrainingJob,
+    base: BaseModel,
+    sequences: TokenSequences,
+    arguments: TrainingArguments,
+    development: TokenSequences,
+    checkpoints: Checkpoints,
+    log: TrainingLog,
+    snapshots: Snapshots | None,
+) -> "ReleaseTrainer":
+    """The Trainer of a job, with what it logs and keeps."""
+    choices = job.recipe.choices
+    examples = ShuffledPasses(sequences, choices.finetune_steps * choices.finetune_batch, choices.seed)
+    collate = collate_for(base.network, base.tokenizer, min(choices.finetune_length, base.window))
+    sum_losses_in_forward(base.network)
     trainer = ReleaseTrainer(
         model=base.network,
         args=arguments,
         train_dataset=examples,
-        data_collator=collate_for(
-            base.network, base.tokenizer, min(recipe.choices.finetune_length, base.window)
-        ),
+        collate=collate,
+        pass_size=pass_size_of(settings, job),
         callbacks=[
-            AfterEachStep(recipe.choices.finetune_eval_steps, evaluates=len(development) > 0),
-            ProgressLines(log, lambda step: examples.tokens_until(step * recipe.choices.finetune_batch)),
+            AfterEachStep(choices.finetune_eval_steps, evaluates=len(development) > 0),
+            ProgressLines(log, lambda step: examples.tokens_until(step * choices.finetune_batch)),
         ],
         development=development,
         checkpoints=checkpoints,
@@ -185,6 +229,19 @@ def train(
         snapshots=snapshots,
     )
     trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _run_from(trainer: "ReleaseTrainer", checkpoints: Checkpoints) -> None:
+    """Train from the last checkpoint on.
+
+    Raises:
+        DeviceMemoryError: a pass does not fit into memory.
+        InfrastructureError: nor could it, since other processes hold much of the GPU.
+    """
+    from accelerate.utils.memory import should_reduce_batch_size
+    from torch.serialization import safe_globals
+
     classes: list[Any] = []
     if trainer.is_deepspeed_enabled:
         # Its checkpoints hold these besides tensors and plain values; nothing else is unpickled.
@@ -192,6 +249,7 @@ def train(
         from deepspeed.runtime.zero.config import ZeroStageEnum
 
         classes = [ZeroStageEnum, LossScaler]
+    last = checkpoints.last_step()
     reason = ""
     try:
         with safe_globals(classes), termination.deferred():
@@ -200,19 +258,26 @@ def train(
         if not should_reduce_batch_size(error):
             raise
         reason = str(error).splitlines()[0]
-    finally:
-        if snapshots:
-            snapshots.wait()  # also after SIGTERM: `termination` ends a wait that is too long
     if reason:  # not within the handler, whose traceback holds what fills the memory
         require_own_memory("one forward and backward pass")
         raise DeviceMemoryError(
             f"expected memory for one forward and backward pass, found too little: {reason}"
         )
-    base.network.config.use_cache = used_cache
 
-    # 3. The folder that is published.
-    if not arguments.should_save:
-        return None
+
+def _written_model(
+    folder: Path,
+    base: BaseModel,
+    development: TokenSequences,
+    checkpoints: Checkpoints,
+    log: TrainingLog,
+    arguments: TrainingArguments,
+) -> TrainedModel:
+    """Write the folder that is published.
+
+    Raises:
+        ModelError: no development perplexity is finite.
+    """
     directory = folder / "model"
     loss, best = log.training_loss(), log.best()
     if len(development) and best is None:
@@ -234,12 +299,11 @@ def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArgument
     """
     recipe = job.recipe
     processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))
-    device_batch = recipe.device_batch(job.device_batch, processes)
     return TrainingArguments(
         output_dir=str(job.folder / "checkpoints"),
         max_steps=recipe.choices.finetune_steps,
-        per_device_train_batch_size=device_batch,
-        gradient_accumulation_steps=recipe.choices.finetune_batch // processes // device_batch,
+        per_device_train_batch_size=recipe.share(processes),  # `ReleaseTrainer` divides it into passes
+        gradient_accumulation_steps=1,
         learning_rate=recipe.choices.finetune_learning_rate,
         lr_scheduler_type=SCHEDULE,
         warmup_steps=recipe.warmup_steps,
@@ -264,10 +328,17 @@ def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArgument
     )
 
 
-class ReleaseTrainer(Trainer):
-    """`development` may be empty: then the last step counts.
+def pass_size_of(settings: Settings, job: TrainingJob) -> PassSize:
+    """How much one forward pass of this process holds."""
+    processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))
+    return job.pass_size or job.recipe.pass_size(settings.device.partition(":")[0], processes)
 
-    `snapshots`: where checkpoints are sent, if they are.
+
+class ReleaseTrainer(Trainer):
+    """Each batch of the Trainer is a step: this process's share of the sequences, which it divides into passes.
+
+    `development` may be empty: then the last step counts. `snapshots`: where checkpoints are sent, if they
+    are. The network's `forward` sums its losses (`sum_losses_in_forward`).
     """
 
     control: TrainerControl
@@ -275,18 +346,92 @@ class ReleaseTrainer(Trainer):
     def __init__(
         self,
         *,
+        collate: Collate,
+        pass_size: PassSize,
         development: TokenSequences,
         checkpoints: Checkpoints,
         log: TrainingLog,
         snapshots: Snapshots | None,
         **arguments: Any,
     ) -> None:
-        super().__init__(compute_loss_func=mean_over_tokens, **arguments)
+        super().__init__(data_collator=self._passes, **arguments)
+        self.loss_is_scaled_for_ga = True  # by `compute_loss`
+        self.pass_size = pass_size
+        self._collate = collate
         self._development = development
         self._checkpoints = checkpoints
         self._log = log
         self._snapshots = snapshots
-        self._collate: Collate = arguments["data_collator"]
+
+    def _passes(self, examples: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, list[Batch]]:
+        """The passes of a step."""
+        lengths = [len(example["input_ids"]) for example in examples]
+        return {
+            PASSES: [
+                self._collate([examples[number] for number in numbers])
+                for numbers in divide(lengths, self.pass_size)
+            ]
+        }
+
+    def _get_num_items_in_batch(
+        self, batch_samples: list[dict[str, list[Batch]]], device: torch.device
+    ) -> torch.Tensor:
+        """The scored tokens of a step, in all processes."""
+        batches = [batch for sample in batch_samples for batch in sample[PASSES]]
+        tokens = torch.stack([scored_tokens(batch["labels"]) for batch in batches]).sum().to(device)
+        everywhere: torch.Tensor = self.accelerator.reduce(tokens, "sum")
+        return everywhere
+
+    def training_step(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor:
+        """The gradients of all passes of a step; returns its loss.
+
+        Processes exchange gradients in the last pass. A process with fewer passes than another computes its
+        last one again without a scored token, since weights that are spread over processes need all of them
+        at each pass.
+        """
+        batches: list[Batch] = inputs[PASSES]
+        count = torch.tensor(len(batches), device=self.args.device)
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(count, torch.distributed.ReduceOp.MAX)
+        unscored = {**batches[-1], "labels": torch.full_like(batches[-1]["labels"], NOT_SCORED)}
+        batches = [*batches, *[unscored] * (int(count) - len(batches))]
+        summed = torch.zeros((), device=self.args.device)
+        for number, batch in enumerate(batches, 1):
+            is_last = number == len(batches)
+            self.accelerator.gradient_state._set_sync_gradients(is_last)  # as Trainer does for its own passes
+            # DeepSpeed itself knows by this state when to exchange.
+            apart = (
+                contextlib.nullcontext()
+                if is_last or self.is_deepspeed_enabled
+                else self.accelerator.no_sync(model)
+            )
+            with apart:
+                summed += super().training_step(model, batch, num_items_in_batch)
+        return summed
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """The share of one pass in the mean loss over all tokens of the step, nats; processes average their gradients."""
+        outputs = model(**inputs)
+        tokens = torch.as_tensor(num_items_in_batch, device=self.args.device).clamp(min=1)
+        loss = outputs["summed_loss"] / tokens
+        if self.accelerator.num_processes > 1:
+            loss = loss * self.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Not counted: `ProgressLines` counts tokens."""
+        return 0
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
         """Loss (nats a token) and perplexity of the development documents, written to the log.
@@ -298,8 +443,8 @@ class ReleaseTrainer(Trainer):
         # The longest sequences come first, so that memory runs short at once or never.
         sequences = (self._development[index] for index in range(len(self._development)))
         examples = sorted(sequences, key=lambda example: len(example["input_ids"]), reverse=True)
-        size = self.args.per_device_train_batch_size
-        batches = [examples[first : first + size] for first in range(0, len(examples), size)]
+        lengths = [len(example["input_ids"]) for example in examples]
+        batches = [[examples[number] for number in numbers] for numbers in divide(lengths, self.pass_size)]
         processes = self.accelerator.num_processes
         summed = torch.zeros(2, dtype=torch.float64, device=self.args.device)  # (loss, tokens)
         model.eval()
@@ -311,13 +456,12 @@ class ReleaseTrainer(Trainer):
             ):  # weights that are spread over the processes need all of them at each pass
                 batch["labels"].fill_(NOT_SCORED)
             inputs = self._prepare_inputs(batch)
-            labels = inputs.pop("labels")
             with torch.no_grad():
-                logits = model(**inputs).logits  # (row, position, vocabulary)
-            summed += torch.stack([text_loss(logits, labels).double(), scored_tokens(labels).double()])
+                nats = model(**inputs)["summed_loss"]
+            summed += torch.stack([nats.double(), scored_tokens(inputs["labels"]).double()])
         model.train()
-        nats, tokens = self.accelerator.reduce(summed, "sum").tolist()
-        loss = float(nats / max(tokens, 1.0))
+        all_nats, tokens = self.accelerator.reduce(summed, "sum").tolist()
+        loss = float(all_nats / max(tokens, 1.0))
         metrics = {"development_loss": loss, "development_perplexity": math.exp(min(loss, LARGEST_EXPONENT))}
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -369,11 +513,3 @@ class AfterEachStep(TrainerCallback):
         ):  # a checkpoint always ends a line of the training log, so that no line spans a restart
             control.should_log = True
         return control
-
-
-def mean_over_tokens(
-    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int
-) -> torch.Tensor:
-    """The share of one forward pass in the mean loss over all tokens of the effective batch, nats."""
-    tokens = torch.as_tensor(num_items_in_batch, device=labels.device).clamp(min=1)
-    return text_loss(outputs["logits"], labels) / tokens

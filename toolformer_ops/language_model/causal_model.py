@@ -23,6 +23,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.attention_parts import AttentionPart, PartedAttention
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, BatchSizes, device_kind
 from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.models.projection import logits_of
 from toolformer_ops.language_model.models.sharing import cannot_share
 from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
 
@@ -182,7 +183,7 @@ class CausalModel:
             filled = torch.cat([rows, rows.new_zeros((padding, rows.shape[1]))]) if padding else rows
             projected = self._project(filled)[: len(rows)]  # (rows, vocabulary)
             for block in projected.split(self.sizes.softmax_rows):
-                yield self._scaled(block.float()).log_softmax(dim=-1)
+                yield logits_of(self.config, block.float()).log_softmax(dim=-1)
 
     def token_log_probabilities(self, hidden: Tensor, targets: Sequence[int]) -> list[float]:
         """Natural log probability of `targets[r]` after hidden state r, for hidden states (rows, hidden)."""
@@ -194,13 +195,4 @@ class CausalModel:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the vocabulary, float32, (rows, vocabulary), for a few hidden states (rows, hidden)."""
-        return self._scaled(self._project(hidden.to(self.output_device)).float())
-
-    def _scaled(self, projected: Tensor) -> Tensor:
-        """Logits from the output projection, both (rows, vocabulary)."""
-        softcap = getattr(self.config, "final_logit_softcapping", None)
-        logits = softcap * torch.tanh(projected / softcap) if softcap else projected
-        divisor = getattr(self.config, "logits_scaling", None)  # Granite
-        factor = getattr(self.config, "logit_scale", None)  # Cohere
-        scale = 1.0 / float(divisor) if divisor else float(factor or 1.0)
-        return logits if scale == 1.0 else logits * scale
+        return logits_of(self.config, self._project(hidden.to(self.output_device)).float())

@@ -436,8 +436,15 @@ class FinetuningChoices(Choices):
     """Most optimiser steps."""
     finetune_batch: int = Field(default=128, ge=1, le=4096, title="Effective batch")
     """Texts an optimiser step."""
-    finetune_device_batch: int = Field(default=4, ge=1, le=1024, title="Device batch")
-    """Texts in one forward pass; gradients are accumulated up to the effective batch."""
+    finetune_device_batch: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        title="Device batch",
+        json_schema_extra={"usual": "16,384 tokens on a GPU, fewer where memory is short"},
+    )
+    """Texts in one forward pass; gradients are accumulated up to the effective batch. Empty: passes are counted in
+    tokens."""
     finetune_length: int = Field(default=1024, ge=16, le=131_072, title="Sequence length")
     """Tokens that a training text is cut into."""
     finetune_learning_rate: float = Field(default=1e-5, gt=0.0, le=1.0, title="Learning rate")
