@@ -1,5 +1,6 @@
 """The loss within `forward`, block by block: the value and the gradients of the plain computation."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.tiny_models import SHAPES
 from toolformer_ops.finetuning import summed_loss
 from toolformer_ops.finetuning.sequences import NOT_SCORED
 from toolformer_ops.finetuning.summed_loss import projects_exactly, sum_losses_in_forward, text_loss
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 
 ROWS, WIDTH = 3, 40
 Gradients = dict[str, torch.Tensor]
@@ -47,7 +49,7 @@ def gradients(network: Any, loss: torch.Tensor) -> Gradients:
 
 def in_blocks(folder: Path, inputs: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The loss of a network whose blocks are eight rows, with its gradients."""
-    monkeypatch.setattr(summed_loss, "BLOCK_ROWS", 8)
+    monkeypatch.setitem(BATCH_SIZES, "cpu", replace(BATCH_SIZES["cpu"], training_logits_rows=8))
     network = network_of(folder)
     sum_losses_in_forward(network)
     loss = network(**inputs)["summed_loss"]
@@ -116,7 +118,7 @@ def test_a_short_pass_is_computed_as_the_network_does_it(
 def test_a_network_whose_logits_are_scaled_otherwise_is_computed_as_it_does_it(
     folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summed_loss, "BLOCK_ROWS", 8)
+    monkeypatch.setitem(BATCH_SIZES, "cpu", replace(BATCH_SIZES["cpu"], training_logits_rows=8))
     network = network_of(folders["llama"])
     forward = network.forward
 

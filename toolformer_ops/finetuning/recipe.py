@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, DeviceKind
 from toolformer_ops.runs.choices import FinetuningChoices
 from toolformer_ops.runs.recipes import id_of_content
 
@@ -15,9 +16,6 @@ FINETUNING_VERSION = 2
 SCHEDULE = "constant_with_warmup"
 """The paper names the linear warm-up and nothing after it, so the rate then stays."""
 MAX_GRADIENT_NORM = 1.0
-PASS_TOKENS = {"cpu": 2_048, "cuda": 16_384}
-"""Tokens of a forward pass. On a GPU fewer leave it idle: measured with 1.5B weights on texts of 230 tokens,
-5,900 tokens a second at 920 tokens a pass, 30,500 at 7,400 and 39,900 at 14,700. On a CPU more are no faster."""
 
 
 class FinetuningRecipe(BaseModel):
@@ -72,7 +70,7 @@ class FinetuningRecipe(BaseModel):
         """Steps until the peak learning rate."""
         return math.ceil(self.choices.finetune_steps * self.choices.finetune_warmup)
 
-    def pass_size(self, kind: str, processes: int = 1) -> "PassSize":
+    def pass_size(self, kind: DeviceKind, processes: int = 1) -> "PassSize":
         """How much one forward pass of each of so many processes holds, on a `cpu` or on `cuda`, if memory allows it.
 
         With `finetune_device_batch` the sequences of a step are divided evenly: the largest divisor of a
@@ -80,7 +78,7 @@ class FinetuningRecipe(BaseModel):
         """
         at_most = self.choices.finetune_device_batch
         if at_most is None:
-            return PassSize(tokens=PASS_TOKENS[kind])
+            return PassSize(tokens=BATCH_SIZES[kind].training_tokens)
         return PassSize(sequences=even_part(self.share(processes), at_most))
 
     def share(self, processes: int) -> int:
@@ -113,7 +111,7 @@ class PassSize:
         """A pass of half the size, None if one sequence of `longest` tokens is all it holds; `share` sequences are a step's."""
         if self.sequences is not None:
             return None if self.sequences == 1 else PassSize(sequences=even_part(share, self.sequences // 2))
-        tokens = self.tokens or PASS_TOKENS["cuda"]
+        tokens = self.tokens or BATCH_SIZES["cuda"].training_tokens
         return None if tokens <= longest else PassSize(tokens=max(longest, tokens // 2))
 
     def __str__(self) -> str:

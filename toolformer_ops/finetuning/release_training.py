@@ -29,6 +29,7 @@ from toolformer_ops.finetuning.training import (
     training_arguments,
 )
 from toolformer_ops.finetuning.training_log import write_curves
+from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.models.identity import hub_name, split_revision
 from toolformer_ops.release.card import markdown
 from toolformer_ops.release.format import read_release
@@ -135,7 +136,7 @@ def job_for_less_memory(settings: Settings, job: TrainingJob, processes: int, re
         ModelError: nothing is left to save.
     """
     recipe = job.recipe
-    size = job.pass_size or recipe.pass_size(settings.device.partition(":")[0], processes)
+    size = job.pass_size or recipe.pass_size(device_kind(settings.device), processes)
     half = size.half(recipe.share(processes), recipe.choices.finetune_length)
     if half is not None:
         less = dataclasses.replace(job, pass_size=half)

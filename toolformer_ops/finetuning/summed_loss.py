@@ -1,11 +1,11 @@
 """The loss of one forward pass, computed within the network's own `forward`, so that logits never fill the memory.
 
 Logits in float32 are what fills a card: 16,384 tokens with a vocabulary of 128,256 are 8 GB, and the backward
-pass holds them three times. So rows that nothing is scored at are left out, and the others are projected
-`BLOCK_ROWS` at a time; the backward pass projects each block again. That costs one product of the output
-projection more, and the sum of the blocks is the sum over all rows.
+pass holds them three times. So rows that nothing is scored at are left out, and the others are projected some
+at a time (`batch_sizes.py: training_logits_rows`); the backward pass projects each block again. That costs one
+product of the output projection more, and the sum of the blocks is the sum over all rows.
 
-A pass of at most `BLOCK_ROWS` positions, and a network whose logits are not the scaled projection of its last
+A pass of no more positions than that, and a network whose logits are not the scaled projection of its last
 hidden states (`projects_exactly` tries it out), is computed as the network does it. The loss is within `forward`
 since wrappers of a network (DistributedDataParallel, DeepSpeed's ZeRO-3, autocast) see `forward` alone.
 """
@@ -20,10 +20,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from toolformer_ops.finetuning.sequences import NOT_SCORED
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
 from toolformer_ops.language_model.models.projection import logits_of
 
-BLOCK_ROWS = 2048
-"""Rows that are projected at once: with a vocabulary of 128,256 a block of logits is 1 GB."""
 PROBE_TOKENS = 23
 PROBE_TOLERANCE = 1e-3
 """Of the largest logit: far above rounding in float32, far below a scale or bias that is lacking."""
@@ -51,14 +50,15 @@ def sum_losses_in_forward(network: Any) -> None:
     """
     forward: Forward = network.forward
     in_blocks = projects_exactly(network)
+    block_rows = BATCH_SIZES[device_kind(torch.device(network.device).type)].training_logits_rows
 
     @functools.wraps(forward)
     def with_loss(*arguments: Any, labels: Tensor | None = None, **inputs: Any) -> Any:
         if labels is None:
             return forward(*arguments, **inputs)
-        if not in_blocks or labels.numel() <= BLOCK_ROWS:
+        if not in_blocks or labels.numel() <= block_rows:
             return {"summed_loss": text_loss(forward(*arguments, **inputs).logits, labels)}
-        return {"summed_loss": _loss_in_blocks(network, labels, inputs)}
+        return {"summed_loss": _loss_in_blocks(network, labels, inputs, block_rows)}
 
     network.forward = with_loss
 
@@ -89,7 +89,7 @@ def projects_exactly(network: Any) -> bool:
         network.train(training)
 
 
-def _loss_in_blocks(network: Any, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
+def _loss_in_blocks(network: Any, labels: Tensor, inputs: dict[str, Any], block_rows: int) -> Tensor:
     """`text_loss`, summed block by block over the scored rows."""
     accepted = inspect.signature(network.base_model.forward).parameters
     given = {name: value for name, value in inputs.items() if name in accepted or "kwargs" in accepted}
@@ -101,8 +101,8 @@ def _loss_in_blocks(network: Any, labels: Tensor, inputs: dict[str, Any]) -> Ten
     rows = hidden[:, :-1].flatten(0, 1)[is_scored]  # (scored tokens, hidden)
     targets = targets[is_scored]
     summed = torch.zeros((), device=rows.device)
-    for first in range(0, len(rows), BLOCK_ROWS):
-        block = slice(first, first + BLOCK_ROWS)
+    for first in range(0, len(rows), block_rows):
+        block = slice(first, first + block_rows)
         summed = summed + checkpoint(_block_loss, network, rows[block], targets[block], use_reentrant=False)
     return summed
 

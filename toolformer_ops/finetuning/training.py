@@ -32,6 +32,7 @@ from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, PassSi
 from toolformer_ops.finetuning.sequences import NOT_SCORED, ShuffledPasses, TokenSequences
 from toolformer_ops.finetuning.summed_loss import scored_tokens, sum_losses_in_forward
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
+from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.models.gpus import GIB, require_own_memory
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.models.version_4 import write_for_version_4
@@ -331,7 +332,7 @@ def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArgument
 def pass_size_of(settings: Settings, job: TrainingJob) -> PassSize:
     """How much one forward pass of this process holds."""
     processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))
-    return job.pass_size or job.recipe.pass_size(settings.device.partition(":")[0], processes)
+    return job.pass_size or job.recipe.pass_size(device_kind(settings.device), processes)
 
 
 class ReleaseTrainer(Trainer):
