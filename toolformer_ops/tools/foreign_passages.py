@@ -7,7 +7,7 @@ tokens three of eight kept paragraphs of novels hold no foreign phrase, and most
 numbers and units: on a few words fastText is sure of whatever they resemble. So this departs from it:
 
 - A foreign chunk is five words within ten tokens, which are some ten tokens of a language model. Names
-  (capitals in mid-sentence, and words all in capitals), words with digits, addresses and signs are no words.
+  (Latin capitals in mid-sentence, and words all in capitals), words with digits, addresses and signs are no words.
 - A chunk has at most one word that English uses all the time (`COMMON_WORDS`, `it's`), and none of which
   alone fastText is sure that it is English.
 - The two halves of a chunk agree that it is not English.
@@ -61,6 +61,8 @@ _QUOTATION_MARKS = "'\"([*_-\u2013\u201c\u201e\u2018\u201a\u00ab\u00bf\u00a1"
 _CLOSING = "'\")]*_\u201d\u2019\u00bb"
 _SENTENCE_END = (".", "!", "?", ":", ";", "\u2026")
 _ADDRESS = re.compile(r"[@/\\_#=<>|{}~^&]|\w\.\w")
+_BEHIND_LATIN = "\u0370"
+"""Letters from here on are no Latin ones: a name that is written in them is no English name."""
 _ENGLISH_ENDING = re.compile(r"['\u2019](?:s|t|re|ve|ll|d|m)\Z")
 
 
@@ -111,8 +113,9 @@ def _tokens(text: str) -> list[_Token]:
         token = match.group()
         is_short = len(token) <= LONGEST_WORD
         core = token.strip(_PUNCTUATION) if is_short else ""
-        is_name = core[:1].isupper() and not (begins_sentence or token[0] in _QUOTATION_MARKS)
-        is_shouted = len(core) > 1 and core.isupper()
+        is_latin = core[:1] < _BEHIND_LATIN
+        is_name = is_latin and core[:1].isupper() and not (begins_sentence or token[0] in _QUOTATION_MARKS)
+        is_shouted = is_latin and len(core) > 1 and core.isupper()
         is_of_unspaced_script = is_unspaced(token)
         has_sound = has_letters(core) or (is_of_unspaced_script and unicodedata.category(token)[0] == "M")
         is_word = has_sound and not any(map(str.isdigit, core)) and not _ADDRESS.search(core)
