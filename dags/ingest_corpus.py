@@ -1,9 +1,9 @@
 """Read what has changed in a corpus into Postgres, and make its next version.
 
 **How to trigger.** Give the corpus: JSON Lines, optionally `.gz` or `.zst`, or Parquet, one record a line or
-row with `text`, and optionally `url`, `date`, `title` and `id`. A path, `file://` or `s3://` address of a
-file or of a folder. `annotate_corpus` does this too, so run this one alone only to see what a corpus holds
-before annotating it.
+row with `text`, and optionally `url`, `date`, `title` and `id`; if they have other names, say so in *Fields*.
+A path, `file://` or `s3://` address of a file or of a folder. `annotate_corpus` does this too, so run this
+one alone only to see what a corpus holds before annotating it.
 
 **What it costs.** No GPU. A few thousand new texts a second; disk in Postgres of about one and a half times
 the text. Files that have not changed are not read again.
