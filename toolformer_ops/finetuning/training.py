@@ -35,6 +35,7 @@ from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLin
 from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.models.gpus import GIB, require_own_memory
 from toolformer_ops.language_model.models.loading import load_network
+from toolformer_ops.language_model.models.sharing import constant_positions
 from toolformer_ops.language_model.models.version_4 import write_for_version_4
 from toolformer_ops.language_model.tokenization import Tokenization
 
@@ -109,6 +110,8 @@ def load_base_model(
     config = network.config
     known = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
     positions = next((value for value in known if isinstance(value, int) and value > 0), 10**9)
+    constant = constant_positions(getattr(config, "rope_parameters", None))
+    positions = min(positions, constant or positions)
     return BaseModel(network, tokenizer, tokenization, positions)
 
 

@@ -24,7 +24,7 @@ from toolformer_ops.language_model.attention_parts import AttentionPart, PartedA
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, BatchSizes, device_kind
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.projection import logits_of
-from toolformer_ops.language_model.models.sharing import cannot_share
+from toolformer_ops.language_model.models.sharing import cannot_share, constant_positions
 from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
 
 logger = logging.getLogger(__name__)
@@ -83,6 +83,14 @@ class CausalModel:
                 "expected max_position_embeddings in config.json or model_max_length in tokenizer_config.json, found neither. "
                 "Add the longest sequence that the model was trained on."
             )
+        constant = constant_positions(getattr(self.config, "rope_parameters", None))
+        if constant is not None and constant < self.window_tokens:
+            logger.info(
+                "the window is %d tokens of %d: beyond them this model's positions depend on the other texts of a pass",
+                constant,
+                self.window_tokens,
+            )
+            self.window_tokens = constant
         back, layers = getattr(self.config, "sliding_window", None), getattr(self.config, "layer_types", None)
         slides = (
             bool(back and back < self.window_tokens)

@@ -80,6 +80,22 @@ def require_shared_cache(model: str, config: Mapping[str, Any]) -> None:
         raise cannot_share(model, " and ".join(reasons))
 
 
+def constant_positions(rope: Mapping[str, Any] | None) -> int | None:
+    """The longest sequence, in tokens, for which rotary positions do not depend on what else a pass holds; None: any.
+
+    LongRoPE (Phi 3 with a long window) has one set of factors for passes whose longest sequence is within the
+    length of pre-training, and another for longer ones: a short text beside a long one would have other
+    positions than alone. `rope` is `rope_parameters` of a configuration, by kind of layer in some models.
+    """
+    lengths = []
+    for parameters in (rope, *(rope or {}).values()):
+        if not isinstance(parameters, Mapping) or parameters.get("rope_type") != "longrope":
+            continue
+        if parameters.get("short_factor") != parameters.get("long_factor"):
+            lengths.append(int(parameters["original_max_position_embeddings"]))
+    return min(lengths, default=None)
+
+
 def cannot_share(model: str, found: str) -> ModelError:
     """The error that names what the model has instead of layers that share."""
     return ModelError(
