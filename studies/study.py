@@ -12,6 +12,7 @@ a study that was killed continues there. Does not replace a run through Airflow:
 """
 
 import functools
+import itertools
 import json
 import logging
 import math
@@ -32,6 +33,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.errors import UsageError
 from toolformer_ops.local.demo.corpus import WIKIPEDIA_DOCUMENTS, wikipedia_documents, write_kilt_records
+from toolformer_ops.records import SampledContinuation
 from toolformer_ops.release.format import ReleasedCall, ReleasedText, write_texts
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.tools.registry import get_tool
@@ -299,11 +301,16 @@ def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[
         started = time.process_time()
         sampled = sample_texts(model, annotation_prompt(tool), start, choices, texts)
         seconds = time.process_time() - started
-        samples = [sample for text in sampled for position in text.samples for sample in position]
+        samples: list[SampledContinuation] = []
+        calls = 0
+        for sentence, text in zip(sentences, sampled, strict=True):
+            for sample in itertools.chain.from_iterable(text.samples):
+                samples.append(sample)
+                calls += not isinstance(read_call(tool, sample, sentence.text), str)
         found[until] = {
             "samples": len(samples),
             "own_results": sum(bool(sample.text.partition(ARROW)[2].strip()) for sample in samples),
-            "calls": sum(not isinstance(read_call(tool, sample), str) for sample in samples),
+            "calls": calls,
             "cpu_seconds": round(seconds, 2),
         }
     return found

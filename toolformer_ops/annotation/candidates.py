@@ -40,7 +40,7 @@ from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
 from toolformer_ops.tools.base import FilterDecision, Tool
-from toolformer_ops.tools.paragraphs import Span, paragraphs
+from toolformer_ops.tools.paragraphs import Span, on_one_line, paragraphs
 from toolformer_ops.tools.registry import tool_names
 from toolformer_ops.writing_systems import MOST_TOKENS_A_CHARACTER, tokens_before
 
@@ -523,7 +523,7 @@ def candidates_at(
     calls: Counter[Call] = Counter()
     lost: Counter[tuple[str, str]] = Counter()  # reason, text
     for sample in samples:
-        read = read_call(tool, sample)
+        read = read_call(tool, sample, document.text)
         if isinstance(read, str):
             lost[read, sample.text] += 1
         else:
@@ -561,8 +561,10 @@ def candidates_at(
     return candidates, lost_samples, counts
 
 
-def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
-    """The call that the model wrote, or the reason why its text is no call of this tool.
+def read_call(tool: Tool, sample: SampledContinuation, text: str) -> Call | str:
+    """The call that the model wrote into a text, or the reason why what it wrote is no call of this tool.
+
+    A call has no line break. One that the model copied with a phrase of hard-wrapped text is a space.
 
     A small model leaves out the round bracket in half of its searches, `WikiSearch("iris function"]`: `"]` is
     one token. The "]" says where such a call ends.
@@ -572,7 +574,10 @@ def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
     try:
         call = parse_call(sample.text, is_closed=False)
     except CallSyntaxError:
-        return "sample_does_not_parse"
+        copied = _copied_call(sample.text, text)
+        if copied is None:
+            return "sample_does_not_parse"
+        call = copied
     if call.tool != tool.spec.name:
         return "sample_of_another_tool"
     if tool.spec.takes_input and not call.input:
@@ -580,6 +585,17 @@ def read_call(tool: Tool, sample: SampledContinuation) -> Call | str:
     if call.input and not tool.spec.takes_input:
         return "sample_with_unexpected_input"
     return call
+
+
+def _copied_call(written: str, text: str) -> Call | None:
+    """A call that was written over several lines, if its input is in the text, over lines that may end elsewhere."""
+    if "\n" not in written:
+        return None
+    try:
+        call = parse_call(on_one_line(written), is_closed=False)
+    except CallSyntaxError:
+        return None
+    return call if call.input and call.input in on_one_line(text) else None
 
 
 def _groups(texts: Sequence[TextToSample], most_tokens: int) -> Iterator[list[TextToSample]]:

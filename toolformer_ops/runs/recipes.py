@@ -24,7 +24,7 @@ RECIPE_ID_CHARACTERS = 16
 
 PIECES_VERSION = 2
 """Raised when the code would decide otherwise which pieces of a long text are annotated."""
-SAMPLING_VERSION = 7
+SAMPLING_VERSION = 8
 """Raised when the code that samples calls would give other rows for the same input, or when the recipe holds
 other things.
 

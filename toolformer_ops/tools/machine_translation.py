@@ -16,7 +16,7 @@ from toolformer_ops.tools import translators
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.foreign_passages import FOREIGN_BETWEEN_ENGLISH, judge_paragraph
 from toolformer_ops.tools.languages import MODEL_NAME, candidates, is_english
-from toolformer_ops.tools.paragraphs import paragraphs
+from toolformer_ops.tools.paragraphs import on_one_line, paragraphs
 from toolformer_ops.tools.translators import NllbTranslator, PromptedTranslator, Translatable
 from toolformer_ops.writing_systems import is_unspaced
 
@@ -33,7 +33,7 @@ class MachineTranslation(Tool):
         name="MT",
         purpose="Translates a phrase from any language into English.",
         prompt_file="prompts/machine_translation.txt",
-        filter_version="4",
+        filter_version="5",
         source="Toolformer, appendix A: tau_s 0.0, k 20, m 10, tau_f 0.5 for machine translation",
         sampling_threshold=0.0,
         max_positions=20,
@@ -114,5 +114,5 @@ TOOL = MachineTranslation()
 
 @functools.lru_cache(maxsize=4)
 def _one_spelling(text: str) -> str:
-    """A text in small letters with single spaces; all calls of a position ask for that of the same two."""
-    return " ".join(text.casefold().split())
+    """A text in small letters on one line; all calls of a position ask for that of the same two."""
+    return on_one_line(text).casefold()

@@ -17,6 +17,7 @@ paragraph goes on over its line breaks, which are white space; elsewhere each li
 Does not judge paragraphs: a tool's filter does.
 """
 
+import functools
 import itertools
 import re
 import unicodedata
@@ -43,6 +44,7 @@ script that has no capitals: fewer are verse, a list, or sentences a line."""
 
 _LINE = re.compile(r"(?P<content>[^\n\r\x85\u2029]*)(?:\r\n|[\n\r\x85\u2029]|\Z)")
 _QUOTATION = re.compile(r"[^\S\n]*(?:>[^\S\n]?)*")
+_LINE_START = re.compile(r"(?:\A|[\n\r\x85\u2029])[^\S\n]*(?:>[^\S\n]?)*")
 _FIRST_WORD = re.compile(rf"[{UNSPACED_SCRIPTS}]|[^\s{UNSPACED_SCRIPTS}]+")
 _ITEM = re.compile(
     r"(?P<bullet>[-*+•‣◦·\u2013\u2014o])\s+\S|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})(?P<number>[.)\]])\s+\S"
@@ -118,6 +120,12 @@ def paragraphs(text: str) -> list[Span]:
         else:
             spans += [(line.start, line.end) for line in block]
     return spans
+
+
+@functools.lru_cache(maxsize=4)
+def on_one_line(text: str) -> str:
+    """A text with single spaces: line breaks, and the quotation marks that begin lines, are white space."""
+    return " ".join(_LINE_START.sub(" ", text).split())
 
 
 def _blocks(text: str) -> Iterator[list[_Line]]:

@@ -347,11 +347,30 @@ def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -
 
 
 def test_a_tool_without_input_takes_empty_brackets_alone_and_what_it_cannot_answer_is_counted() -> None:
-    assert read_call(CALENDAR, SampledContinuation("Calendar()", True)) == Call("Calendar", "")
-    assert read_call(CALENDAR, SampledContinuation("Calendar(now)", True)) == "sample_with_unexpected_input"
+    assert read_call(CALENDAR, SampledContinuation("Calendar()", True), "x") == Call("Calendar", "")
+    unexpected = read_call(CALENDAR, SampledContinuation("Calendar(now)", True), "x")
+    assert unexpected == "sample_with_unexpected_input"
     samples = written("Calendar()", "Calendar()")
     candidates, _, counts = candidates_at(CALENDAR, Document.of("x"), POSITION, samples)
     assert (candidates, counts) == ([], {"samples": 2, "sample_that_the_document_cannot_answer": 2})
+
+
+NO_CALL = "sample_does_not_parse"
+
+
+@pytest.mark.parametrize(
+    ("written", "text", "read"),
+    [
+        ("MT(dans cette\nmaison)", "She wrote: dans cette\nmaison.", Call("MT", "dans cette maison")),
+        ("MT(dans cette\n> maison)", "> She wrote: dans cette\n> maison.", Call("MT", "dans cette maison")),
+        ("MT(dans\ncette maison)", "She wrote: dans cette\nmaison.", Call("MT", "dans cette maison")),
+        ("MT(dans cette\nville)", "She wrote: dans cette\nmaison.", NO_CALL),  # not in the text
+        ("MT(maison)\nMT(ville)", "She wrote: dans cette maison", NO_CALL),
+        ("MT(\n)", "She wrote", "sample_without_input"),
+    ],
+)
+def test_a_line_break_of_the_text_in_a_call_is_a_space(written: str, text: str, read: Call | str) -> None:
+    assert read_call(get_tool("MT"), SampledContinuation(written, True), text) == read
 
 
 def test_whether_an_input_is_only_after_the_call_is_asked_of_the_whole_document() -> None:

@@ -48,6 +48,7 @@ def test_an_input_is_only_after_if_its_words_stand_there_and_not_before() -> Non
         ("O homem suprimido", f"{BEFORE} O homem suprimido", " (1935)", False),
         ("O homem suprimido", f"{BEFORE} O homem", " suprimido (1935)", True),  # cut in two by the call
         ("o  HOMEM", "It is O\nhomem", " O homem", False),  # in other letters and spaces
+        ("O homem", "> It is O\n> homem", " O homem", False),  # over two quoted lines
         ("homem", "homemade", " homem", True),  # as a word
         (" ", "a", " b", False),
         ("城市", "南京高淳县城市新区", "城市", False),  # no spaces between Chinese words

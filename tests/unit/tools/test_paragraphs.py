@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolformer_ops.tools.paragraphs import paragraphs
+from toolformer_ops.tools.paragraphs import on_one_line, paragraphs
 
 RIVER = (
     "The old man walked slowly along the river and looked at the boats that came down from the hills, laden "
@@ -147,6 +147,10 @@ SEVERAL = [
 @pytest.mark.parametrize(("text", "expected"), SEVERAL)
 def test_paragraphs_end_where_their_author_ended_them(text: str, expected: list[str]) -> None:
     assert texts_of(text) == expected
+
+
+def test_a_wrapped_text_on_one_line_has_neither_line_breaks_nor_marks_of_quotation() -> None:
+    assert on_one_line("> > When the\r\n> > guests\n\n  had > gone\n>she") == "When the guests had > gone she"
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
