@@ -10,7 +10,9 @@ Attention is computed
   `ROW_MULTIPLE` tokens; torch's attention does so for sequences of multiples of 16 tokens up to 191, of which
   it takes 32 at a time, so that sequences are padded to such multiples there, and longer ones share nothing;
 - on a GPU in bfloat16 and float16 by one kernel for all sequences of any lengths (`variable_lengths`); in
-  float32, and in networks that cap their scores, for which there is no such kernel, sequence by sequence.
+  float32, and in networks that cap their scores, for which there is no such kernel, sequences of similar
+  lengths together, padded at their ends (`_Bucket`). Attention is causal, so that no token sees the padding;
+  there are as many sets of operations as lengths have powers of two, however many sequences there are.
 """
 
 import itertools
@@ -29,6 +31,8 @@ ROW_MULTIPLE = 16
 """A CPU's passes are padded to a multiple of so many rows, or tokens of packed sequences."""
 LARGEST_WIDTH = 256
 """Of a head, for which there is a kernel of attention over sequences of any lengths."""
+MOST_SCORES = 2**26
+"""Scores of sequences that are held together where they are capped: 256 MiB in float32."""
 LONGEST_SHARED = 176
 """Sequences of so many tokens, or fewer, share the tokens with which they begin."""
 
@@ -121,6 +125,7 @@ class PackedSequences:
         self._padded = torch.tensor(padded) if share else None
         self._added = torch.tensor(added)
         self._ranges: dict[torch.device, Ranges] = {}  # layers may be on several
+        self._buckets: dict[torch.device, list[_Bucket]] = {}
 
     @property
     def tokens(self) -> int:
@@ -142,17 +147,76 @@ class PackedSequences:
             mixed = torch.empty_like(queries)
             variable_lengths(mixed, queries, keys, values, self._ranges[device], scale, window, causal=True)
             return mixed
+        if self._padded is None:
+            return self._in_buckets(heads, window, scale, softcap)
         asked, known, mixed_in = (
-            (tensor if self._padded is None else tensor.index_select(0, self._padded)).split(self._lengths)  # type: ignore[no-untyped-call]
+            tensor.index_select(0, self._padded).split(self._lengths)  # type: ignore[no-untyped-call]
             for tensor in (queries, keys, values)
         )
         of_sequences = torch.cat(
             [
-                _one_sequence(own_queries, own_keys, own_values, window, scale, softcap)
+                _attention(own_queries[None], own_keys[None], own_values[None], window, scale, softcap)[0]
                 for own_queries, own_keys, own_values in zip(asked, known, mixed_in, strict=True)
             ]
         )
-        return of_sequences if self._padded is None else of_sequences.index_select(0, self._added)
+        return of_sequences.index_select(0, self._added)
+
+    def _in_buckets(self, heads: Heads, window: int | None, scale: float, softcap: float | None) -> Tensor:
+        """Causal attention of each sequence, (tokens, heads, width), those of similar lengths together."""
+        device = heads.queries.device
+        if device not in self._buckets:
+            self._buckets[device] = buckets_of(self._lengths, device)
+        # The heads of keys, of which several heads of queries share one: kernels for float32 know no sharing.
+        shared = heads.queries.shape[1] // heads.keys.shape[1]
+        keys, values = (tensor.repeat_interleave(shared, dim=1) for tensor in (heads.keys, heads.values))
+        mixed = torch.empty_like(heads.queries)
+        for bucket in self._buckets[device]:
+            together = _attention(
+                heads.queries[bucket.tokens],
+                keys[bucket.tokens],
+                values[bucket.tokens],
+                window,
+                scale,
+                softcap,
+            )  # (sequences, longest, heads, width)
+            mixed[bucket.own] = together.flatten(0, 1)[bucket.rows]
+        return mixed
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """Sequences whose lengths have the same power of two: padding less than doubles their tokens."""
+
+    tokens: Tensor
+    """(sequences, longest) of each place the token of the pass; behind a sequence's end its last token again."""
+    own: Tensor
+    """(tokens,) the tokens of the pass that are in the bucket."""
+    rows: Tensor
+    """(tokens,) where each of them is among the places, row by row."""
+
+
+def buckets_of(lengths: Sequence[int], device: torch.device) -> list[_Bucket]:
+    """The buckets of sequences of these lengths that are in a pass one behind the other."""
+    starts = [0, *itertools.accumulate(lengths)]
+    by_power: dict[int, list[int]] = {}
+    for number, length in enumerate(lengths):
+        by_power.setdefault(length.bit_length(), []).append(number)
+    buckets: list[_Bucket] = []
+    for numbers in by_power.values():
+        longest = max(lengths[number] for number in numbers)
+        own_lengths = np.array([lengths[number] for number in numbers])[:, None]  # (sequences, 1)
+        first = np.array([starts[number] for number in numbers])[:, None]
+        places = np.arange(longest)[None]
+        tokens = first + np.minimum(places, own_lengths - 1)  # (sequences, longest)
+        is_own = places < own_lengths
+        buckets.append(
+            _Bucket(
+                tokens=torch.from_numpy(tokens).to(device),
+                own=torch.from_numpy(tokens[is_own]).to(device),
+                rows=torch.from_numpy(np.flatnonzero(is_own)).to(device),
+            )
+        )
+    return buckets
 
 
 def takes_variable_lengths(
@@ -227,20 +291,20 @@ def variable_lengths(
     return cast(Tensor, lse)
 
 
-def _one_sequence(
+def _attention(
     queries: Tensor, keys: Tensor, values: Tensor, window: int | None, scale: float, softcap: float | None
 ) -> Tensor:
-    """Causal attention of one sequence, (tokens, heads, width)."""
-    tokens = len(queries)
+    """Causal attention of sequences of one length, (sequences, tokens, heads, width)."""
+    tokens = queries.shape[1]
     asked, known, mixed_in = (
-        tensor.transpose(0, 1)[None] for tensor in (queries, keys, values)
-    )  # (1, heads, tokens, width)
-    grouped = queries.shape[1] != keys.shape[1]
+        tensor.transpose(1, 2) for tensor in (queries, keys, values)
+    )  # (sequences, heads, tokens, width)
+    grouped = queries.shape[2] != keys.shape[2]
     if not softcap and (window is None or tokens <= window):
         plain = functional.scaled_dot_product_attention(
             asked, known, mixed_in, is_causal=True, scale=scale, enable_gqa=grouped
         )
-        return plain[0].transpose(0, 1)
+        return plain.transpose(1, 2)
     places = torch.arange(tokens, device=queries.device)
     distance = places[:, None] - places[None, :]  # (tokens, tokens)
     seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
@@ -248,12 +312,24 @@ def _one_sequence(
         near = functional.scaled_dot_product_attention(
             asked, known, mixed_in, attn_mask=seen, scale=scale, enable_gqa=grouped
         )
-        return near[0].transpose(0, 1)
-    shared = queries.shape[1] // keys.shape[1]
-    known, mixed_in = (
-        tensor[0].repeat_interleave(shared, dim=0) for tensor in (known, mixed_in)
-    )  # (heads, tokens, width)
-    scores = (asked[0] @ known.transpose(1, 2)).float() * scale  # (heads, tokens, tokens)
+        return near.transpose(1, 2)
+    shared = queries.shape[2] // keys.shape[2]
+    if shared > 1:
+        known, mixed_in = (tensor.repeat_interleave(shared, dim=1) for tensor in (known, mixed_in))
+    together = max(1, MOST_SCORES // (asked.shape[1] * tokens * tokens))
+    return torch.cat(
+        [
+            _capped(asked[part], known[part], mixed_in[part], seen, scale, softcap)
+            for part in (slice(first, first + together) for first in range(0, len(asked), together))
+        ]
+    ).transpose(1, 2)
+
+
+def _capped(
+    asked: Tensor, known: Tensor, mixed_in: Tensor, seen: Tensor, scale: float, softcap: float
+) -> Tensor:
+    """Attention with capped scores, (sequences, heads, tokens, width)."""
+    scores = (asked @ known.transpose(2, 3)).float() * scale  # (sequences, heads, tokens, tokens)
     scores = softcap * torch.tanh(scores / softcap)
     scores = scores.masked_fill(~seen, torch.finfo(torch.float32).min)
-    return (scores.softmax(dim=-1).to(queries.dtype) @ mixed_in).transpose(0, 1)
+    return scores.softmax(dim=-1).to(asked.dtype) @ mixed_in

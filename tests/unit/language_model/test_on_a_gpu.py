@@ -33,7 +33,7 @@ FORMATS += [("llama", "bfloat16"), ("gpt2", "float16"), ("gptj", "bfloat16"), ("
 OTHER_ATTENTION = (
     (attention.GroupPass, "_by_products"),
     (attention.GroupPass, "_fused"),
-    (packing, "_one_sequence"),
+    (packing, "_attention"),
 )
 """What attends in place of the kernel for sequences of any lengths."""
 LOSS_ERROR = {"float32": 3e-7, "bfloat16": 0.02, "float16": 2e-3}
@@ -148,3 +148,15 @@ def test_a_decode_step_reads_from_the_device_once(folder: Path) -> None:
     steps = [after - before for before, after in itertools.pairwise([*reads, counts.reads])]
     assert len(steps) >= 5
     assert set(steps) == {1}
+
+
+@pytest.mark.parametrize("folder", ["llama", "gemma"], indirect=True)
+def test_a_pass_in_float32_is_as_many_launches_for_any_number_of_sequences(folder: Path) -> None:
+    def launches(sequences: int) -> int:
+        with device_twin() as counts:
+            model = Engine.of(folder, "float32", "cuda").model
+            counts.clear()
+            model.hidden_states([[3 + number] * (33 + number) for number in range(sequences)])
+            return counts.launches.total()
+
+    assert launches(4) == launches(16)
