@@ -53,11 +53,43 @@ def test_a_new_token_of_a_text_sees_itself_last() -> None:
     assert growing_texts().seen.tolist() == [8, 9, 5]
 
 
-def test_tokens_are_padded_to_the_text_with_the_most() -> None:
+def test_texts_grow_by_the_columns_of_the_longest_and_rows_by_none() -> None:
     layout = growing_texts()
-    assert layout.width == 2
-    assert layout.padded_place.tolist() == [0, 1, 2]
-    assert layout.padded_tokens.tolist() == [0, 1, 2, 0]
+    assert (layout.text_columns, layout.own_columns) == (6, 0)
+
+
+def test_tokens_are_padded_to_the_text_with_the_most() -> None:
+    three = Layout.of(
+        np.array([0, 1, 2]),
+        np.array([1, 2, 1]),
+        prompt=0,
+        branches=False,
+        lengths=np.array([0, 0, 0]),
+        text_of=np.array([0, 1, 2]),
+        seen=np.array([0, 0, 0]),
+        steps=np.array([0, 0, 0]),
+        by_range=True,
+    )
+    assert three.width == 2
+    assert three.padded_place.tolist() == [0, 2, 3, 4]
+    assert three.padded_tokens.tolist() == [0, 0, 1, 2, 3, 0]
+
+
+def test_the_tokens_of_one_text_are_not_padded() -> None:
+    one = Layout.of(
+        np.array([0]),
+        np.array([3]),
+        prompt=0,
+        branches=False,
+        lengths=np.array([0]),
+        text_of=np.array([0]),
+        seen=np.array([0]),
+        steps=np.array([0]),
+        by_range=False,
+    )
+    assert one.is_single
+    assert one.padded_place.tolist() == [0, 1, 2]
+    assert one.padded_tokens.tolist() == []
 
 
 def test_a_row_writes_behind_its_own_columns() -> None:
