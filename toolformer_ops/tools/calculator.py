@@ -19,8 +19,8 @@ import functools
 import hashlib
 import re
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -234,6 +234,7 @@ class _Parser:
 # The filter
 
 WINDOW_TOKENS = 100
+PAIRS_REMEMBERED = 2**14
 SAMPLED_SHARE = 0.01
 """Share of the documents matching only rule (iii) that is kept."""
 
@@ -297,44 +298,60 @@ def judge(text: str) -> tuple[bool, str]:
 
 
 def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
-    """Rule (i): each pair within a window is combined and the results are looked up, at most 100 look-ups a number and operator.
+    """Rule (i): each pair within a window is combined, and the results are looked up.
 
     Of the numbers behind a first one that have the same value, the two nearest are combined with it. That
     decides as all of them do: the results are equal, and the third place must be at most `WINDOW_TOKENS` before
     the second number and behind the first, so that the nearest second allows every place that a farther one
     allows, except its own; and the next one allows that.
     """
-    valued = [
-        number for number in numbers if number.value
-    ]  # zero takes part only in what holds for any number
+    # Zero takes part only in what holds for any number.
+    valued = [number for number in numbers if number.value]
     places: dict[int, list[NumberInText]] = defaultdict(list)
     for number in valued:
         places[number.value].append(number)
-    for index, first in enumerate(valued):
-        combined: Counter[int] = Counter()  # by value, how many of the numbers behind the first
-        for second in valued[index + 1 : index + WINDOW_TOKENS]:
-            if second.token - first.token >= WINDOW_TOKENS:
+    rounded_values = frozenset(number.value for number in valued if number.has_decimals)
+    # Pairs of equal values are combined once, however often they are repeated.
+    results = functools.lru_cache(maxsize=PAIRS_REMEMBERED)(
+        lambda a, b: tuple(_results(a, b, places.keys(), rounded_values))
+    )
+    # By value, the two nearest numbers behind the first; values in the order of their nearest, the last first.
+    ahead: dict[int, tuple[NumberInText, ...]] = {}
+    for first in reversed(valued):
+        latest = first.token + WINDOW_TOKENS - 1
+        for seconds in reversed(ahead.values()):
+            if seconds[0].token > latest:
                 break
-            combined[second.value] += 1
-            if combined[second.value] > 2:
-                continue
-            # The third place must be within a window that also holds the other two.
-            earliest, latest = second.token - WINDOW_TOKENS + 1, first.token + WINDOW_TOKENS - 1
-            for value, exact in _results(first.value, second.value):
-                third = places.get(value, [])
-                begin = bisect_left(third, earliest, key=lambda number: number.token)
-                for place in third[begin : begin + 2 * WINDOW_TOKENS]:
-                    if place.token > latest:
-                        break
-                    if place.token not in (first.token, second.token) and (exact or place.has_decimals):
+            for value, exact in results(first.value, seconds[0].value):
+                for second in seconds:
+                    if second.token <= latest and _stands_near(places[value], first, second, exact):
                         return True
+        ahead[first.value] = (first, *ahead.pop(first.value, ())[:1])
     return False
 
 
-def _results(a: int, b: int) -> Iterator[tuple[int, bool]]:
-    """Values of `a op b` and `b op a`, in millionths, each with whether it is exact or rounded to hundredths."""
-    yield a + b, True
-    yield abs(a - b), True
+def _stands_near(places: list[NumberInText], first: NumberInText, second: NumberInText, exact: bool) -> bool:
+    """Whether one of the places of a result is within a window that also holds both numbers, and is neither of them."""
+    earliest, latest = second.token - WINDOW_TOKENS + 1, first.token + WINDOW_TOKENS - 1
+    begin = bisect_left(places, earliest, key=lambda number: number.token)
+    for place in places[begin : begin + 2 * WINDOW_TOKENS]:
+        if place.token > latest:
+            return False
+        if place.token not in (first.token, second.token) and (exact or place.has_decimals):
+            return True
+    return False
+
+
+def _results(
+    a: int, b: int, values: Container[int], rounded_values: Container[int]
+) -> Iterator[tuple[int, bool]]:
+    """Those of `a op b` and `b op a`, in millionths, that are among `values`, each with whether it is exact.
+
+    One that is rounded to hundredths is among `rounded_values`.
+    """
+    for value in (a + b, abs(a - b)):
+        if value in values:
+            yield value, True
     fractions = []
     if _UNIT not in (a, b):
         fractions.append((a * b, _UNIT))
@@ -344,8 +361,10 @@ def _results(a: int, b: int) -> Iterator[tuple[int, bool]]:
         fractions.append((b * _UNIT, a))
     for numerator, denominator in fractions:
         quotient, remainder = divmod(numerator, denominator)
-        if not remainder:
+        if not remainder and quotient in values:
             yield quotient, True
         if remainder or quotient % _HUNDREDTH:
             step = denominator * _HUNDREDTH
-            yield (2 * numerator + step) // (2 * step) * _HUNDREDTH, False
+            rounded = (2 * numerator + step) // (2 * step) * _HUNDREDTH
+            if rounded in rounded_values:
+                yield rounded, False

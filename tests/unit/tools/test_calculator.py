@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from collections.abc import Container, Iterator
 from fractions import Fraction
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolformer_ops.records import Document
+from toolformer_ops.tools import calculator
 from toolformer_ops.tools.calculator import (
     MAX_EXPRESSION_CHARS,
     MAX_NESTING,
@@ -244,6 +246,19 @@ def test_one_in_a_hundred_of_the_rest_is_kept() -> None:
     kept = decisions.count((True, "rule_iii_sampled"))
     assert kept + decisions.count(CHANCE) == 1000
     assert 2 <= kept <= 20  # 10 expected, standard deviation 3
+
+
+def test_numbers_that_are_repeated_are_combined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    combined: list[tuple[int, int]] = []
+
+    def counted(a: int, b: int, *values: Container[int]) -> Iterator[tuple[int, bool]]:
+        combined.append((a, b))
+        return results(a, b, *values)
+
+    results = calculator._results
+    monkeypatch.setattr(calculator, "_results", counted)
+    assert judge("51 57 " * 10_000) == CHANCE
+    assert len(combined) == 4  # of two values
 
 
 def test_long_documents_take_linear_time() -> None:
