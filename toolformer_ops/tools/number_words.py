@@ -5,6 +5,8 @@ in which people compute with it: `half` is 0.5, 2 (a division) and 50 (a percent
 """
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 
 _ONES = (
@@ -37,7 +39,19 @@ _SAID = {
     "½": ("0.5", "2", "50"), "¼": ("0.25", "4", "25"), "¾": ("0.75", "3", "4", "75"), "⅓": ("3",), "⅔": ("2", "3"),
 }  # fmt: skip
 """What other words and signs say."""
-_WORD = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+|[a-z]+|[½¼¾⅓⅔]")
+_WORD = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+|[a-z]+|[½¼¾⅓⅔]", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class SaidNumber:
+    """A number that a text says in words, or in digits with a word: `forty-two`, `3 million`."""
+
+    values: tuple[str, ...]
+    """As decimals without trailing zeros; several for a word such as `half`."""
+    start_char: int
+    """Offset in the text of the first word or digit."""
+    end_char: int
+    """Offset of the end of the last word, exclusive."""
 
 
 def said_numbers(text: str) -> set[str]:
@@ -45,47 +59,48 @@ def said_numbers(text: str) -> set[str]:
 
     A number of several words is one: `two hundred and five` says 205, and not 2.
     """
-    numbers: set[str] = set()
+    return {value for number in said_number_places(text) for value in number.values}
+
+
+def said_number_places(text: str) -> Iterator[SaidNumber]:
+    """The numbers of `said_numbers` with their places, in the order of the text."""
     total = part = Decimal(0)
     is_open = False  # whether a number is being read
     is_said = False  # whether a word of it is no digits
-
-    def end() -> None:
-        nonlocal total, part, is_open, is_said
-        if is_open and is_said:
-            numbers.add(written(total + part))
-        total = part = Decimal(0)
-        is_open = is_said = False
-
+    start = end = 0  # of the number that is being read
     last = ""
-    for word in _WORD.findall(text.lower()):
+    for match in _WORD.finditer(text):
+        word = match[0].lower()
         unit, scale = _UNITS.get(word), _SCALES.get(word)
+        is_scale = scale is not None and (is_open or word not in ("k", "m", "bn"))
+        continues = is_open and (
+            (unit is not None and (part % 100 == 0 or (unit < 10 and part % 10 == 0 and part % 100 >= 20)))
+            or (scale is not None and total + part * scale < _MOST)
+            or (word == "and" and last in _SCALES)
+        )
+        if not continues:
+            if is_open and is_said:
+                yield SaidNumber((written(total + part),), start, end)
+            total = part = Decimal(0)
+            is_open = is_said = False
+            start = match.start()
         if word in _SAID:
-            end()
-            numbers.update(_SAID[word])
+            yield SaidNumber(_SAID[word], match.start(), match.end())
         elif unit is not None:
-            continues = is_open and (part % 100 == 0 or (unit < 10 and part % 10 == 0 and part % 100 >= 20))
-            if not continues:
-                end()
             part += unit
             is_open = is_said = True
-        elif scale is not None and (is_open or word not in ("k", "m", "bn")):
-            if total + part * scale >= _MOST:
-                end()
+        elif scale is not None and is_scale:
             part = (part or Decimal(1)) * scale
             if scale >= _LARGE:
                 total, part = total + part, Decimal(0)
             is_open = is_said = True
-        elif word[0].isdigit() or word[0] == ".":
-            end()
-            number = Decimal(word.replace(",", ""))
-            if number < _MOST:
-                part, is_open = number, True
-        elif word != "and" or not is_open or last not in _SCALES:
-            end()
+        elif (word[0].isdigit() or word[0] == ".") and (number := Decimal(word.replace(",", ""))) < _MOST:
+            part, is_open = number, True
+        if word != "and":
+            end = match.end()
         last = word
-    end()
-    return numbers
+    if is_open and is_said:
+        yield SaidNumber((written(total + part),), start, end)
 
 
 def written(number: Decimal) -> str:
