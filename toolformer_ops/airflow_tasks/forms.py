@@ -21,7 +21,14 @@ FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "": ("corpus", "model", "tools", "preset", "document_limit"),
         "Corpus": ("fields",),
         "What is kept": ("keep_thresholds", "keep_rule", "prune_below"),
-        "Sampling": ("max_positions", "samples_per_position", "sampling_threshold", "temperature", "seed"),
+        "Sampling": (
+            "filter_rule",
+            "max_positions",
+            "samples_per_position",
+            "sampling_threshold",
+            "temperature",
+            "seed",
+        ),
         "Finetuning": (
             "finetune",
             "finetune_steps",

@@ -182,7 +182,7 @@ def filter_document(
     if refused:
         return [FilterDecision(kept=False, reason=refused, end_char=len(document.text))]
     # 2. The tool's own decisions.
-    decisions = tool.filter(tool.spec.as_read(document))
+    decisions = tool.filter_by(choices.filter_rule, tool.spec.as_read(document))
     # 3. What is too long.
     most = choices.max_text_tokens
     before = tokens_before(document.text) if 0 < most < MOST_TOKENS_A_CHARACTER * len(document.text) else None
@@ -195,7 +195,7 @@ def filter_document(
         elif choices.long_texts == "leave_out":
             final.append(dataclasses.replace(decision, kept=False, reason=LONGER_THAN_LIMIT))
         else:
-            pieces = _judged_pieces(tool, document, decision, most, calls, number + 1)
+            pieces = _judged_pieces(tool, document, choices, decision, calls, number + 1)
             number = max(number, *(piece.paragraph for piece in pieces))
             final += pieces
     return final
@@ -204,24 +204,24 @@ def filter_document(
 def _judged_pieces(
     tool: Tool,
     document: Document,
+    choices: FilterChoices,
     decision: FilterDecision,
-    most: int,
     unbroken: Sequence[Span],
     next_number: int,
 ) -> list[FilterDecision]:
-    """A decision on each piece of a kept paragraph that has more than `most` tokens.
+    """A decision on each piece of a kept paragraph that has more than `choices.max_text_tokens` tokens.
 
     The filter judges each piece as a document of its own, with the url and date of the whole. A piece of which
     it keeps anything is kept whole; the reason is that of what it keeps, or of its first refusal. So a long
     text costs only where its filter asks for it. The first piece has the paragraph's number, the others have
     numbers from `next_number` on, behind those of all paragraphs, so that the other paragraphs keep theirs.
     """
-    spans = cut(document.text, (decision.start_char, decision.end_char), most, unbroken)
+    spans = cut(document.text, (decision.start_char, decision.end_char), choices.max_text_tokens, unbroken)
     numbers = [decision.paragraph, *range(next_number, next_number + len(spans) - 1)]
     pieces: list[FilterDecision] = []
     for number, (start, end) in zip(numbers, spans, strict=True):
         piece = Document.of(document.text[start:end], document.url, document.document_date)
-        judged = tool.filter(tool.spec.as_read(piece))
+        judged = tool.filter_by(choices.filter_rule, tool.spec.as_read(piece))
         deciding = next((item for item in judged if item.kept), judged[0] if judged else None)
         pieces.append(
             FilterDecision(

@@ -17,6 +17,7 @@ import typer
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
 from toolformer_ops.shown_text import json_to_show, visible
+from toolformer_ops.tools.base import FilterRule
 
 EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-text", "preference-sharegpt")
 
@@ -108,14 +109,24 @@ def call(
 
 
 @app.command("filter")
-def filter_file(corpus: Corpus, tool: ToolOption, field: FieldOption = None) -> None:
+def filter_file(
+    corpus: Corpus,
+    tool: ToolOption,
+    field: FieldOption = None,
+    filter_rule: Annotated[
+        FilterRule,
+        typer.Option(help="paper, or sharp: only texts in which the Calculator finds a computation."),
+    ] = "paper",
+) -> None:
     """Print a tool's filter decisions, one JSON line a document, or one a paragraph if the tool judges paragraphs.
 
     Example: toolformer-ops filter --tool Calculator docs.jsonl
     """
     from toolformer_ops.on_a_file.annotator import filter_lines
+    from toolformer_ops.runs.choices import FilterChoices
 
-    for line in filter_lines(load_settings(), tool, corpus_address(corpus, field)):
+    choices = FilterChoices(filter_rule=filter_rule)
+    for line in filter_lines(load_settings(), tool, corpus_address(corpus, field), choices):
         typer.echo(json_to_show(line))
 
 

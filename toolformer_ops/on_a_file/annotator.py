@@ -112,7 +112,9 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
         )
 
 
-def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iterator[dict[str, Any]]:
+def filter_lines(
+    settings: Settings, tool_name: str, corpus: Path | str, choices: FilterChoices
+) -> Iterator[dict[str, Any]]:
     """`id`, `kept`, `reason` of each document; of each of its paragraphs or pieces, with its number and its place.
 
     A record that cannot be read is a refusal with its reason.
@@ -123,7 +125,7 @@ def filter_lines(settings: Settings, tool_name: str, corpus: Path | str) -> Iter
             yield {"id": name, "kept": False, "reason": record.reason}
             continue
         document = record.document()
-        for decision in filter_document(tool, document, FilterChoices()):
+        for decision in filter_document(tool, document, choices):
             place: dict[str, int] = {}
             is_whole = (decision.start_char, decision.end_char) == (0, len(document.text))
             if tool.spec.filter_unit == "paragraph" or not is_whole:

@@ -29,7 +29,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
 from toolformer_ops.storage.corpus_fields import FieldNames
-from toolformer_ops.tools.base import ToolSpec
+from toolformer_ops.tools.base import FilterRule, ToolSpec
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 
 Suite = Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"]
@@ -237,13 +237,21 @@ class SubjectChoices(Choices):
 
 
 class FilterChoices(Choices):
-    """How much of a text the model reads at once when it proposes calls."""
+    """Which texts are annotated, and how much of one the model reads at once when it proposes calls."""
 
     max_text_tokens: int = Field(default=1024, ge=0, le=1_000_000, title="Longest text")
     """Most tokens, about, that the model reads at once to propose calls; 0: no limit."""
     long_texts: Literal["pieces", "leave_out"] = Field(default="pieces", title="Longer texts")
     """pieces: calls are proposed piece by piece, where the filter keeps it, and scored in the whole text;
     leave_out: not annotated, and counted."""
+
+    filter_rule: FilterRule = Field(default="paper", title="Filter rule")
+    """paper: as the paper says; sharp: the Calculator asks only where a number follows from others that people
+    compute with, percentages and number words included (docs/method.md)."""
+
+    def filter_for(self, spec: ToolSpec) -> "FilterChoices":
+        """The choices that decide for one tool: without the rule if it has but one."""
+        return self if spec.has_sharp_filter else self.model_copy(update={"filter_rule": "paper"})
 
     def deciding(self) -> dict[str, Any]:
         """What a recipe hashes: nothing at the defaults."""
@@ -646,6 +654,7 @@ FINETUNING_FIELDS = tuple(
 
 UNSAID: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
+        "filter_rule": ("paper",),
         "sample_until": (None, "bracket"),
         "chains": (False,),
         "score_unreleasable": (True,),

@@ -112,7 +112,7 @@ def tool_recipes(
             "filter_version": spec.filter_version,
             "pieces_version": PIECES_VERSION,
             **chained,
-            **choices.part(FilterChoices).deciding(),
+            **choices.part(FilterChoices).filter_for(spec).deciding(),
         },
         "sample": {
             "sampling_version": SAMPLING_VERSION,

@@ -24,6 +24,9 @@ from toolformer_ops.records import Document
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
+FilterRule = Literal["paper", "sharp"]
+"""How a filter decides: as the paper says, or by a stricter rule of a tool that has one."""
+
 TEXT_SLOT = "{text}"
 MAX_INPUT_CHARACTERS = 4000
 TIMED_OUT = "timed_out"
@@ -65,6 +68,8 @@ class ToolSpec:
     """What `price` is counted in, such as cent."""
     filter_unit: Literal["document", "paragraph"] = "document"
     """What the heuristic filter judges."""
+    has_sharp_filter: bool = False
+    """Whether `filter_by` knows the rule `sharp`; only then is the rule part of the tool's filter recipe."""
     takes_input: bool = True
     """False for a tool that is called with empty brackets."""
     pass_over_own_text: bool = False
@@ -163,6 +168,10 @@ class Tool:
     def filter(self, document: Document) -> list[FilterDecision]:
         """The heuristic of appendix A, one decision a paragraph or one for the whole document; here: every text is kept."""
         return [FilterDecision(kept=True, reason="every_text", end_char=len(document.text))]
+
+    def filter_by(self, rule: FilterRule, document: Document) -> list[FilterDecision]:
+        """The decisions of `filter` by a rule that the run chooses; here: the same by every rule."""
+        return self.filter(document)
 
     def effective_input(self, call_input: str, document: Document) -> str | None:
         """What is asked and cached for this call in this document; here: the call's input with single spaces.

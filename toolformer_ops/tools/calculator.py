@@ -20,13 +20,14 @@ import hashlib
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec
+from toolformer_ops.tools.base import FilterDecision, FilterRule, Tool, ToolOutput, ToolSpec
+from toolformer_ops.tools.computations import judge_computations
 from toolformer_ops.tools.number_words import said_numbers
 
 MAX_EXPRESSION_CHARS = 200
@@ -74,6 +75,7 @@ class Calculator(Tool):
         source="Toolformer, appendix A: tau_s 0.0, k 20, m 10, tau_f 0.5 for the calculator",
         filter_version="2",
         code_version="3",
+        has_sharp_filter=True,
         sampling_threshold=0.0,
         max_positions=20,
         samples_per_position=10,
@@ -81,9 +83,12 @@ class Calculator(Tool):
     )
 
     def filter(self, document: Document) -> list[FilterDecision]:
-        """One decision for the whole document, by the rules (i) to (iii)."""
-        kept, reason = judge(document.text)
-        return [FilterDecision(kept, reason, end_char=len(document.text))]
+        """One decision for the whole document, by the paper's rules (i) to (iii)."""
+        return _decided(document, judge)
+
+    def filter_by(self, rule: FilterRule, document: Document) -> list[FilterDecision]:
+        """One decision for the whole document: that of `filter`, or whether `computations.py` finds one in it."""
+        return self.filter(document) if rule == "paper" else _decided(document, judge_computations)
 
     def effective_input(self, call_input: str, document: Document) -> str:
         """The expression without white space around it."""
@@ -115,6 +120,11 @@ class Calculator(Tool):
 
 
 TOOL = Calculator()
+
+
+def _decided(document: Document, judge: Callable[[str], tuple[bool, str]]) -> list[FilterDecision]:
+    kept, reason = judge(document.text)
+    return [FilterDecision(kept, reason, end_char=len(document.text))]
 
 
 @functools.lru_cache(maxsize=4)

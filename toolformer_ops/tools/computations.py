@@ -5,45 +5,63 @@ every number for an operand, so that the list numbers 1, 2 and 3, a date or a cl
 percentage. Here, in this order:
 
 1. `operands`: the numbers that people compute with, in digits or in words, each with its kind: an amount of
-   money, a percentage, a year, or a plain number. Ordinals, dates, clocks, versions, addresses and the
-   numbers of lists, pages, sections, verses and named things are none.
-2. `find_computation`: the first operand that follows from two of the few before it, by an operation that
-   their kinds allow: money and money is money, money by a number of things is money, a share of two plain
-   numbers is a percentage.
-3. Small numbers meet by chance. What has no percentage counts if the result has three digits that say
-   something, or if a word of the text says that something is computed (`total`, `left`, `twice`).
+   money, a percentage, a year, or a plain number. Ordinals, dates, clocks, versions, addresses, ranges and
+   the numbers of lists, pages, sections, verses and named things are none.
+2. `computations`: the operands that follow from two of the few before them, by an operation that their kinds
+   allow: money and money is money, money by a number of things is money, a share of two plain numbers is a
+   percentage.
+3. Small numbers meet by chance. So a relation counts if its numbers have many digits, if words around it say
+   that something is computed, such as `total` or `twice`, or if most numbers around it follow from others, as
+   in a worked problem.
 
-Reads English. The time is linear in the length of the text.
+Reads English. The time is linear in the length of the text. Does not compute what a call asks.
 """
 
 import functools
 import itertools
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from toolformer_ops.tools.number_words import said_number_places
 
 Kind = Literal["plain", "money", "percent", "year"]
-How = Literal["none", "sum", "years", "product", "share", "change"]
-Facts = tuple[int, Kind, int, bool, bool]
-"""The value, kind, step, `is_rounded` and `is_years` of an operand."""
+How = Literal["sum", "product", "years", "share", "change"]
+"""How a number follows: as a sum or difference, a product or quotient, the difference of two years, a part of a
+whole, or what a change of so many per cent makes."""
 
 WINDOW_TOKENS = 100
 OPERANDS_BEFORE = 8
 """Operands before a number of which two may give it."""
 OPERANDS_BEFORE_PERCENT = 3
 """The same for a relation of a percentage: its result has few digits, so that more pairs meet it by chance."""
-MANY = 2
+UNSURE_TOGETHER = 2
+"""So many numbers that may follow by chance are no chance, if they are half of the numbers among them."""
+NEAREST_TOKENS = 25
+NEAR_TOKENS = 40
+WORDS_TOKENS = 60
+"""How far from each other, in tokens, the numbers of a computation are whose words or few digits decide."""
+WINDOWS_REMEMBERED = 2**12
+FIRST_PLAIN_YEAR = 1900
+"""From this year on four digits are a year without a word that says so."""
+MAX_DECIMALS = 6
 MAX_DIGITS = 15
 """Longer numbers (account and telephone numbers, hashes) are no operands."""
 
 UNIT = 10**6
 """Values are whole millionths, so that arithmetic on them is exact."""
+HUNDRED = 100 * UNIT
+SMALL = 10 * UNIT
+"""Numbers below this meet in every text."""
 
+_QUOTIENTS: Mapping[tuple[Kind, Kind], Kind] = MappingProxyType(
+    {("plain", "plain"): "plain", ("money", "plain"): "money", ("money", "money"): "plain"}
+)
+"""The kind of the quotient of two kinds."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?"
 _NUMBER = re.compile(rf"(?<![\w.,])(?:{_DIGITS}|\.[0-9]+)(?![\w]|[.,][0-9])")
@@ -88,7 +106,7 @@ _NO_OPERAND = re.compile(
             r"\b[A-Z][a-z]+\s[0-9]{1,3}(?=\s?[:–—])",  # noqa: RUF001
             r"\b(?:[Hh]alf a dozen|[Aa]ge[sd]?\s[0-9]+)\b",
             r"(?<![\w.,])[0-9][0-9.,]*\s?(?:[KMGT]i?B|px|pt|dpi)\b",
-            r"(?<![\w.,])[0-9]+(?:\.[0-9]+)?\s?[°′″]",
+            r"(?<![\w.,])[0-9]+(?:\.[0-9]+)?\s?[°′″]",  # noqa: RUF001
             r"(?<=,\s)[0-9]+\s(?:pages?|slides?|tabs?)(?=[,)])",
             # Ranges and fractions, which are no single number.
             r"(?<![\w.,])[$€£¥]?[0-9][0-9,.]*[-–/][$€£¥]?[0-9][0-9,.]*\b(?!\s*=)",  # noqa: RUF001
@@ -99,13 +117,19 @@ _NO_OPERAND = re.compile(
 _NAME_BEFORE = re.compile(r"(?<![\w’'])([A-Z][\w’'&]*)[  ]\Z")  # noqa: RUF001
 _BEGINS_A_SENTENCE = re.compile(r"(?:\A|[.!?:;\n\"“”(•|*-])\s*\Z")
 _NO_NAMES = frozenset(
-    "A About After All Almost An And Another Are Around At Because Before Between But By Did Do Does During Each Every For From Has "
-    "Have He Her His How I If In Is It Its Just Less More Most My Nearly No Of On Only Or Our Out Over She So Some Than That The Their "
-    "Then There These They This Those Through To Under Until Up Was We Were What When Where Which While Who With Within You Your USD EUR "
-    "GBP CAD AUD RMB Rs INR JPY CHF Total Add Earned Spent Sold Bought".split()
-)
+    [
+        "A", "AUD", "About", "Add", "After", "All", "Almost", "An", "And", "Another", "Are", "Around", "At",
+        "Because", "Before", "Between", "Bought", "But", "By", "CAD", "CHF", "Did", "Do", "Does", "During",
+        "EUR", "Each", "Earned", "Every", "For", "From", "GBP", "Has", "Have", "He", "Her", "His", "How",
+        "I", "INR", "If", "In", "Is", "It", "Its", "JPY", "Just", "Less", "More", "Most", "My", "Nearly",
+        "No", "Of", "On", "Only", "Or", "Our", "Out", "Over", "RMB", "Rs", "She", "So", "Sold", "Some",
+        "Spent", "Than", "That", "The", "Their", "Then", "There", "These", "They", "This", "Those",
+        "Through", "To", "Total", "USD", "Under", "Until", "Up", "Was", "We", "Were", "What", "When",
+        "Where", "Which", "While", "Who", "With", "Within", "You", "Your",
+    ]
+)  # fmt: skip
 """Words with a capital letter that a number may follow without being part of a name."""
-_MONEY_BEFORE = re.compile(r"(?:[$€£¥]|\b(?:USD|EUR|GBP|CAD|AUD|RMB|Rs\.?|INR|JPY|CHF))[  ]?\Z")  # noqa: RUF001
+_MONEY_BEFORE = re.compile(r"(?:[$€£¥]|\b(?:USD|EUR|GBP|CAD|AUD|RMB|Rs\.?|INR|JPY|CHF))[  ]?\Z")
 _MONEY_BEHIND = re.compile(r"\s?(?:dollars?|euros?|bucks)\b", re.IGNORECASE)
 _CENTS_BEHIND = re.compile(r"\s?(?:¢|cents?\b)", re.IGNORECASE)
 _PERCENT_BEHIND = re.compile(r"[\s-]?(?:%|per\s?cent\b|percentage\s+points?\b)", re.IGNORECASE)
@@ -119,7 +143,6 @@ _YEAR_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _THINGS_BEHIND = re.compile(r"\s[a-z]+s\b")
-_FRACTION = re.compile(r"(?:half|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth)(?:s|'s)?\Z", re.IGNORECASE)
 _ORDINAL = re.compile(r"(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth)s?\Z", re.IGNORECASE)
 _SHARE_BEFORE = re.compile(r"\b(?:a|one|two|three|four|five|six|seven|eight|nine)[\s-]\Z", re.IGNORECASE)
 _SHARE_BEHIND = re.compile(r"\s(?:of|as|the|less|more)\b", re.IGNORECASE)
@@ -130,7 +153,8 @@ _NOT_COUNTED = re.compile(
 """Words that say a number and seldom mean one."""
 _LETTER_BEHIND_SPACE = re.compile(r"\s(?:k|m|bn)\Z", re.IGNORECASE)
 _TOTAL = re.compile(
-    r"\b(?:totals?|totall?ing|altogether|in all|sum of|combined|together|remaining|remainder|remains?|difference|averag\w+|net|profit)\b",
+    r"\b(?:totals?|totall?ing|altogether|in all|sum of|combined|together|remaining|remainder|remains?|difference|averag\w+|net"
+    r"|profit)\b",
     re.IGNORECASE,
 )
 """Words with which people say that a number is a result."""
@@ -160,6 +184,24 @@ _LIST_NUMBER = re.compile(r"(?<![\w.,$€£¥])([0-9]{1,2})(?:[.)]|\\\.)\s+(?=[A
 _EQUALS = re.compile(rf"(?:[0-9)%]\s*=|(?<=[0-9])\s+equals)\s*(?:[$€£¥]\s?)?(?={_DIGITS})", re.IGNORECASE)
 
 
+class Value(NamedTuple):
+    """What decides whether a number follows from others."""
+
+    millionths: int
+    """Of a percentage those of a per cent, of an amount those of its unit."""
+    kind: Kind
+    step: int
+    """What one in its last written digit is worth, in millionths: 100,000 for 2.3, 10**11 for 2.3 million."""
+    is_rounded: bool
+    """Whether it may be a rounded result: it has decimals, or a word such as `million` behind it."""
+    counts_years: bool
+
+    def equals(self, numerator: int, denominator: int, *, rounds: bool) -> bool:
+        """Whether it is the quotient, or that quotient rounded to its last digit."""
+        distance = abs(numerator - self.millionths * denominator)
+        return distance == 0 or (rounds and 2 * distance <= self.step * denominator)
+
+
 @dataclass(frozen=True)
 class Operand:
     """A number that people compute with."""
@@ -168,15 +210,7 @@ class Operand:
     """Its place among the text's tokens: words and other signs."""
     start_char: int
     end_char: int
-    value: int
-    """In millionths; of a percentage those of a per cent, of an amount those of its unit."""
-    kind: Kind
-    step: int
-    """What one in its last written digit is worth, in millionths: 100,000 for 2.3, 10**11 for 2.3 million."""
-    is_rounded: bool
-    """Whether it may be a rounded result: it has decimals, or a word such as `million` behind it."""
-    is_years: bool
-    """Whether it counts years."""
+    value: Value
 
 
 @dataclass(frozen=True)
@@ -186,61 +220,52 @@ class Computation:
     first: Operand
     second: Operand
     result: Operand
-    is_of_percentage: bool
+    how: How
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A number as it is written."""
+
+    end_char: int
+    number: Decimal
+    decimals: int
+    """After the point, of the number with its scale: -5 for 2.3 million."""
+    is_scaled: bool = False
+
+
+def judge_computations(text: str) -> tuple[bool, str]:
+    """Whether a computation is found in a text, and which kind of it, or why not."""
+    numbers = operands(text)
+    computation = next(computations(text, numbers), None)
+    if computation is not None:
+        is_of_percentage = computation.how in ("share", "change")
+        return True, "percentage_of_two_others" if is_of_percentage else "number_of_two_others"
+    if sums_several(text, numbers):
+        return True, "total_of_several"
+    if announces_a_result(text, numbers):
+        return True, "equals_sign_before_number"
+    return False, "fewer_than_three_numbers" if len(numbers) < 3 else "no_computation"
+
+
+# Operands
 
 
 def operands(text: str) -> list[Operand]:
     """The numbers of a text that people compute with, in their order."""
     blanked = _without_list_numbers(_NO_OPERAND.sub(lambda match: " " * len(match[0]), text))
     token_starts = [match.start() for match in _TOKEN.finditer(text)]
-    numbers: dict[int, tuple[int, Decimal, int, bool]] = {}  # by start: end, value, decimals, and whether it is scaled
-    for match in _NUMBER.finditer(blanked):
-        whole, _, decimals = match[0].replace(",", "").partition(".")
-        if len(whole) <= MAX_DIGITS and len(decimals) <= 6 and not _names(text, match.start()):
-            numbers[match.start()] = (match.end(), Decimal(match[0].replace(",", "")), len(decimals), False)
-    for said in said_number_places(blanked):
-        words = blanked[said.start_char : said.end_char]
-        if words[0].isdigit() or words[0] == ".":
-            if said.start_char in numbers and not _LETTER_BEHIND_SPACE.search(words):
-                value = Decimal(said.values[0])
-                digits = numbers[said.start_char]
-                scale = digits[1] and value / digits[1]
-                decimals = digits[2] - max(0, scale.adjusted()) if scale else 0
-                numbers[said.start_char] = (said.end_char, value, decimals, True)
-        elif _is_counted(blanked, said.start_char, said.end_char):
-            numbers[said.start_char] = (said.end_char, Decimal(said.values[0]), 0, False)
     found = []
-    for start, (end, value, decimals, is_scaled) in sorted(numbers.items()):
-        if not 0 < value < 10**MAX_DIGITS:
-            continue
-        kind: Kind = "plain"
-        if _PERCENT_BEHIND.match(blanked, end):
-            kind = "percent"
-        elif _MONEY_BEFORE.search(blanked, max(0, start - 5), start) or _MONEY_BEHIND.match(blanked, end):
-            kind = "money"
-        elif _BASIS_POINTS_BEHIND.match(blanked, end):
-            kind, value, decimals = "percent", value / 100, decimals + 2
-        elif _CENTS_BEHIND.match(blanked, end):
-            kind, value, decimals = "money", value / 100, decimals + 2
-        elif _YEAR.fullmatch(blanked, start, end) and _is_a_year(blanked, start, end):
-            kind = "year"
-        found.append(
-            Operand(
-                token=bisect_right(token_starts, start) - 1,
-                start_char=start,
-                end_char=end,
-                value=int(value * UNIT),
-                kind=kind,
-                step=max(1, int(Decimal(10) ** -decimals * UNIT)),
-                is_rounded=decimals > 0 or is_scaled,
-                is_years=_YEARS_BEHIND.match(blanked, end) is not None,
-            )
-        )
+    for start, written in sorted(_written_numbers(text, blanked).items()):
+        if 0 < written.number < 10**MAX_DIGITS:
+            token = bisect_right(token_starts, start) - 1
+            value = _value(blanked, start, written)
+            found.append(Operand(token=token, start_char=start, end_char=written.end_char, value=value))
     return _without_ranges(blanked, found)
 
 
 def _without_list_numbers(text: str) -> str:
-    """The text with spaces for the numbers of a list that goes on within a line: `1. Draft it. 2. Review it.`"""
+    """The text with spaces for the numbers of a list that goes on within a line, such as `1. Draft. 2. Review.`."""
     matches = list(_LIST_NUMBER.finditer(text))
     pieces, end = [], 0
     for place, match in enumerate(matches):
@@ -251,29 +276,59 @@ def _without_list_numbers(text: str) -> str:
     return "".join([*pieces, text[end:]])
 
 
-def _without_ranges(text: str, numbers: list[Operand]) -> list[Operand]:
-    """The operands without those that are the ends of a range: `60 to 90 minutes`, `between two and four`."""
-    ends: set[int] = set()
-    for first, second in itertools.pairwise(numbers):
-        word = text[first.end_char : second.start_char].strip("$€£¥% ").lower()
-        before = text[max(0, first.start_char - 10) : first.start_char].lower().rstrip("$€£¥ ")
-        is_expression = text[second.end_char : second.end_char + 3].lstrip().startswith("=")
-        is_range = word in ("to", "or") and not before.endswith("from")
-        is_range = is_range or (word in ("-", "–", "—") and not is_expression)  # noqa: RUF001
-        if is_range or (word == "and" and before.endswith("between")):
-            ends |= {first.start_char, second.start_char}
-    return [number for number in numbers if number.start_char not in ends]
+def _written_numbers(text: str, blanked: str) -> dict[int, _Written]:
+    """The numbers by the character where they start: in digits, in words, or in digits with a word for the scale."""
+    numbers: dict[int, _Written] = {}
+    for match in _NUMBER.finditer(blanked):
+        whole, _, decimals = match[0].replace(",", "").partition(".")
+        is_short = len(whole) <= MAX_DIGITS and len(decimals) <= MAX_DECIMALS
+        if is_short and not _is_of_a_name(text, match.start()):
+            number = Decimal(match[0].replace(",", ""))
+            numbers[match.start()] = _Written(match.end(), number, len(decimals))
+    for said in said_number_places(blanked):
+        start, end, number = said.start_char, said.end_char, Decimal(said.values[0])
+        if blanked[start].isdigit() or blanked[start] == ".":
+            digits = numbers.get(start)
+            if digits and digits.number and not _LETTER_BEHIND_SPACE.search(blanked, start, end):
+                scale = (number / digits.number).adjusted()
+                numbers[start] = _Written(end, number, digits.decimals - max(0, scale), is_scaled=True)
+        elif _is_counted(blanked, start, end):
+            numbers[start] = _Written(end, number, 0)
+    return numbers
+
+
+def _value(text: str, start: int, written: _Written) -> Value:
+    """The value of a number with its kind, by the words and signs around it."""
+    number, decimals, end = written.number, written.decimals, written.end_char
+    kind: Kind = "plain"
+    if _PERCENT_BEHIND.match(text, end):
+        kind = "percent"
+    elif _MONEY_BEFORE.search(text, max(0, start - 5), start) or _MONEY_BEHIND.match(text, end):
+        kind = "money"
+    elif _BASIS_POINTS_BEHIND.match(text, end):
+        kind, number, decimals = "percent", number / 100, decimals + 2
+    elif _CENTS_BEHIND.match(text, end):
+        kind, number, decimals = "money", number / 100, decimals + 2
+    elif _YEAR.fullmatch(text, start, end) and _is_a_year(text, start, end):
+        kind = "year"
+    return Value(
+        millionths=int(number * UNIT),
+        kind=kind,
+        step=max(1, int(Decimal(10) ** -decimals * UNIT)),
+        is_rounded=decimals > 0 or written.is_scaled,
+        counts_years=_YEARS_BEHIND.match(text, end) is not None,
+    )
 
 
 def _is_a_year(text: str, start: int, end: int) -> bool:
-    """Whether four digits are a year: by the word before them, or since 1900 if they count nothing."""
-    if int(text[start:end]) < 1900:
+    """Whether four digits are a year: by the word before them, or from 1900 on if they count nothing."""
+    if int(text[start:end]) < FIRST_PLAIN_YEAR:
         return _OLD_YEAR_BEFORE.search(text, max(0, start - 12), start) is not None
     before = _YEAR_BEFORE.search(text, max(0, start - 12), start)
     return before is not None or _THINGS_BEHIND.match(text, end) is None
 
 
-def _names(text: str, start: int) -> bool:
+def _is_of_a_name(text: str, start: int) -> bool:
     """Whether a number belongs to a name before it: `Section 508`, `Windows 10`."""
     name = _NAME_BEFORE.search(text, max(0, start - 30), start)
     if name is None or name[1] in _NO_NAMES:
@@ -282,111 +337,250 @@ def _names(text: str, start: int) -> bool:
 
 
 def _is_counted(text: str, start: int, end: int) -> bool:
-    """Whether words that say a number mean it: not `one`, not the `third` that is an ordinal."""
-    words = text[start:end]
-    if _NOT_COUNTED.fullmatch(words):
+    """Whether words that say a number mean it: not `one`, not the `third` that is an ordinal, not `the Big Ten`."""
+    if _NOT_COUNTED.fullmatch(text, start, end):
         return False
-    if words[0].isupper() and not _BEGINS_A_SENTENCE.search(text, max(0, start - 5), start):
+    if text[start].isupper() and not _BEGINS_A_SENTENCE.search(text, max(0, start - 5), start):
         return False
-    if _ORDINAL.search(words):
+    if _ORDINAL.search(text, start, end):
         return bool(_SHARE_BEFORE.search(text, max(0, start - 8), start) and _SHARE_BEHIND.match(text, end))
     return True
 
 
-def find_computation(text: str) -> Computation | None:
-    """The first computation of a text; None if there is none."""
-    return next(computations(text, operands(text)), None)
+def _without_ranges(text: str, numbers: list[Operand]) -> list[Operand]:
+    """The operands without those that are the ends of a range: `60 to 90 minutes`, `between two and four`."""
+    ends: set[int] = set()
+    for first, second in itertools.pairwise(numbers):
+        word = text[first.end_char : second.start_char].strip("$€£¥% ").lower()
+        before = text[max(0, first.start_char - 10) : first.start_char].lower().rstrip("$€£¥ ")
+        is_sum = text[second.end_char : second.end_char + 3].lstrip().startswith("=")
+        is_range = (
+            (word in ("to", "or") and not before.endswith("from"))
+            or (word in ("-", "–", "—") and not is_sum)  # noqa: RUF001
+            or (word == "and" and before.endswith("between"))
+        )
+        if is_range:
+            ends |= {first.start_char, second.start_char}
+    return [number for number in numbers if number.start_char not in ends]
+
+
+# Computations
 
 
 def computations(text: str, numbers: list[Operand]) -> Iterator[Computation]:
-    """For each number that follows from two others shortly before it, one such pair, if that is hardly so by chance.
-
-    By itself, or because most numbers around it follow from others, as in a worked problem.
-    """
+    """For each number that follows from two others shortly before it, hardly by chance, one such pair."""
     # Windows of equal numbers are looked through once, however often they are repeated.
-    pairs_of = functools.lru_cache(maxsize=2**12)(_pairs)
-    facts = [
-        (number.value, number.kind, number.step, number.is_rounded, number.is_years) for number in numbers
-    ]
+    pairs_of = functools.lru_cache(maxsize=WINDOWS_REMEMBERED)(_pairs)
+    values = [number.value for number in numbers]
+    places = [number.token for number in numbers]
     unsure: list[Computation] = []  # of the last numbers
     for index, result in enumerate(numbers):
         begin = max(0, index - OPERANDS_BEFORE)
-        while result.token - numbers[begin].token >= WINDOW_TOKENS:
+        while result.token - places[begin] >= WINDOW_TOKENS:
             begin += 1
-        earliest = numbers[max(0, index - OPERANDS_BEFORE_PERCENT)]
-        possible = None
-        for first_place, second_place, how in pairs_of(tuple(facts[begin : index + 1])):
-            first, second = numbers[begin + first_place], numbers[begin + second_place]
-            computation = Computation(first, second, result, how in ("share", "change"))
-            if _is_meant(text, first, second, result, how, earliest):
+        surroundings = _Surroundings(text, numbers, index)
+        possible: Computation | None = None
+        for first, second, how in pairs_of(tuple(values[begin : index + 1])):
+            computation = Computation(numbers[begin + first], numbers[begin + second], result, how)
+            if surroundings.mean(computation):
                 yield computation
                 break
-            values = {first.value, second.value, result.value}
-            if "|" in text[first.end_char : result.start_char]:
-                continue
-            if len(values) == 3 and max(values) >= 10 * UNIT and not computation.is_of_percentage:
-                possible = possible or computation
+            possible = possible or (computation if surroundings.allow(computation) else None)
         else:
             if possible is None:
                 continue
             unsure = [other for other in unsure if result.token - other.result.token < WINDOW_TOKENS]
             unsure.append(possible)
-            first_place = bisect_right(numbers, unsure[0].first.token, key=lambda number: number.token)
-            if len(unsure) >= MANY and 2 * len(unsure) >= index + 1 - first_place - 1:
+            numbers_among = index - bisect_right(places, unsure[0].first.token)
+            if len(unsure) >= UNSURE_TOGETHER and 2 * len(unsure) >= numbers_among:
                 yield possible
 
 
-def _pairs(facts: tuple[Facts, ...]) -> list[tuple[int, int, How]]:
-    """The pairs of places, the last ones first, from which the last number of a window follows."""
-    *before, last = facts
-    if last[1] == "year":
-        return []
+def _pairs(window: tuple[Value, ...]) -> list[tuple[int, int, How]]:
+    """The pairs of places from which the last value of a window follows, the nearest first, and how."""
+    *before, result = window
     found = []
     for second, first in itertools.combinations(reversed(range(len(before))), 2):
-        how = _follows(*before[first][:2], *before[second][:2], *last)
-        if how != "none":
+        how = _follows(before[first], before[second], result)
+        if how is not None:
             found.append((first, second, how))
     return found
 
 
-def _is_meant(text: str, first: Operand, second: Operand, result: Operand, how: How, earliest: Operand) -> bool:
-    """Whether a relation of three numbers is hardly one by chance."""
-    if "|" in text[first.end_char : result.start_char]:  # cells of a table
-        return False
-    tokens = result.token - first.token
-    values = (first.value, second.value, result.value)
-    digits = [len(str(value).rstrip("0")) for value in values]
-    sentence = _sentence(text, result)
-    is_in_sentence = _SENTENCE_END.search(text, first.end_char, result.start_char) is None
-    if how in ("share", "change"):
-        if min(digits[:2]) >= 2 and digits[2] >= 3 and tokens <= 40:
-            return True
-        if first.token < earliest.token or tokens > 60 or "\n" in text[second.end_char : result.start_char]:
+def _follows(first: Value, second: Value, result: Value) -> How | None:
+    """How a value follows from two others; None if it does not."""
+    kinds = {first.kind, second.kind}
+    if result.kind == "year" or "year" in kinds:
+        return _follows_from_years(first, second, result)
+    if result.kind == "percent" and "percent" not in kinds:
+        return _follows_as_percentage(first, second, result) if len(kinds) == 1 else None
+    if len(kinds) == 2 and "percent" in kinds:
+        percentage, amount = (first, second) if first.kind == "percent" else (second, first)
+        return _follows_by_percentage(percentage, amount, result)
+    alike = {*kinds, result.kind}
+    # A currency sign is often left out, of one of the amounts.
+    is_of_kind = len(alike) == 1 or (alike == {"money", "plain"} and result.kind == "money")
+    a, b = first.millionths, second.millionths
+    if is_of_kind and result.millionths in (a + b, abs(a - b)):
+        return "sum"
+    return None if "percent" in alike else _follows_as_product(first, second, result)
+
+
+def _follows_from_years(first: Value, second: Value, result: Value) -> How | None:
+    """Whether a value is the number of years between two."""
+    if first.kind != "year" or second.kind != "year" or result.kind != "plain":
+        return None
+    is_between = abs(first.millionths - second.millionths) == result.millionths
+    return "years" if is_between and (result.counts_years or result.millionths >= SMALL) else None
+
+
+def _follows_as_percentage(first: Value, second: Value, result: Value) -> How | None:
+    """Whether a percentage is the share of the smaller in the larger, or the change from the first to the second."""
+    low, high = sorted((first.millionths, second.millionths))
+    if low == high or result.millionths == HUNDRED:
+        return None
+    if result.equals(low * HUNDRED, high, rounds=True):
+        return "share"
+    return "change" if result.equals((high - low) * HUNDRED, first.millionths, rounds=True) else None
+
+
+def _follows_by_percentage(percentage: Value, amount: Value, result: Value) -> How | None:
+    """Whether a value is so many per cent of an amount, or the amount changed by so many per cent."""
+    if result.kind != amount.kind or percentage.millionths == HUNDRED:
+        return None
+
+    def is_part(per_cent: int) -> bool:
+        return result.equals(per_cent * amount.millionths, HUNDRED, rounds=result.is_rounded)
+
+    if is_part(percentage.millionths):
+        return "share"
+    changes = (HUNDRED + percentage.millionths, HUNDRED - percentage.millionths)
+    return "change" if any(map(is_part, changes)) else None
+
+
+def _follows_as_product(first: Value, second: Value, result: Value) -> How | None:
+    """Whether a value is the product or the quotient of two others; not by 1, and not a number by itself."""
+    a, b = first.millionths, second.millionths
+    amounts = [first.kind, second.kind].count("money")
+    is_amount = result.kind == "money"
+    if (
+        UNIT not in (a, b)
+        and amounts == int(is_amount)
+        and result.equals(a * b, UNIT, rounds=result.is_rounded)
+    ):
+        return "product"
+    for dividend, divisor in ((first, second), (second, first)):
+        kind_of_quotient = _QUOTIENTS.get((dividend.kind, divisor.kind))
+        if kind_of_quotient != result.kind or divisor.millionths in (UNIT, dividend.millionths):
+            continue
+        if result.equals(dividend.millionths * UNIT, divisor.millionths, rounds=result.is_rounded):
+            return "product"
+    return None
+
+
+class _Surroundings:
+    """What stands around a number that follows from others, and what it says of whether that is chance."""
+
+    def __init__(self, text: str, numbers: list[Operand], index: int) -> None:
+        self._text = text
+        self._result = numbers[index]
+        self._earliest_of_percentage = numbers[max(0, index - OPERANDS_BEFORE_PERCENT)].token
+
+    @functools.cached_property
+    def _sentence(self) -> str:
+        return _sentence(self._text, self._result)
+
+    @functools.cached_property
+    def _says_total(self) -> bool:
+        return _TOTAL.search(self._sentence) is not None
+
+    @functools.cached_property
+    def _says_change(self) -> bool:
+        return _CHANGE.search(self._sentence) is not None
+
+    @functools.cached_property
+    def _says_what_people_compute(self) -> bool:
+        return self._says_change or _CUE.search(self._sentence) is not None
+
+    @functools.cached_property
+    def _says_factor(self) -> bool:
+        return _FACTOR.search(self._sentence) is not None
+
+    def mean(self, computation: Computation) -> bool:
+        """Whether the numbers alone, or with the words around them, are no chance."""
+        if self._crosses_cells(computation):
             return False
-        if how == "change":
-            return _CHANGE.search(sentence) is not None
-        return _SENTENCE_END.search(text, second.end_char, result.start_char) is None
-    if {first.kind, second.kind} == {"percent"}:
-        return is_in_sentence and tokens <= 40 and _DIFFERENCE.search(sentence) is not None
-    if how == "years":
-        return is_in_sentence
-    if min(digits) >= 2 and (max(digits) >= 3 or (is_in_sentence and tokens <= 30)):
-        return True
-    if tokens > 60 or len(set(values)) < 3 and not _TOTAL.search(sentence):
-        return False
-    things = {_thing(text, number) for number in (first, second, result)}
-    if how == "sum" and _TOTAL.search(sentence):
-        return len(things) < 3
-    if not (is_in_sentence or tokens <= 25) or len(set(values)) < 3 or max(values) < 10 * UNIT:
-        return False
-    if how == "sum":
-        return len(things) < 3 and (_CUE.search(sentence) or _CHANGE.search(sentence)) is not None
-    return tokens <= 40 and _FACTOR.search(sentence) is not None
+        if computation.how in ("share", "change"):
+            return self._mean_percentage(computation)
+        first, second, result = computation.first, computation.second, computation.result
+        tokens = result.token - first.token
+        if computation.how == "years":
+            return self._is_in_sentence(first)
+        if first.value.kind == second.value.kind == "percent":
+            is_near = tokens <= NEAR_TOKENS and self._is_in_sentence(first)
+            return is_near and _DIFFERENCE.search(self._sentence) is not None
+        digits = _digits(first, second, result)
+        if min(digits) >= 2 and (max(digits) >= 3 or (tokens <= NEAR_TOKENS and self._is_in_sentence(first))):
+            return True
+        return tokens <= WORDS_TOKENS and self._mean_small_numbers(computation, tokens)
+
+    def _mean_small_numbers(self, computation: Computation, tokens: int) -> bool:
+        """Whether words say that numbers of few digits are computed."""
+        first = computation.first
+        counts_alike = len({_thing(self._text, number) for number in _numbers_of(computation)}) < 3
+        if computation.how == "sum" and counts_alike and self._says_total:
+            return True
+        is_near = tokens <= NEAR_TOKENS and (tokens <= NEAREST_TOKENS or self._is_in_sentence(first))
+        if not is_near or not _are_distinct(computation):
+            return False
+        if computation.how == "sum":
+            return counts_alike and self._says_what_people_compute
+        return self._says_factor
+
+    def _mean_percentage(self, computation: Computation) -> bool:
+        """Whether a relation of a percentage is no chance: its numbers have many digits, or stand together."""
+        first, second, result = computation.first, computation.second, computation.result
+        tokens = result.token - first.token
+        digits = _digits(first, second, result)
+        if min(digits[:2]) >= 2 and digits[2] >= 3 and tokens <= NEAR_TOKENS:
+            return True
+        between = self._text[second.end_char : result.start_char]
+        if first.token < self._earliest_of_percentage or tokens > WORDS_TOKENS or "\n" in between:
+            return False
+        return self._says_change if computation.how == "change" else self._is_in_sentence(second)
+
+    def allow(self, computation: Computation) -> bool:
+        """Whether a relation that may be chance is none if others of its kind stand around it."""
+        is_of_numbers = computation.how in ("sum", "product") and _are_distinct(computation)
+        return is_of_numbers and not self._crosses_cells(computation)
+
+    def _crosses_cells(self, computation: Computation) -> bool:
+        """Whether a border of a table's cell stands among the numbers."""
+        return "|" in self._text[computation.first.end_char : computation.result.start_char]
+
+    def _is_in_sentence(self, number: Operand) -> bool:
+        """Whether no sentence ends between a number and the result."""
+        return _SENTENCE_END.search(self._text, number.end_char, self._result.start_char) is None
+
+
+def _numbers_of(computation: Computation) -> tuple[Operand, Operand, Operand]:
+    return computation.first, computation.second, computation.result
+
+
+def _digits(*numbers: Operand) -> list[int]:
+    """How many digits of each number say something: those before its last zeros."""
+    return [len(str(number.value.millionths).rstrip("0")) for number in numbers]
+
+
+def _are_distinct(computation: Computation) -> bool:
+    """Whether three numbers differ, and one of them is not small."""
+    values = {number.value.millionths for number in _numbers_of(computation)}
+    return len(values) == 3 and max(values) >= SMALL
 
 
 def _thing(text: str, number: Operand) -> str:
     """What a number counts: its currency, or the word behind it without an ending."""
-    if number.kind == "money":
+    if number.value.kind == "money":
         return "money"
     word = _WORD_BEHIND.match(text, number.end_char)
     return word[1].lower().rstrip("s") if word else ""
@@ -401,52 +595,18 @@ def _sentence(text: str, number: Operand) -> str:
     return text[start : behind.start() if behind else end]
 
 
-def _follows(
-    a: int, a_kind: Kind, b: int, b_kind: Kind, value: int, kind: Kind, step: int, is_rounded: bool, is_years: bool
-) -> How:
-    """How a value follows from two others, `a` before `b`."""
-    kinds = {a_kind, b_kind}
-    if kinds == {"year"}:
-        return "years" if abs(a - b) == value and kind == "plain" and (is_years or value >= 10 * UNIT) else "none"
-    if "year" in kinds:
-        return "none"
-
-    def equals(numerator: int, denominator: int, can_round: bool) -> bool:
-        if numerator == value * denominator:
-            return True
-        return can_round and abs(numerator - value * denominator) * 2 <= step * denominator
-
-    hundred = 100 * UNIT
-    if kind == "percent" and "percent" not in kinds and a_kind == b_kind:
-        low, high = min(a, b), max(a, b)
-        if low == high:
-            return "none"
-        share = equals(low * hundred, high, True)
-        change = equals((high - low) * hundred, a, True)
-        return "none" if value == hundred else "share" if share else "change" if change else "none"
-    if len(kinds) == 2 and "percent" in kinds:
-        percent, amount, amount_kind = (a, b, b_kind) if a_kind == "percent" else (b, a, a_kind)
-        if kind != amount_kind or percent == hundred:
-            return "none"
-        if equals(percent * amount, hundred, is_rounded):
-            return "share"
-        changed = (hundred + percent, hundred - percent)
-        return "change" if any(equals(part * amount, hundred, is_rounded) for part in changed) else "none"
-    # A currency sign is often left out.
-    if (len({*kinds, kind}) == 1 or {*kinds, kind} == {"money", "plain"}) and value in (a + b, abs(a - b)):
-        return "sum"
-    if "percent" in (*kinds, kind):
-        return "none"
-    if UNIT not in (a, b) and kinds != {"money"} and (kind == "money") == ("money" in kinds):
-        if equals(a * b, UNIT, is_rounded):
-            return "product"
-    for dividend, dividend_kind, divisor, divisor_kind in ((a, a_kind, b, b_kind), (b, b_kind, a, a_kind)):
-        if divisor in (UNIT, dividend):
-            continue
-        allowed = kind == ("money" if (dividend_kind, divisor_kind) == ("money", "plain") else "plain")
-        if (dividend_kind, divisor_kind) != ("plain", "money") and allowed and equals(dividend * UNIT, divisor, is_rounded):
-            return "product"
-    return "none"
+def sums_several(text: str, numbers: list[Operand]) -> bool:
+    """Whether a number that a sentence calls a total or an average is that of three or more numbers right before it."""
+    for index, result in enumerate(numbers):
+        total, amount = 0, result.value.millionths
+        for count, number in enumerate(reversed(numbers[max(0, index - OPERANDS_BEFORE) : index]), start=1):
+            if result.token - number.token >= WINDOW_TOKENS or number.value.kind != result.value.kind:
+                break
+            total += number.value.millionths
+            is_result = count >= 3 and result.value.kind != "year" and total in (amount, count * amount)
+            if is_result and _TOTAL.search(_sentence(text, result)):
+                return True
+    return False
 
 
 def announces_a_result(text: str, numbers: list[Operand]) -> bool:
@@ -456,21 +616,6 @@ def announces_a_result(text: str, numbers: list[Operand]) -> bool:
         place = bisect_right(starts, match.end()) - 1
         if place >= 2 and starts[place] == match.end():
             result, first = numbers[place], numbers[place - 2]
-            if result.kind != "year" and result.token - first.token < WINDOW_TOKENS:
-                return True
-    return False
-
-
-def sums_several(text: str, numbers: list[Operand]) -> bool:
-    """Whether a number that a sentence calls a total or an average is that of three or more numbers right before it."""
-    for index, result in enumerate(numbers):
-        window = numbers[max(0, index - OPERANDS_BEFORE) : index]
-        total = 0
-        for count, number in enumerate(reversed(window), start=1):
-            if result.token - number.token >= WINDOW_TOKENS or number.kind != result.kind:
-                break
-            total += number.value
-            is_result = total == result.value or total == count * result.value
-            if count >= 3 and result.kind != "year" and is_result and _TOTAL.search(_sentence(text, result)):
+            if result.value.kind != "year" and result.token - first.token < WINDOW_TOKENS:
                 return True
     return False

@@ -14,6 +14,7 @@ from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotator import annotate_file, filter_lines
 from toolformer_ops.on_a_file.explanation import call_in_text, explain_call, explanation_table, token_at
 from toolformer_ops.records import content_uuid
+from toolformer_ops.runs.choices import FilterChoices
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 
@@ -69,10 +70,13 @@ def test_the_context_window_reaches_the_model_and_nats_for_each_second_need_the_
 def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("no JSON\n" + json.dumps({"text": SUM}) + "\n")
-    assert [line["kept"] for line in filter_lines(Settings(), "Calculator", corpus)] == [False, True]
+    assert [line["kept"] for line in filter_lines(Settings(), "Calculator", corpus, FilterChoices())] == [
+        False,
+        True,
+    ]
     corpus.write_text("# A page\n\nin Markdown\n")
     with pytest.raises(CorpusError, match=r"usable record in .*corpus\.jsonl, found corrupt_json 2"):
-        list(filter_lines(Settings(), "Calculator", corpus))
+        list(filter_lines(Settings(), "Calculator", corpus, FilterChoices()))
     with pytest.raises(CorpusError, match="usable record"):
         list(annotate_file(Settings(), corpus, "Calculator", "fake", None, {}))
 

@@ -17,7 +17,13 @@ from toolformer_ops.runs.recipes import Recipe, placebo_recipe, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.tools.base import ToolSpec
 
-SPEC = ToolSpec(name="Calculator", purpose="computes", prompt_file="calculator.txt", max_positions=20)
+SPEC = ToolSpec(
+    name="Calculator",
+    purpose="computes",
+    prompt_file="calculator.txt",
+    max_positions=20,
+    has_sharp_filter=True,
+)
 GIVEN: dict[str, Any] = {"corpus": "c", "model": "m"}
 
 
@@ -42,15 +48,21 @@ def test_a_change_reaches_its_own_stage_and_those_after_it() -> None:
             for name in ("prompt_text", "model_identity", "dtype")
         ),
         ({"proposer_identity": "p"}, ["sample", "execute", "score"]),
+        ({"choices": choices(filter_rule="paper")}, []),
         ({"spec": replace(SPEC, filter_version="2")}, ["filter", "sample", "execute", "score"]),
     ):
         pairs = zip(recipes(), recipes(**change), strict=True)
         assert [after.stage for before, after in pairs if before.recipe_id != after.recipe_id] == reached
 
 
+def test_the_filter_rule_is_in_no_recipe_of_a_tool_with_one_rule() -> None:
+    spec = replace(SPEC, has_sharp_filter=False)
+    assert recipes(spec=spec, choices=choices(filter_rule="sharp")) == recipes(spec=spec)
+
+
 FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}
 REACHED = {
-    ("max_text_tokens", "long_texts"): {"filter", *FROM_SAMPLING_ON},
+    ("max_text_tokens", "long_texts", "filter_rule"): {"filter", *FROM_SAMPLING_ON},
     (
         "call_prefix",
         "max_positions",
@@ -69,7 +81,7 @@ REACHED = {
 """For each field that decides what is written: what it changes."""
 REACHED_BY = {name: reached for names, reached in REACHED.items() for name in names}
 OTHER_VALUES: dict[str, Any] = {
-    "long_texts": "leave_out", "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
+    "long_texts": "leave_out", "filter_rule": "sharp", "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
     "finetune_results": "mask", "decontaminate": "report", "keep_rule": "information", "approve": "before_publishing",
     "preset": "only_look",  # the one that sets nothing that decides
     "corpus": "d", "fields": ["text=t"],
