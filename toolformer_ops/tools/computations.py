@@ -20,8 +20,8 @@ Reads English. The time is linear in the length of the text. Does not compute wh
 import functools
 import itertools
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
@@ -180,6 +180,8 @@ _DIFFERENCE = re.compile(
 )
 _WORD_BEHIND = re.compile(r"[\s-]([A-Za-z]+)")
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|\n")
+_LINE_END = re.compile(r"\n")
+_CELL = re.compile(r"\|")
 _LIST_NUMBER = re.compile(r"(?<![\w.,$€£¥])([0-9]{1,2})(?:[.)]|\\\.)\s+(?=[A-Z\"“‘*(])")  # noqa: RUF001
 _EQUALS = re.compile(rf"(?:[0-9)%]\s*=|(?<=[0-9])\s+equals)\s*(?:[$€£¥]\s?)?(?={_DIGITS})", re.IGNORECASE)
 
@@ -370,17 +372,25 @@ def _without_ranges(text: str, numbers: list[Operand]) -> list[Operand]:
 def computations(text: str, numbers: list[Operand]) -> Iterator[Computation]:
     """For each number that follows from two others shortly before it, hardly by chance, one such pair."""
     # Windows of equal numbers are looked through once, however often they are repeated.
-    pairs_of = functools.lru_cache(maxsize=WINDOWS_REMEMBERED)(_pairs)
-    values = [number.value for number in numbers]
+    names: dict[Value, int] = {}  # integers for the values, which are hashed faster
+    values = [names.setdefault(number.value, len(names)) for number in numbers]
+    distinct = list(names)
+    pairs_of = functools.lru_cache(maxsize=WINDOWS_REMEMBERED)(
+        lambda window: _pairs([distinct[name] for name in window])
+    )
     places = [number.token for number in numbers]
+    words = _Words(text)
     unsure: list[Computation] = []  # of the last numbers
     for index, result in enumerate(numbers):
         begin = max(0, index - OPERANDS_BEFORE)
         while result.token - places[begin] >= WINDOW_TOKENS:
             begin += 1
-        surroundings = _Surroundings(text, numbers, index)
+        pairs = pairs_of(tuple(values[begin : index + 1]))
+        if not pairs:
+            continue
+        surroundings = _Surroundings(words, numbers, index)
         possible: Computation | None = None
-        for first, second, how in pairs_of(tuple(values[begin : index + 1])):
+        for first, second, how in pairs:
             computation = Computation(numbers[begin + first], numbers[begin + second], result, how)
             if surroundings.mean(computation):
                 yield computation
@@ -396,7 +406,7 @@ def computations(text: str, numbers: list[Operand]) -> Iterator[Computation]:
                 yield possible
 
 
-def _pairs(window: tuple[Value, ...]) -> list[tuple[int, int, How]]:
+def _pairs(window: Sequence[Value]) -> list[tuple[int, int, How]]:
     """The pairs of places from which the last value of a window follows, the nearest first, and how."""
     *before, result = window
     found = []
@@ -478,33 +488,48 @@ def _follows_as_product(first: Value, second: Value, result: Value) -> How | Non
     return None
 
 
+class _Words:
+    """Where a text's sentences end, and where words stand that say that something is computed; each looked up once."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._places: dict[re.Pattern[str], list[int]] = {}
+
+    def stand(self, words: re.Pattern[str], start: int, end: int) -> bool:
+        """Whether a match of a pattern begins between two characters."""
+        return self._next(words, start) < end
+
+    def sentence_of(self, number: Operand) -> tuple[int, int]:
+        """The first character and the end of a number's sentence, up to 200 characters before it and 100 behind it."""
+        ends = self._of(_SENTENCE_END)
+        place = bisect_right(ends, number.start_char - 1)
+        start = max(0, number.start_char - 200, ends[place - 1] + 1 if place else 0)
+        return start, min(number.end_char + 100, self._next(_SENTENCE_END, number.end_char))
+
+    def _next(self, words: re.Pattern[str], start: int) -> int:
+        places = self._of(words)
+        place = bisect_left(places, start)
+        return places[place] if place < len(places) else len(self.text)
+
+    def _of(self, words: re.Pattern[str]) -> list[int]:
+        if words not in self._places:
+            self._places[words] = [match.start() for match in words.finditer(self.text)]
+        return self._places[words]
+
+
 class _Surroundings:
     """What stands around a number that follows from others, and what it says of whether that is chance."""
 
-    def __init__(self, text: str, numbers: list[Operand], index: int) -> None:
-        self._text = text
+    def __init__(self, words: _Words, numbers: list[Operand], index: int) -> None:
+        self._words = words
+        self._text = words.text
         self._result = numbers[index]
         self._earliest_of_percentage = numbers[max(0, index - OPERANDS_BEFORE_PERCENT)].token
 
-    @functools.cached_property
-    def _sentence(self) -> str:
-        return _sentence(self._text, self._result)
-
-    @functools.cached_property
-    def _says_total(self) -> bool:
-        return _TOTAL.search(self._sentence) is not None
-
-    @functools.cached_property
-    def _says_change(self) -> bool:
-        return _CHANGE.search(self._sentence) is not None
-
-    @functools.cached_property
-    def _says_what_people_compute(self) -> bool:
-        return self._says_change or _CUE.search(self._sentence) is not None
-
-    @functools.cached_property
-    def _says_factor(self) -> bool:
-        return _FACTOR.search(self._sentence) is not None
+    def _says(self, *patterns: re.Pattern[str]) -> bool:
+        """Whether the sentence of the result holds words of one of the patterns."""
+        sentence = self._words.sentence_of(self._result)
+        return any(self._words.stand(pattern, *sentence) for pattern in patterns)
 
     def mean(self, computation: Computation) -> bool:
         """Whether the numbers alone, or with the words around them, are no chance."""
@@ -518,7 +543,7 @@ class _Surroundings:
             return self._is_in_sentence(first)
         if first.value.kind == second.value.kind == "percent":
             is_near = tokens <= NEAR_TOKENS and self._is_in_sentence(first)
-            return is_near and _DIFFERENCE.search(self._sentence) is not None
+            return is_near and self._says(_DIFFERENCE)
         digits = _digits(first, second, result)
         if min(digits) >= 2 and (max(digits) >= 3 or (tokens <= NEAR_TOKENS and self._is_in_sentence(first))):
             return True
@@ -528,14 +553,14 @@ class _Surroundings:
         """Whether words say that numbers of few digits are computed."""
         first = computation.first
         counts_alike = len({_thing(self._text, number) for number in _numbers_of(computation)}) < 3
-        if computation.how == "sum" and counts_alike and self._says_total:
+        if computation.how == "sum" and counts_alike and self._says(_TOTAL):
             return True
         is_near = tokens <= NEAR_TOKENS and (tokens <= NEAREST_TOKENS or self._is_in_sentence(first))
         if not is_near or not _are_distinct(computation):
             return False
         if computation.how == "sum":
-            return counts_alike and self._says_what_people_compute
-        return self._says_factor
+            return counts_alike and self._says(_CHANGE, _CUE)
+        return self._says(_FACTOR)
 
     def _mean_percentage(self, computation: Computation) -> bool:
         """Whether a relation of a percentage is no chance: its numbers have many digits, or stand together."""
@@ -544,10 +569,10 @@ class _Surroundings:
         digits = _digits(first, second, result)
         if min(digits[:2]) >= 2 and digits[2] >= 3 and tokens <= NEAR_TOKENS:
             return True
-        between = self._text[second.end_char : result.start_char]
-        if first.token < self._earliest_of_percentage or tokens > WORDS_TOKENS or "\n" in between:
+        crosses_line = self._words.stand(_LINE_END, second.end_char, result.start_char)
+        if first.token < self._earliest_of_percentage or tokens > WORDS_TOKENS or crosses_line:
             return False
-        return self._says_change if computation.how == "change" else self._is_in_sentence(second)
+        return self._says(_CHANGE) if computation.how == "change" else self._is_in_sentence(second)
 
     def allow(self, computation: Computation) -> bool:
         """Whether a relation that may be chance is none if others of its kind stand around it."""
@@ -556,11 +581,11 @@ class _Surroundings:
 
     def _crosses_cells(self, computation: Computation) -> bool:
         """Whether a border of a table's cell stands among the numbers."""
-        return "|" in self._text[computation.first.end_char : computation.result.start_char]
+        return self._words.stand(_CELL, computation.first.end_char, computation.result.start_char)
 
     def _is_in_sentence(self, number: Operand) -> bool:
         """Whether no sentence ends between a number and the result."""
-        return _SENTENCE_END.search(self._text, number.end_char, self._result.start_char) is None
+        return not self._words.stand(_SENTENCE_END, number.end_char, self._result.start_char)
 
 
 def _numbers_of(computation: Computation) -> tuple[Operand, Operand, Operand]:
@@ -586,26 +611,19 @@ def _thing(text: str, number: Operand) -> str:
     return word[1].lower().rstrip("s") if word else ""
 
 
-def _sentence(text: str, number: Operand) -> str:
-    """The sentence of a number, up to 200 characters before it and 100 behind it."""
-    start, end = max(0, number.start_char - 200), min(len(text), number.end_char + 100)
-    for match in _SENTENCE_END.finditer(text, start, number.start_char):
-        start = match.end()
-    behind = _SENTENCE_END.search(text, number.end_char, end)
-    return text[start : behind.start() if behind else end]
-
-
 def sums_several(text: str, numbers: list[Operand]) -> bool:
     """Whether a number that a sentence calls a total or an average is that of three or more numbers right before it."""
+    words = _Words(text)
     for index, result in enumerate(numbers):
         total, amount = 0, result.value.millionths
+        is_result = False
         for count, number in enumerate(reversed(numbers[max(0, index - OPERANDS_BEFORE) : index]), start=1):
             if result.token - number.token >= WINDOW_TOKENS or number.value.kind != result.value.kind:
                 break
             total += number.value.millionths
-            is_result = count >= 3 and result.value.kind != "year" and total in (amount, count * amount)
-            if is_result and _TOTAL.search(_sentence(text, result)):
-                return True
+            is_result = is_result or (count >= 3 and total in (amount, count * amount))
+        if is_result and result.value.kind != "year" and words.stand(_TOTAL, *words.sentence_of(result)):
+            return True
     return False
 
 

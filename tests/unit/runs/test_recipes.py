@@ -81,7 +81,8 @@ REACHED = {
 """For each field that decides what is written: what it changes."""
 REACHED_BY = {name: reached for names, reached in REACHED.items() for name in names}
 OTHER_VALUES: dict[str, Any] = {
-    "long_texts": "leave_out", "filter_rule": "sharp", "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
+    "long_texts": "leave_out", "filter_rule": "sharp",
+    "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
     "finetune_results": "mask", "decontaminate": "report", "keep_rule": "information", "approve": "before_publishing",
     "preset": "only_look",  # the one that sets nothing that decides
     "corpus": "d", "fields": ["text=t"],
