@@ -102,11 +102,16 @@ LATER = " six, they [Calculator(2 + 3) -> 5] say."
 NOTHING = " [1] as the table says."
 STOPPING = " [QA(When?) -> so, they said] Fritz."
 CLEANED = " [QA(Which?) -> see (1) and ) more] Fritz."
+UNSPACED = "今年卖出 [Calculator(2 + 3) -> 5]五本。"
+UNSPACED_PLAIN = "今年卖出六本。"
 NEW_LINE = "\n[Calculator(2 + 3) -> 5] 5 it is."
 
 
 CASES = {
     "the marker is not among the k most likely": Case((PLAIN, CALL), PLAIN, settings={"call_start_rank": 1}),
+    "a call between two words without a space": Case(
+        (UNSPACED_PLAIN, UNSPACED), UNSPACED, FIVE, without_calls="今年卖出五本。"
+    ),
     "the marker is second and k is two": Case((PLAIN, CALL), CALL, FIVE, without_calls=" 5, they say."),
     "a result that the model would have made up": Case(
         (" [Calculator(2 + 3) -> 77] 77.", CALL), CALL, FIVE, without_calls=" 5, they say.", settings={"call_start_rank": 1}
