@@ -7,7 +7,8 @@ tokens three of eight kept paragraphs of novels hold no foreign phrase, and most
 numbers and units: on a few words fastText is sure of whatever they resemble. So this departs from it:
 
 - A foreign chunk is five words within ten tokens, which are some ten tokens of a language model. Names
-  (Latin capitals in mid-sentence, and words all in capitals), words with digits, addresses and signs are no words.
+  (Latin capitals in mid-sentence, and fewer than five words in a row all in capitals), words with digits,
+  addresses and signs are no words.
 - A chunk has at most one word that English uses all the time (`COMMON_WORDS`, `it's`), and none of which
   alone fastText is sure that it is English.
 - The two halves of a chunk agree that it is not English.
@@ -20,6 +21,7 @@ times.
 """
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -107,30 +109,47 @@ def judge_paragraph(text: str) -> str:
 
 
 def _tokens(text: str) -> list[_Token]:
+    matches = list(_TOKEN.finditer(text))
+    texts = [match.group() for match in matches]
+    cores = [token.strip(_PUNCTUATION) if len(token) <= LONGEST_WORD else "" for token in texts]
+    in_capitals = _passages_in_capitals(texts, cores)
     tokens: list[_Token] = []
     begins_sentence = True
-    for match in _TOKEN.finditer(text):
-        token = match.group()
-        is_short = len(token) <= LONGEST_WORD
-        core = token.strip(_PUNCTUATION) if is_short else ""
-        is_latin = core[:1] < _BEHIND_LATIN
-        is_name = is_latin and core[:1].isupper() and not (begins_sentence or token[0] in _QUOTATION_MARKS)
-        is_shouted = is_latin and len(core) > 1 and core.isupper()
+    for number, (match, token, core) in enumerate(zip(matches, texts, cores, strict=True)):
         is_of_unspaced_script = is_unspaced(token)
         has_sound = has_letters(core) or (is_of_unspaced_script and unicodedata.category(token)[0] == "M")
         is_word = has_sound and not any(map(str.isdigit, core)) and not _ADDRESS.search(core)
+        may_be_name = number not in in_capitals and core[:1].isupper() and core[:1] < _BEHIND_LATIN
+        begins_speech = begins_sentence or token[0] in _QUOTATION_MARKS
+        is_name = may_be_name and (not begins_speech or _is_in_capitals(core))
         tokens.append(
             _Token(
                 start=match.start(),
                 end=match.end(),
                 text=token,
-                is_word=is_word and not is_name and not is_shouted,
+                is_word=is_word and not is_name,
                 is_common=core.lower() in COMMON_WORDS or _ENGLISH_ENDING.search(core) is not None,
                 is_unspaced=is_of_unspaced_script,
             )
         )
         begins_sentence = token.rstrip(_CLOSING).endswith(_SENTENCE_END)
     return tokens
+
+
+def _is_in_capitals(core: str) -> bool:
+    return len(core) > 1 and core.isupper()
+
+
+def _passages_in_capitals(texts: list[str], cores: list[str]) -> set[int]:
+    """The numbers of the tokens in rows of five or more words in capitals, such as headings; a list of names has commas."""
+    numbers: set[int] = set()
+    rows = itertools.groupby(range(len(cores)), key=lambda number: _is_in_capitals(cores[number]))
+    for are_capitals, row in rows:
+        of_row = list(row)
+        commas = sum(texts[number].endswith(",") for number in of_row)
+        if are_capitals and len(of_row) >= CHUNK_WORDS and 2 * commas < len(of_row):
+            numbers.update(of_row)
+    return numbers
 
 
 def _chunks(tokens: list[_Token]) -> Iterator[list[int]]:

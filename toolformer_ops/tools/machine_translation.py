@@ -33,7 +33,7 @@ class MachineTranslation(Tool):
         name="MT",
         purpose="Translates a phrase from any language into English.",
         prompt_file="prompts/machine_translation.txt",
-        filter_version="5",
+        filter_version="6",
         source="Toolformer, appendix A: tau_s 0.0, k 20, m 10, tau_f 0.5 for machine translation",
         sampling_threshold=0.0,
         max_positions=20,

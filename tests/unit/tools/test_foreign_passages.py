@@ -30,6 +30,7 @@ PARAGRAPHS = [
     (f"{ENGLISH} {FRENCH} {ENGLISH_END}".replace(" ", "\n> "), KEPT),
     # Novels set foreign words between underscores, and join a speech by dashes.
     (f"{ENGLISH} _{FRENCH}_ {ENGLISH_END}", KEPT),
+    (f"{ENGLISH} {FRENCH.upper()} {ENGLISH_END}", KEPT),
     (f"{ENGLISH[:-1]}—{FRENCH[:-1]}—{ENGLISH_END}", KEPT),
 ]
 
@@ -77,6 +78,9 @@ PLAIN_ENGLISH = {
     "code": "with int main(void) { return x = y << 2; } and foo_bar baz-qux tmp0 idx1 buf2 len3 ptr4",
     "standards": "as ASU 2015-14, ASU 2016-08, ASU 2016-10, ASU 2016-12, ASU 2016-20, and ASU 2017-05",
     "prices": "who charges $4 per necklace, $10 per ring, $5 per pair of earrings, 3 bags for $5 per bag,",
+    "a heading": "IN CHAPTER TWO OF THE BOOK ABOUT NASA AND ESA, THE OLD MAN OF THE RIVER,",
+    "formats": "in a file that lists all CSV, XML, JSON, XLS, XLSX, XML, and Shapefiles of a domain name,",
+    "companies": "at BMW, EADS, FIAT and OMV, and then at RWE, SAP, SNCF and TUI,",
     "streets": "at Karl-Marx-Allee, Unter den Linden, Friedrichstrasse and Kurfürstendamm,",
 }
 
