@@ -246,8 +246,7 @@ class FilterChoices(Choices):
     leave_out: not annotated, and counted."""
 
     filter_rule: FilterRule = Field(default="paper", title="Filter rule")
-    """paper: as the paper says; sharp: the Calculator asks only where a number follows from others that people
-    compute with, percentages and number words included (docs/method.md)."""
+    """sharp: the Calculator is asked only where numbers are computed (docs/method.md)."""
 
     def filter_for(self, spec: ToolSpec) -> "FilterChoices":
         """The choices that decide for one tool: without the rule if it has but one."""
