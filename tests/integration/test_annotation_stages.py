@@ -493,7 +493,9 @@ def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_wit
 def test_a_filters_decisions_are_counted_by_paragraph_and_reason() -> None:
     decided = ((True, "good", 0, 0, 3), (False, "bad", 1, 4, 7), (True, "good", 2, 8, 9))
     decisions = [FilterDecision(*fields) for fields in decided]
-    tool: Any = SimpleNamespace(spec=get_tool("Calculator").spec, filter=lambda _: decisions)
+    tool: Any = SimpleNamespace(
+        spec=get_tool("Calculator").spec, filter_by=lambda _rule, _document: decisions
+    )
     document = Document.of("abc def g")
     done = FilterWork(run=unregistered(), shard=Shard(), tool=tool).compute([document])
     rows = written(done.rows, "filter_decisions")
