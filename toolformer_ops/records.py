@@ -17,7 +17,9 @@ CHARACTERS_A_TOKEN = 4
 """Of English prose, about: what a text counts for if no tokenizer is loaded; in SQL `about_tokens`."""
 FLOAT32 = "float32"
 """The number format whose losses decide."""
-VerifyInFloat32 = Literal["auto", "on", "all", "off"]
+TF32 = "tf32"
+"""Float32 whose products a GPU rounds to 10 bits of mantissa."""
+VerifyInFloat32 = Literal["auto", "keep", "on", "all", "off"]
 """Which losses of a network in bfloat16 or float16 are computed again in float32 (`runs/choices.py` says what
 each means)."""
 

@@ -75,3 +75,33 @@ def test_commands_without_a_database_measure_it_once_too(
 
     (tmp_path / "state" / rounding.FILE).write_text("{damaged")
     assert load_scoring_model(settings, str(tiny_model_dir)).surely_below(0.5 - 1.01 * margin, 0.5)
+
+
+def with_tf32(folder: str) -> LanguageModel:
+    """A model in bfloat16 on a device that has TF32; on a CPU that is float32 itself."""
+    model = LanguageModel.load(str(folder), dtype="bfloat16")
+    model.has_tf32 = True
+    return model
+
+
+def test_a_device_that_has_tf32_has_a_margin_for_it(settings: Settings, tiny_model_dir: str) -> None:
+    model = with_tf32(tiny_model_dir)
+    rounding.allow_measured_rounding(settings, model, "auto")
+    assert model.tf32_rounding_nats == 0.0 < model.rounding_nats
+
+
+def test_the_margin_of_tf32_is_measured_once(
+    settings: Settings, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounding.allow_measured_rounding(settings, with_tf32(tiny_model_dir), "auto")
+    monkeypatch.setattr(rounding, "example_calls", lambda _: pytest.fail("measured twice"))
+    another = with_tf32(tiny_model_dir)
+    rounding.allow_measured_rounding(settings, another, "auto")
+    assert another.tf32_rounding_nats == 0.0
+
+
+def test_commands_without_a_database_keep_the_margin_of_tf32(tiny_model_dir: str, tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path / "state", dtype="bfloat16", device="cpu")
+    rounding.allow_rounding_without_database(settings, with_tf32(tiny_model_dir), "auto")
+    margins = json.loads((tmp_path / "state" / rounding.FILE).read_text())
+    assert [key.split()[-1] for key in margins] == ["bfloat16", "tf32"]

@@ -29,7 +29,7 @@ import numpy as np
 
 from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call, call_without_result
-from toolformer_ops.records import FLOAT32, PlacedCall
+from toolformer_ops.records import FLOAT32, TF32, PlacedCall
 from toolformer_ops.runs.choices import ScoringChoices
 
 if TYPE_CHECKING:
@@ -262,9 +262,11 @@ def _by_format(
     own = model.number_format
     if own == FLOAT32 or not model.verifies(choices.verify_in_float32):
         return [(own, list(wanted))]
-    in_float32 = [key for key in wanted if drawn[key[0]].call.scored.number_format != own]
-    others = [key for key in wanted if drawn[key[0]].call.scored.number_format == own]
-    return [(number_format, keys) for number_format, keys in ((FLOAT32, in_float32), (own, others)) if keys]
+    by_format: dict[str, list[Key]] = {FLOAT32: [], TF32: [], own: []}
+    for key in wanted:
+        number_format = drawn[key[0]].call.scored.number_format
+        by_format[number_format if number_format in (TF32, own) else FLOAT32].append(key)
+    return [(number_format, keys) for number_format, keys in by_format.items() if keys]
 
 
 @dataclass(frozen=True)

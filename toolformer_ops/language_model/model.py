@@ -12,7 +12,8 @@ import functools
 import gc
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -29,7 +30,8 @@ from toolformer_ops.language_model.models.loading import load_network, load_weig
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
-from toolformer_ops.records import FLOAT32, CallLosses, CallPosition, PlacedCall, VerifyInFloat32
+from toolformer_ops.language_model.verification import Rung, Texts, verified_losses
+from toolformer_ops.records import FLOAT32, TF32, CallLosses, CallPosition, PlacedCall, VerifyInFloat32
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +56,8 @@ class LanguageModel:
         self.rounding_nats = scoring.ROUNDING_NATS[self.number_format]
         """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures
         it."""
+        self.tf32_rounding_nats = scoring.ROUNDING_NATS[TF32]
+        """The same of TF32."""
         self._tokenization = tokenization
         self._builder = ContextBuilder(model, tokenization)
         self._loaded = {self.number_format: model} if load else {self.number_format: model, FLOAT32: model}
@@ -190,69 +194,51 @@ class LanguageModel:
         `context_tokens` is how much text before a position the call is scored with; None is all.
 
         A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or
-        `keep_threshold` (`within_rounding`). If it verifies (`verifies`), it computes these again in float32,
-        and those without finite losses, so that at both thresholds the kept calls are those of float32; with
-        `all` every call that may reach `prune_below`, so that they are at each threshold from there on. Those
-        of all texts are computed together. All are nan if a call is so long that the model's window has no
-        room for text behind it.
+        `keep_threshold` (`within_rounding`). If it verifies (`verifies`), it computes these again, and those
+        without finite losses, in TF32 or float32 (`verification.py`), so that at both thresholds the kept calls
+        are those of float32; with `keep` at `keep_threshold` alone; with `all` every call that may reach
+        `prune_below` in float32, so that they are at each threshold from there on. Those of all texts are
+        computed together. All are nan if a call is so long that the model's window has no room for text behind
+        it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
             ModelError: as `verifies`.
         """
+
+        def score(rung: Rung, of_texts: Texts) -> list[list[CallLosses]]:
+            with self._in_format(rung.number_format) as model:
+                losses = scoring.score_texts(
+                    model,
+                    self._tokenization,
+                    of_texts,
+                    prune_below=prune_below,
+                    context_tokens=context_tokens,
+                    rounding_nats=max(rung.rounding_nats, scoring.ROUNDING_NATS[FLOAT32]),
+                )
+            if rung.number_format != TF32:
+                return losses
+            return [[dataclasses.replace(call, number_format=TF32) for call in of_text] for of_text in losses]
+
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
-        # 1. In the model's own format.
-        found = scoring.score_texts(
-            self._model,
-            self._tokenization,
-            tokenized,
-            prune_below=prune_below,
-            context_tokens=context_tokens,
-            rounding_nats=self.rounding_nats,
-        )
         if self.number_format == FLOAT32:
-            return found
-        # 2. Which calls rounding may decide: those whose loss reduction, or its bound, is so near to a
-        #    threshold (nan is not).
-        thresholds = {prune_below, prune_below if keep_threshold is None else keep_threshold}
-        for of_text in found:
-            for index, losses in enumerate(of_text):
-                if any(
-                    abs(losses.reduction_bound - threshold) <= self.rounding_nats for threshold in thresholds
-                ):
-                    of_text[index] = dataclasses.replace(losses, within_rounding=True)
+            return score(Rung(FLOAT32, 0.0), tokenized)
+        keep = prune_below if keep_threshold is None else keep_threshold
+        return verified_losses(
+            score,
+            tokenized,
+            self._rungs(verify),
+            thresholds=[keep] if verify == "keep" else sorted({prune_below, keep}),
+            always_from=prune_below if verify == "all" else math.inf,
+        )
+
+    def _rungs(self, verify: VerifyInFloat32) -> list[Rung]:
+        """The number formats in which losses are computed, one behind the other (`verification.py`)."""
+        own = Rung(self.number_format, self.rounding_nats)
         if not self.verifies(verify):
-            return found
-        # 3. Those again in float32.
-        at_least = prune_below - self.rounding_nats if verify == "all" else math.inf
-        again = [
-            [
-                index
-                for index, losses in enumerate(of_text)
-                if losses.within_rounding
-                or losses.reduction_bound >= at_least
-                or not math.isfinite(losses.reduction_bound)
-            ]
-            for of_text in found
-        ]
-        if any(again):
-            asked = [
-                (text, [calls[index] for index in indices])
-                for (text, calls), indices in zip(tokenized, again, strict=True)
-            ]
-            exact = scoring.score_texts(
-                self._in_format(FLOAT32),
-                self._tokenization,
-                asked,
-                prune_below=prune_below,
-                context_tokens=context_tokens,
-            )
-            for of_text, indices, right in zip(found, again, exact, strict=True):
-                for index, losses in zip(indices, right, strict=True):
-                    of_text[index] = dataclasses.replace(
-                        losses, within_rounding=of_text[index].within_rounding
-                    )
-        return found
+            return [own]
+        tf32 = [Rung(TF32, self.tf32_rounding_nats)] if self.has_tf32 else []
+        return [own, *tf32, Rung(FLOAT32, 0.0)]
 
     @torch.inference_mode()
     def losses_with_result(
@@ -262,45 +248,62 @@ class LanguageModel:
         context_tokens: int | None = None,
         number_format: str = "float32",
     ) -> list[list[float]]:
-        """L(e(c, r)) of each call alone, nats, in order, in float32 or in the model's own format.
+        """L(e(c, r)) of each call alone, nats, in order, in float32, TF32 or the model's own format.
+
+        TF32 is float32 where the device has no other.
 
         nan if a call is so long that the model's window has no room for text behind it.
 
         Raises:
-            ValueError: a call's position is not in 1..tokens - 1, or the number format is neither.
+            ValueError: a call's position is not in 1..tokens - 1, or the number format is none of these.
         """
-        if number_format not in (FLOAT32, self.number_format):
-            raise ValueError(f"expected float32 or {self.number_format}, found {number_format!r}")
+        if number_format not in (FLOAT32, TF32, self.number_format):
+            raise ValueError(f"expected float32, tf32 or {self.number_format}, found {number_format!r}")
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
-
-        return scoring.losses_with_result(
-            self._in_format(number_format), self._tokenization, tokenized, context_tokens
-        )
+        with self._in_format(number_format) as model:
+            return scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens)
 
     @torch.inference_mode()
-    def rounding_differences(self, texts: Sequence[tuple[str, Sequence[PlacedCall]]]) -> list[float]:
-        """By how many nats the loss reduction of each call differs between the model's number format and float32."""
+    def rounding_differences(
+        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], number_format: str | None = None
+    ) -> list[float]:
+        """By how many nats the loss reduction of each call differs between a number format and float32.
+
+        The format is the model's own if None.
+        """
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
-        own, exact = (
-            scoring.score_texts(self._in_format(number_format), self._tokenization, tokenized)
-            for number_format in (self.number_format, FLOAT32)
-        )
+        computed = []
+        for one in (number_format or self.number_format, FLOAT32):
+            with self._in_format(one) as model:
+                computed.append(scoring.score_texts(model, self._tokenization, tokenized))
         differences = (
             abs(losses.reduction_bound - right.reduction_bound)
-            for of_text, in_float32 in zip(own, exact, strict=True)
+            for of_text, in_float32 in zip(*computed, strict=True)
             for losses, right in zip(of_text, in_float32, strict=True)
         )
         return [difference for difference in differences if math.isfinite(difference)]
 
+    @functools.cached_property
+    def has_tf32(self) -> bool:
+        """Whether the device computes float32 products in TF32: NVIDIA's from Ampere on."""
+        device = self._model.device
+        return (
+            device.type == "cuda"
+            and torch.version.hip is None
+            and torch.cuda.get_device_capability(device) >= (8, 0)
+        )
+
     def verifies(self, choice: VerifyInFloat32) -> bool:
-        """Whether losses are computed again in float32 under this choice: with `auto`, if the device has room for both weights.
+        """Whether losses are computed again in float32 under this choice.
+
+        With `auto` and `keep` they are if the device has room for both weights.
 
         Raises:
             ModelError: they are to be, and the device could not hold float32 weights alone.
         """
         if self.number_format == FLOAT32 or choice == "off":
             return False
-        if choice == "auto" or self._has_room:
+        if choice in ("auto", "keep") or self._has_room:
             return self._has_room
         if not self._could_hold_float32:
             raise ModelError(
@@ -331,16 +334,30 @@ class LanguageModel:
 
     @property
     def _model(self) -> CausalModel:
-        return self._in_format(self.number_format)
+        return self._loaded_in(self.number_format)
 
     @property
     def _contexts(self) -> ContextBuilder:
         """Those of the model in its own number format."""
-        self._in_format(self.number_format)
+        self._loaded_in(self.number_format)
         return self._builder
 
-    def _in_format(self, number_format: str) -> CausalModel:
-        """The model in its own number format or in float32, loaded if it is not there.
+    @contextmanager
+    def _in_format(self, number_format: str) -> Iterator[CausalModel]:
+        """The model in a number format; within the block products of float32 weights are rounded to TF32 if that is it."""
+        if number_format != TF32:
+            yield self._loaded_in(number_format)
+            return
+        model = self._loaded_in(FLOAT32)
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if self.has_tf32 else before)
+        try:
+            yield model
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def _loaded_in(self, number_format: str) -> CausalModel:
+        """The model with weights in its own number format or in float32, loaded if it is not there.
 
         If the device has no room for both, one takes the other's place, which takes as long as loading. So
         callers ask for many calls at a time in one format and then in the other.

@@ -46,11 +46,12 @@ from toolformer_ops.language_model.tokenization import (
 )
 from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 
-ROUNDING_NATS = {"float32": 1e-4, "bfloat16": 0.25, "float16": 0.25}
-"""By how much two computations of a loss reduction in this number format may differ, with room to spare:
-measured between bfloat16 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; between two
-float32 batches below 1e-5. What holds for the model at hand takes its place if it was measured
-(`runs/rounding.py`)."""
+ROUNDING_NATS = {"float32": 1e-4, "tf32": 0.05, "bfloat16": 0.25, "float16": 0.25}
+"""By how much two computations of a loss reduction in this number format may differ, with room to spare.
+
+Measured: between bfloat16 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; with 7B parameters on
+an H200, bfloat16 0.14 at most, float16 0.09, TF32 0.008; between two float32 batches below 1e-5. What holds for the
+model at hand takes its place if it was measured (`runs/rounding.py`)."""
 RESERVE_STEP = 64
 """Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most
 calls share windows."""

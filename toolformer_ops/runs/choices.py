@@ -343,7 +343,7 @@ class ScoringChoices(Choices):
         default="auto",
         title="Verify in float32",
         description="Computes losses in bfloat16 again in float32 if rounding may bring them over a threshold. auto: if the GPU "
-        "has room; on: always; all: of each call that may be kept; off: never.",
+        "has room; keep: auto, near the keep threshold alone; on: always; all: of each call that may be kept; off: never.",
     )
     score_unreleasable: bool = Field(default=True, title="Score calls that no release takes")
     """Scores calls whose input stands in the text only after them, too. Off: they are counted, and cost no
@@ -627,6 +627,8 @@ class RunChoices(
             del deciding["verify_in_float32"]
         elif self.verify_in_float32 in ("auto", "on"):
             deciding["float32_near"] = sorted({self.prune_below, self.keep_threshold(spec)})
+        elif self.verify_in_float32 == "keep":
+            deciding["float32_near"] = [self.keep_threshold(spec)]
         return deciding
 
     def keep_threshold(self, spec: ToolSpec) -> float:

@@ -25,6 +25,7 @@ COUNTED: Mapping[str, str] = MappingProxyType(
         "placebos": "placebos",
         "scored": "scored",
         "within_rounding": "that rounding may decide",
+        "verified_in_tf32": "of these decided in TF32",
         "verified_in_float32": "of these verified in float32",
         "kept": "kept",
         "kept_texts": "texts with a kept call",

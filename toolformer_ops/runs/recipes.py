@@ -32,7 +32,7 @@ Calls of an earlier version are not used again.
 """
 EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""
-SCORING_VERSION = 2
+SCORING_VERSION = 3
 """Raised when the code that scores calls would take another of the tool's results, or give other losses."""
 PLACEBO_VERSION = 2
 """Raised when the code would draw other placebos from the same pool, or give other losses."""

@@ -1,7 +1,8 @@
 """How far losses in a model's own number format are from float32's: measured once a model, device and format.
 
-A network in bfloat16 or float16 decides near a threshold by rounding. So calls whose loss reduction is nearer
-to a threshold than a margin are computed again in float32. The margin is `ROOM` times the largest difference
+A network in bfloat16 or float16 decides near a threshold by rounding, and so does TF32. So calls whose loss
+reduction is nearer to a threshold than the margin of the format are computed again in a more exact one
+(`language_model/verification.py`). The margin is `ROOM` times the largest difference
 over a few hundred calls, in texts that every installation has: the examples in the prompts of the tools, with
 the word that follows as the result, which makes large reductions, and with another one.
 
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
-from toolformer_ops.records import PlacedCall, VerifyInFloat32
+from toolformer_ops.records import FLOAT32, TF32, PlacedCall, VerifyInFloat32
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
@@ -47,23 +48,24 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: 
     Raises:
         ModelError: as `LanguageModel.verifies`, for this choice.
     """
-    if model.number_format == "float32":
+    if model.number_format == FLOAT32:
         return
-    key = {
-        "model_identity": model.identity,
-        "device": device_name(settings.device),
-        "number_format": model.number_format,
-    }
     engine = database.connect(settings)
-    stored = database.fetch_all(engine, queries.costs.rounding_margin, **key)
     verifies = model.verifies(verify)
-    if not stored and verifies:
-        measured = _measured(model)
-        with database.transaction(engine) as connection:
-            database.execute(connection, queries.costs.insert_rounding_margin, **key, **measured)
-            stored = database.fetch_all(connection, queries.costs.rounding_margin, **key)
-    if stored:
-        model.rounding_nats = stored[0].margin
+    for number_format in _formats_of(model):
+        key = {
+            "model_identity": model.identity,
+            "device": device_name(settings.device),
+            "number_format": number_format,
+        }
+        stored = database.fetch_all(engine, queries.costs.rounding_margin, **key)
+        if not stored and verifies:
+            measured = _measured(model, number_format)
+            with database.transaction(engine) as connection:
+                database.execute(connection, queries.costs.insert_rounding_margin, **key, **measured)
+                stored = database.fetch_all(connection, queries.costs.rounding_margin, **key)
+        if stored:
+            _allow(model, number_format, stored[0].margin)
 
 
 def allow_rounding_without_database(
@@ -73,18 +75,30 @@ def allow_rounding_without_database(
 
     Two processes that measure at once find the same number on one device.
     """
-    if model.number_format == "float32":
+    if model.number_format == FLOAT32:
         return
-    file, key = (
-        settings.state_dir / FILE,
-        f"{model.identity} {device_name(settings.device)} {model.number_format}",
-    )
-    margins = _margins_in(file)
-    if model.verifies(verify) and key not in margins:
-        margins[key] = _measured(model)["margin"]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, json.dumps({**_margins_in(file), **margins}, indent=1) + "\n")
-    model.rounding_nats = margins.get(key, model.rounding_nats)
+    file = settings.state_dir / FILE
+    for number_format in _formats_of(model):
+        key = f"{model.identity} {device_name(settings.device)} {number_format}"
+        margins = _margins_in(file)
+        if model.verifies(verify) and key not in margins:
+            margins[key] = _measured(model, number_format)["margin"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(file, json.dumps({**_margins_in(file), **margins}, indent=1) + "\n")
+        if key in margins:
+            _allow(model, number_format, margins[key])
+
+
+def _formats_of(model: "LanguageModel") -> list[str]:
+    """The number formats whose rounding a model allows for."""
+    return [model.number_format, *([TF32] if model.has_tf32 else [])]
+
+
+def _allow(model: "LanguageModel", number_format: str, margin: float) -> None:
+    if number_format == TF32:
+        model.tf32_rounding_nats = margin
+    else:
+        model.rounding_nats = margin
 
 
 def _margins_in(file: Path) -> dict[str, float]:
@@ -97,13 +111,13 @@ def _margins_in(file: Path) -> dict[str, float]:
         return {}
 
 
-def _measured(model: "LanguageModel") -> dict[str, float]:
+def _measured(model: "LanguageModel", number_format: str) -> dict[str, float]:
     """The columns of `rounding_margins` that say how far the example calls' reductions are from those in float32, in nats."""
-    logger.info("measuring the rounding of %s in %s, once", model.identity, model.number_format)
-    differences = model.rounding_differences(example_calls(model))
+    logger.info("measuring the rounding of %s in %s, once", model.identity, number_format)
+    differences = model.rounding_differences(example_calls(model), number_format)
     if not differences:
         raise ModelError(
-            f"{model.identity}: expected finite losses of example calls in {model.number_format}, found none. Use "
+            f"{model.identity}: expected finite losses of example calls in {number_format}, found none. Use "
             "TOOLFORMER_DTYPE=float32, or another model."
         )
     measured = {
@@ -112,7 +126,7 @@ def _measured(model: "LanguageModel") -> dict[str, float]:
         "largest_difference": max(differences),
         "margin": ROOM * max(differences),
     }
-    logger.info("rounding of %s: %s", model.number_format, measured)
+    logger.info("rounding of %s: %s", number_format, measured)
     return measured
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.records import FLOAT32, Document
+from toolformer_ops.records import FLOAT32, TF32, Document
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard
@@ -148,8 +148,8 @@ def _counts(scored_calls: Sequence[ScoredCall]) -> Counter[str]:
         counts[scored.reason or "scored"] += 1
         if scored.within_rounding:
             counts["within_rounding"] += 1
-            if scored.number_format == FLOAT32:
-                counts["verified_in_float32"] += 1
+            if scored.number_format in (FLOAT32, TF32):
+                counts[f"verified_in_{scored.number_format}"] += 1
     return counts
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 
 from benchmarks.device_twin import device_twin
 from tests.tiny_models import save_tiny
@@ -19,7 +20,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.language_model import LanguageModel, attention, packing
+from toolformer_ops.language_model import LanguageModel, attention, packing, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.models.loading import load_network
@@ -160,3 +161,26 @@ def test_a_pass_in_float32_is_as_many_launches_for_any_number_of_sequences(folde
             return counts.launches.total()
 
     assert launches(4) == launches(16)
+
+
+@pytest.mark.parametrize("folder", ["llama"], indirect=True)
+def test_losses_near_a_threshold_are_computed_in_tf32_and_those_near_its_rounding_in_float32(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precisions: list[tuple[str, str]] = []
+    plain = scoring.score_texts
+
+    def watched(model: CausalModel, *rest: Any, **options: Any) -> Any:
+        precisions.append((model.number_format, torch.get_float32_matmul_precision()))
+        return plain(model, *rest, **options)
+
+    with device_twin():
+        engine = Engine.of(folder, "bfloat16", "cuda").engine
+        assert engine.has_tf32
+        engine.rounding_nats, engine.tf32_rounding_nats = 100.0, 0.5
+        monkeypatch.setattr(scoring, "score_texts", watched)
+        [losses] = engine.score_texts([(TEXTS[0], calls(0))], verify="on")
+    assert precisions == [("bfloat16", "highest"), ("float32", "high"), ("float32", "highest")]
+    near = {call.number_format: abs(call.reduction_bound) for call in losses}
+    assert set(near) <= {"tf32", "float32"}
+    assert torch.get_float32_matmul_precision() == "highest"
