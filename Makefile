@@ -22,7 +22,7 @@ OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu bench bench-database lock sbom site audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -83,6 +83,9 @@ bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=fl
 	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-1}" --runs="$${RUNS:-2}" \
 	  --dtype="$${DTYPE:-float32,bfloat16}" --model="$${MODEL:-}" \
 	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
+
+bench-gpu: $(STAMP) ## Measure the GPU of this machine in five minutes: make bench-gpu SHAPES=1.5B,8B OUT=folder; needs no database and no Airflow
+	@$(BIN)/python -m benchmarks.gpu --device="$${DEVICE:-cuda}" --shapes="$${SHAPES:-}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
 bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=5000 for a quick look (default: 5000,100000,1000000)
 	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-5000,100000,1000000}"

@@ -2,9 +2,11 @@
 
     engine.py         works A and B: the engine's settings and the reference side by side in one process
     reference.py      the method with transformers alone: no cache between calls, no shortcut; the tests judge
-    by it, too random_models.py  models with random weights and a tokenizer made in code
+                      by it, too
+    random_models.py  models with random weights and a tokenizer made in code
     works.py          which model, which texts, which numbers: works A and B
-    roofline.py       texts an hour predicted for GPUs
+    gpu/              `make bench-gpu`: what the engine and a training do on the GPU at hand
+    roofline.py       texts an hour reckoned for GPUs that are not at hand
     launches.py       operations and device reads of a decode step, counted on `device_twin.py`
     database.py       `make bench-database`: queries and stages over up to a million documents
     structure.py      how the package reads, in figures

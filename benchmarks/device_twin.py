@@ -295,6 +295,10 @@ def device_twin(free_bytes: int = 8 * GIBIBYTE, capability: tuple[int, int] = (8
         "memory_allocated": lambda *_: 0,
         "empty_cache": lambda: None,
         "get_device_capability": lambda *_: capability,
+        "get_device_name": lambda *_: "device twin",
+        "synchronize": lambda *_: None,
+        "reset_peak_memory_stats": lambda *_: None,
+        "max_memory_allocated": lambda *_: 0,
     }
     _counts.clear()
     with ExitStack() as stack:

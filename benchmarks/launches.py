@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.device_twin import GIBIBYTE, Counts, device_twin
-from benchmarks.random_models import prompt_tokenizer, random_network, text_of_tokens
+from benchmarks.random_models import prompt_tokenizer, random_network, text_of_tokens, tiny_config
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
@@ -97,28 +97,9 @@ def count_writing(
 
 def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
     """A random model on the twin, and its tokenizer."""
-    from transformers import AutoConfig
-
     tokenizer = prompt_tokenizer()
     end = tokenizer.eos_token_id
-    llama = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-    }
-    llama |= {"num_key_value_heads": 2, "max_position_embeddings": 1024}
-    gpt = {"n_embd": 32, "n_layer": layers, "n_head": 4, "n_positions": 1024}
-    numbers: dict[str, Any] = {
-        "llama": llama,
-        "qwen2": llama,
-        "gpt2": gpt,
-        "gptj": gpt | {"rotary_dim": 4},
-        "gemma2": llama | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 24},
-    }[architecture]
-    ids = {"vocab_size": len(tokenizer), "bos_token_id": end, "eos_token_id": end}
-    config = AutoConfig.for_model(architecture, **numbers, **ids)
-    network = random_network(config)
+    network = random_network(tiny_config(architecture, tokenizer, layers))
     with torch.no_grad():  # no text ends before it is as long as it may be
         network.get_output_embeddings().weight[end] = 0.0
     return compared_model(network.to(torch.bfloat16).to("cuda"), 1024), tokenizer

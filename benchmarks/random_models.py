@@ -61,6 +61,45 @@ def text_of_tokens(tokenizer: Any, tokens: int, number: int) -> str:
     return cut
 
 
+_LLAMA = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}
+_GPT = {"n_embd": 32, "n_head": 4, "n_positions": 1024}
+_WINDOW = {"sliding_window": 24}
+_GEMMA = {"head_dim": 8, "query_pre_attn_scalar": 8} | _WINDOW
+TINY_ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "llama": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA | {"head_dim": 8},
+    "mistral": _LLAMA | {"head_dim": 8} | _WINDOW,
+    "gemma2": _LLAMA | _GEMMA,
+    "gemma3_text": _LLAMA | _GEMMA,
+    "phi3": _LLAMA | {"pad_token_id": 0},
+    "olmo": _LLAMA,
+    "olmo2": _LLAMA,
+    "olmoe": _LLAMA | {"num_experts": 8, "num_experts_per_tok": 2},
+    "gpt2": _GPT,
+    "gptj": _GPT | {"rotary_dim": 4},
+}
+"""Numbers of tiny models by transformers' name of the architecture: heads of 8, a window of 24 tokens where there is
+one, two heads of queries for one of keys."""
+
+
+def tiny_config(architecture: str, tokenizer: Any, layers: int) -> Any:
+    """The configuration of a tiny model of one of `TINY_ARCHITECTURES`."""
+    from transformers import AutoConfig
+
+    numbers = TINY_ARCHITECTURES[architecture]
+    depth = {"n_layer" if "n_embd" in numbers else "num_hidden_layers": layers}
+    end = tokenizer.eos_token_id
+    ids = {"vocab_size": len(tokenizer), "bos_token_id": end, "eos_token_id": end}
+    return AutoConfig.for_model(architecture, **numbers | depth | ids)
+
+
 def random_network(config: Any, seed: int = 0) -> Any:
     """The network of `config` with weights drawn from `seed`."""
     from transformers import AutoModelForCausalLM

@@ -56,12 +56,14 @@ def made(bin_folder: Path, *words: str, **environment: str) -> tuple[list[str], 
 
 OF_A_RUN = ("TOOLS", "LIMIT", "THRESHOLDS", "PARAMETERS")
 OF_BENCH = ("WORK", "TEXTS", "RUNS", "DTYPE", "MODEL", "OUT")
+OF_BENCH_GPU = ("DEVICE", "SHAPES", "OUT")
 
 
 def test_everything_that_is_said_of_a_run_arrives_literally(bin_folder: Path, harmful: str) -> None:
     for target, names, before, after in (
         ("run", OF_A_RUN, ["run"], ["--", "--help"]),
         ("bench", OF_BENCH, ["-m", "benchmarks"], []),
+        ("bench-gpu", OF_BENCH_GPU, ["-m", "benchmarks.gpu"], []),
     ):
         words = [f"{name}={harmful}" for name in names]
         options = [f"--{name.lower()}={harmful}" for name in names]
