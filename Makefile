@@ -79,7 +79,7 @@ study: $(STAMP) ## What calls chosen by the loss are worth, by training: make st
 study-gpu: $(STAMP) ## The same on the first GPU, for a larger model: make study-gpu NAME=calculator MODEL=id@revision SEEDS=5
 	@TOOLFORMER_DEVICE=cuda $(MAKE) --no-print-directory study
 
-bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 OUT=folder; WORK=roofline predicts for GPUs
+bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 OUT=folder; WORK=roofline reckons for GPUs
 	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-1}" --runs="$${RUNS:-2}" \
 	  --dtype="$${DTYPE:-float32,bfloat16}" --model="$${MODEL:-}" \
 	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"

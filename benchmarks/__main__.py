@@ -26,7 +26,7 @@ TITLES = {
     "A": "Work A: GPT-2 shape, random weights",
     "B": "Work B: SmolLM2 on real text",
     "launches": "Operations and device reads of a decode step on a device twin",
-    "roofline": "Predicted, not measured: milliseconds a text on GPUs and what limits each phase, texts an hour, hours",
+    "roofline": "Reckoned, not measured: milliseconds a text on GPUs and what limits each phase, texts an hour, hours",
 }
 TABLES = {
     "times": "CPU seconds of one thread a text",

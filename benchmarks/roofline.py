@@ -1,18 +1,18 @@
-"""Work "roofline": predicted texts an hour on GPUs that are not here, from operations and bytes.
+"""Work "roofline": texts an hour reckoned for GPUs that are not at hand, from operations and bytes.
 
 A pass is its kernels: the matrix products of a layer and attention by formula, the others by bytes that were
 counted once. A kernel takes the longer of its arithmetic at a share of the peak and its bytes at a share of
-the bandwidth. The shares are assumptions, named below; nothing here was measured on a GPU. Launches are left
-out: at 5 microseconds each they took less than the kernels.
+the bandwidth. The shares were measured on one H200 (2026-11-26, docs/measurements.md), so that its sampling and
+scoring come out as measured (`tests/unit/test_roofline.py`); for other cards they are assumptions.
 
 Every tool has its own numbers (the paper's k and m) and the lengths of the calls that its prompt shows.
 Phases, a text:
 
     positions   the text twice behind the tool's prompt (`context.py`), a row of the vocabulary for each word
     sampling    a decode step a token of a call, with the samples of all texts that grow together
-    scoring     the text alone, and each call without and with its result, packed (`packing.py`), nothing
-    pruned verifying   `NEAR_A_THRESHOLD` of the calls once more in float32, if a GPU has room for these weights,
-    too
+    scoring     the text alone, and each call without and with its result, packed (`packing.py`), nothing pruned
+    verifying   `NEAR_A_THRESHOLD` of the calls once more in TF32 and `NEAR_IN_TF32` of them in float32, if a
+                GPU has room for float32 weights, too
 
 A model that is too large for one GPU has its layers on several, which work one after the other: an hour of
 the model is an hour of each of them.
@@ -22,6 +22,7 @@ import itertools
 import math
 import re
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,7 @@ from toolformer_ops.records import CHARACTERS_A_TOKEN
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
 TEXT_TOKENS = 200
-TEXTS_TOGETHER = 16
+TEXTS_TOGETHER = 64
 """Of a micro-batch, if the KV cache has room for them."""
 NEAR_A_THRESHOLD, NEAR_IN_TF32 = 0.169, 0.019
 """Of the calls, those within 0.18 nats of a threshold, which bfloat16's rounding may decide, and those within 0.02,
@@ -46,9 +47,23 @@ which TF32's may: of the demo's 420 calls."""
 OTHER_WIDTHS_A_LAYER, OTHER_WIDTHS_OUTSIDE = 75, 20
 """Numbers a token, over the hidden size, that all other kernels of a Llama layer and those outside of the
 layers move."""
-MATRIX_SHARE, ATTENTION_SHARE, BANDWIDTH_SHARE = 0.75, 0.4, 0.85
-"""Assumed of the peak: what large matrix products and flash attention reach, and reading and writing of the
-bandwidth."""
+MATRIX_SHARE = 0.75
+"""Of the maker's peak that matrix products of a pass reach. Measured: scoring of 7B reaches 462 TFLOP/s, and 64 % of
+its kernels' time are products, with the GPU busy for 96 % of the time, so products reach 0.76 of 989. A cube of 8,192
+alone reaches 797."""
+ATTENTION_SHARE = 0.4
+"""Of the peak that flash attention reaches, tiles that are filled with nothing counted. Measured: a layer's step with
+3,200 rows of 7B takes 2.20 ms for own columns and 0.71 for texts; by this share 2.17 and 0.65."""
+QUERY_TILE, KEY_TILE = 128, 128
+"""Flash attention computes tiles of so many queries and columns, however few there are: for a sequence's own columns
+in a decode step one query."""
+BANDWIDTH_SHARE = 0.85
+"""Of the bandwidth that reading and writing reach in large kernels; assumed."""
+ELEMENTWISE_SHARE = 0.45
+"""The same in a layer's norms, rotary positions and activations, a third of scoring. Measured."""
+BUSY = {"positions": 0.96, "sampling": 0.83, "scoring": 0.96}
+"""Share of a phase in which the GPU works and does not wait for launches. Measured with 7B; with 1.5B it is 0.66 in
+sampling and 0.82 in scoring."""
 WEIGHTS_SHARE = 0.8
 """Of a GPU's memory, at most, for weights: the rest is for keys, values and activations."""
 RESULTS = FIXED_RESULTS | {"Calculator": "0.29", "Calendar": "Today is Thursday, March 9, 2017."}
@@ -63,12 +78,14 @@ class Device:
     memory_bytes: float
     bandwidth: float
     """Bytes a second."""
-    peak: dict[torch.dtype, float]
-    """Operations a second of matrix products; float32 without TF32."""
+    peak: dict[str, float]
+    """Operations a second of matrix products by number format."""
 
 
-AMPERE = {torch.bfloat16: 312e12, torch.float32: 19.5e12}
-HOPPER = {torch.bfloat16: 989e12, torch.float32: 67e12}
+FORMATS = {"bfloat16": torch.bfloat16, "TF32": torch.float32, "float32": torch.float32}
+"""How numbers are stored that are multiplied in this format."""
+AMPERE = {"bfloat16": 312e12, "TF32": 156e12, "float32": 19.5e12}
+HOPPER = {"bfloat16": 989e12, "TF32": 494e12, "float32": 67e12}
 DEVICES = (
     Device("A100 40 GB", 40e9, 1.555e12, AMPERE),
     Device("A100 80 GB", 80e9, 2.039e12, AMPERE),
@@ -126,6 +143,23 @@ class ToolWork:
         return self.positions * self.samples
 
 
+@dataclass(frozen=True)
+class Runs:
+    """Sequences of queries that one kernel of attention takes together."""
+
+    number: float
+    queries: float
+    """Of each sequence."""
+    seen: float
+    """Columns that a query sees, in the mean."""
+
+    @property
+    def pairs(self) -> float:
+        """Queries times columns that the kernel computes, tiles filled up."""
+        tiles = math.ceil(self.queries / QUERY_TILE) * math.ceil(self.seen / KEY_TILE)
+        return self.number * tiles * QUERY_TILE * KEY_TILE
+
+
 Kernels = list[tuple[float, float]]
 """Arithmetic and bytes of each kernel."""
 Cost = NDArray[np.float64]
@@ -133,11 +167,17 @@ Cost = NDArray[np.float64]
 limit."""
 
 
-def cost_of(kernels: Kernels, device: Device, dtype: torch.dtype, share: float = MATRIX_SHARE) -> Cost:
+def cost_of(
+    kernels: Kernels,
+    device: Device,
+    number_format: str,
+    share: float = MATRIX_SHARE,
+    bandwidth_share: float = BANDWIDTH_SHARE,
+) -> Cost:
     """Each kernel takes the longer of its arithmetic and its bytes."""
     operations, moved = np.array(kernels).T  # (kernels,) each
-    computing = operations / (share * device.peak[dtype])
-    moving = moved / (BANDWIDTH_SHARE * device.bandwidth)
+    computing = operations / (share * device.peak[number_format])
+    moving = moved / (bandwidth_share * device.bandwidth)
     return np.array([computing[computing > moving].sum(), moving[computing <= moving].sum()])
 
 
@@ -170,48 +210,44 @@ class Prediction:
         )  # no weights
         return DeviceMemory(network, free_bytes=int(free), like="cuda")
 
-    def through(self, tokens: int, dtype: torch.dtype, attention: Kernels) -> Cost:
+    def through(self, tokens: int, number_format: str, attention: Kernels) -> Cost:
         """One pass of tokens through all layers; `attention` is that of one layer."""
-        inner, a_width = self.shape["intermediate_size"], float(tokens * self.width * dtype.itemsize)
-        columns = [
-            self.width,
-            self.width,
-            self.kept_width,
-            self.kept_width,
-            inner,
-            inner,
-            inner,
-        ]  # q, o, k, v, gate, up, down
-        layer = [
-            (
-                2.0 * tokens * self.width * c,
-                float(dtype.itemsize * (self.width * c + tokens * (self.width + c))),
-            )
+        size, inner = FORMATS[number_format].itemsize, self.shape["intermediate_size"]
+        a_width = float(tokens * self.width * size)
+        # q, o, k, v, gate, up, down
+        columns = [self.width, self.width, self.kept_width, self.kept_width, inner, inner, inner]
+        products = [
+            (2.0 * tokens * self.width * c, float(size * (self.width * c + tokens * (self.width + c))))
             for c in columns
         ]
-        cost: Cost = cost_of([*layer, (0, a_width * OTHER_WIDTHS_A_LAYER)], self.device, dtype)
-        cost += cost_of(attention, self.device, dtype, ATTENTION_SHARE)
-        return cost * self.layers + cost_of([(0, a_width * OTHER_WIDTHS_OUTSIDE)], self.device, dtype)
+        cost: Cost = cost_of(products, self.device, number_format)
+        others = [(0.0, a_width * OTHER_WIDTHS_A_LAYER)]
+        cost += cost_of(others, self.device, number_format, bandwidth_share=ELEMENTWISE_SHARE)
+        cost += cost_of(attention, self.device, number_format, ATTENTION_SHARE)
+        outside = [(0.0, a_width * OTHER_WIDTHS_OUTSIDE)]
+        return cost * self.layers + cost_of(outside, self.device, number_format)
 
-    def vocabulary(self, rows: int, dtype: torch.dtype) -> Cost:
+    def vocabulary(self, rows: int, number_format: str) -> Cost:
         """Log probabilities of rows: the projection, then float32, the maximum's and the sum's passes, and a choice."""
-        size = self.shape["vocab_size"]
-        matrix = dtype.itemsize * (self.width * size + rows * (size + self.width))
-        kernels = [(2.0 * rows * self.width * size, matrix), (0, rows * size * (dtype.itemsize + 4.0))]
-        return cost_of([*kernels, (0, rows * size * 12.0), (0, rows * 8.0)], self.device, dtype)
+        size, entries = FORMATS[number_format].itemsize, self.shape["vocab_size"]
+        matrix = size * (self.width * entries + rows * (entries + self.width))
+        kernels: Kernels = [(2.0 * rows * self.width * entries, matrix), (0, rows * entries * (size + 4.0))]
+        kernels += [(0, rows * entries * 12.0), (0, rows * 8.0)]
+        return cost_of(kernels, self.device, number_format)
 
-    def attention(
-        self, queries: int, seen: float, columns: float, dtype: torch.dtype, parts: int = 1
-    ) -> Kernels:
-        """Of a layer: queries that see so many columns in the mean, and `columns` are read; merged, if it is in several parts."""
-        moved = dtype.itemsize * (2.0 * queries * self.width + 2.0 * columns / parts * self.kept_width)
-        kernels: Kernels = [(4.0 * queries * seen / parts * self.width, moved)] * parts
-        kernels += [
-            (0, 2.0 * dtype.itemsize * queries * self.width)
-        ] * 3  # queries, keys and values are laid out
-        if parts > 1:  # the parts in float32, weighed and added
-            kernels.append((0, parts * queries * self.width * (dtype.itemsize + 4.0)))
-            kernels.append((0, (parts + 1) * queries * self.width * 4.0))
+    def attention(self, kinds: Sequence[Runs], number_format: str) -> Kernels:
+        """Of a layer: a kernel for each kind of columns, whose results are merged if there are several."""
+        size = FORMATS[number_format].itemsize
+        kernels: Kernels = []
+        for runs in kinds:
+            queries = runs.number * runs.queries
+            moved = size * (2.0 * queries * self.width + 2.0 * runs.number * runs.seen * self.kept_width)
+            kernels.append((4.0 * runs.pairs * self.width, moved))
+        queries = kinds[0].number * kinds[0].queries
+        kernels += [(0, 2.0 * size * queries * self.width)] * 3  # queries, keys and values are laid out
+        if len(kinds) > 1:  # the parts in float32, weighed and added
+            kernels.append((0, len(kinds) * queries * self.width * (size + 4.0)))
+            kernels.append((0, (len(kinds) + 1) * queries * self.width * 4.0))
         return kernels
 
     def texts_together(self, work: ToolWork) -> int:
@@ -221,33 +257,54 @@ class Prediction:
 
     def positions(self, work: ToolWork) -> Cost:
         """Seconds a text."""
-        dtype, tokens = torch.bfloat16, 2 * TEXT_TOKENS
-        batch = min(TEXTS_TOGETHER * tokens, self.memory(dtype).pass_tokens)
-        columns = batch / tokens * (work.prompt + tokens)
-        one = self.through(batch, dtype, self.attention(batch, work.prompt + tokens / 2, columns, dtype))
-        return one * (tokens / batch) + self.vocabulary(TEXTS_TOGETHER * TEXT_TOKENS, dtype) * (
-            1 / TEXTS_TOGETHER
-        )
+        number_format, tokens = "bfloat16", 2 * TEXT_TOKENS
+        batch = min(TEXTS_TOGETHER * tokens, self.memory(torch.bfloat16).pass_tokens)
+        kinds = [Runs(1, batch, work.prompt), Runs(batch / tokens, tokens, tokens / 2)]
+        one = self.through(batch, number_format, self.attention(kinds, number_format))
+        rows = self.vocabulary(TEXTS_TOGETHER * TEXT_TOKENS, number_format)
+        return (one * (tokens / batch) + rows * (1 / TEXTS_TOGETHER)) / BUSY["positions"]
 
-    def sampling(self, work: ToolWork) -> Cost:
-        """Seconds a text: the prompt is read once, a text once a position, a sample's own columns by itself."""
-        dtype, texts = torch.bfloat16, self.texts_together(work)
+    def sampling(self, work: ToolWork, texts: int | None = None) -> Cost:
+        """Seconds a text, of so many that grow together (None: as many as there is room for).
+
+        The prompt is read once, a text once a position, a sample's own columns by itself.
+        """
+        number_format = "bfloat16"
+        texts = texts or self.texts_together(work)
         rows = texts * work.calls
-        columns = work.prompt + texts * work.positions * 1.5 * TEXT_TOKENS + rows * work.call / 2
-        attention = self.attention(
-            rows, work.prompt + 1.5 * TEXT_TOKENS + work.call / 2, columns, dtype, parts=3
-        )
-        return (self.through(rows, dtype, attention) + self.vocabulary(rows, dtype)) * (work.call / texts)
+        kinds = [
+            Runs(1, rows, work.prompt),
+            Runs(texts * work.positions, work.samples, 1.5 * TEXT_TOKENS),
+            Runs(rows, 1, work.call / 2),
+        ]
+        step = self.through(rows, number_format, self.attention(kinds, number_format))
+        return (step + self.vocabulary(rows, number_format)) * (work.call / texts) / BUSY["sampling"]
 
-    def scoring(self, work: ToolWork, dtype: torch.dtype = torch.bfloat16, share: float = 1.0) -> Cost:
-        """Seconds a text, for a share of its calls: prefix and text up to the last token that is scored."""
-        calls = work.calls * share
-        own = 1 + work.call + work.result / 2 + TEXT_TOKENS / 2 + SCORED_TOKENS  # calls stand all over a text
-        tokens = (1 + TEXT_TOKENS) * share + 2 * calls * own
-        batch = min(int(TEXTS_TOGETHER * tokens), self.memory(dtype).pass_tokens)
-        one = self.through(batch, dtype, self.attention(batch, own / 2, batch, dtype))
-        rows = max(1, round(3 * calls * SCORED_TOKENS * TEXTS_TOGETHER))
-        return one * (tokens / batch) + self.vocabulary(rows, dtype) * (1 / TEXTS_TOGETHER)
+    def scored_tokens(self, work: ToolWork, share: float = 1.0) -> tuple[float, float]:
+        """Tokens of the passes for a share of a text's calls, and those of one pass.
+
+        A pass is a prefix and the text up to the last token that is scored; calls stand all over a text.
+        """
+        own = 1 + work.call + work.result / 2 + TEXT_TOKENS / 2 + SCORED_TOKENS
+        return (1 + TEXT_TOKENS) * share + 2 * work.calls * share * own, own
+
+    def scoring(self, work: ToolWork, number_format: str = "bfloat16", share: float = 1.0) -> Cost:
+        """Seconds a text, for a share of its calls."""
+        tokens, own = self.scored_tokens(work, share)
+        batch = min(int(TEXTS_TOGETHER * tokens), self.memory(FORMATS[number_format]).pass_tokens)
+        attention = self.attention([Runs(batch / own, own, own / 2)], number_format)
+        one = self.through(batch, number_format, attention)
+        rows = max(1, round(3 * work.calls * share * SCORED_TOKENS * TEXTS_TOGETHER))
+        cost = one * (tokens / batch) + self.vocabulary(rows, number_format) * (1 / TEXTS_TOGETHER)
+        return cost / BUSY["scoring"]
+
+    def verifying(self, work: ToolWork) -> float:
+        """Seconds a text: the calls near a threshold in TF32, and in float32 those that TF32 cannot decide."""
+        ladder = (
+            self.scoring(work, "TF32", NEAR_A_THRESHOLD),
+            self.scoring(work, "float32", NEAR_IN_TF32),
+        )
+        return float(sum(cost.sum() for cost in ladder))
 
 
 def predict() -> list[dict[str, Any]]:
@@ -258,17 +315,17 @@ def predict() -> list[dict[str, Any]]:
         for work in map(ToolWork.of, PAPER_TOOLS):
             phases = [prediction.positions(work), prediction.sampling(work), prediction.scoring(work)]
             seconds = sum(float(cost.sum()) for cost in phases)
-            row: dict[str, Any] = {"device": device.name, "shape": name, "predicted GPUs": prediction.devices}
+            row: dict[str, Any] = {"device": device.name, "shape": name, "reckoned GPUs": prediction.devices}
             row["tool"] = f"{work.tool}, {work.positions} x {work.samples}"
             for phase, cost in zip(STAGES, phases, strict=True):
-                row[f"predicted ms, {phase}"] = (
+                row[f"reckoned ms, {phase}"] = (
                     f"{cost.sum() * 1000:.3g}, {'operations' if cost[0] >= cost[1] else 'bytes'}"
                 )
-            row["predicted texts an hour"] = round(3600 / seconds)
-            verified = seconds + prediction.scoring(work, torch.float32, NEAR_A_THRESHOLD).sum()
-            row["predicted with verifying"] = (
+            row["reckoned texts an hour"] = round(3600 / seconds)
+            verified = seconds + prediction.verifying(work)
+            row["reckoned with verifying"] = (
                 round(3600 / verified) if prediction.has_room_for_float32 else "no room"
             )
-            row["predicted GPU hours for 1,000,000 texts"] = round(seconds * prediction.devices * 1e6 / 3600)
+            row["reckoned GPU hours for 1,000,000 texts"] = round(seconds * prediction.devices * 1e6 / 3600)
             found.append(row)
     return found

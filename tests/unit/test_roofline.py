@@ -1,0 +1,40 @@
+"""What is reckoned for a GPU is near what was measured on one: 7B on an H200, 2026-11-26 (docs/measurements.md)."""
+
+import math
+
+import pytest
+
+from benchmarks.roofline import DEVICES, SHAPES, Prediction, ToolWork
+
+H200 = next(device for device in DEVICES if device.name.startswith("H200"))
+NEAR = 0.2
+"""Of what was measured."""
+CALCULATOR = ToolWork("Calculator", positions=20, samples=10, prompt=352, call=27, result=1)
+QA = ToolWork("QA", positions=5, samples=5, prompt=189, call=27, result=3)
+"""With calls of 27 tokens, as they were sampled."""
+
+
+@pytest.fixture(scope="module")
+def seven_billion() -> Prediction:
+    return Prediction(SHAPES["7B"], H200)
+
+
+@pytest.mark.parametrize(("work", "measured"), [(CALCULATOR, 0.347), (QA, 0.064)])
+def test_sampling_is_reckoned_as_measured(seven_billion: Prediction, work: ToolWork, measured: float) -> None:
+    seconds = float(seven_billion.sampling(work, texts=16).sum())
+    assert math.isclose(seconds, measured, rel_tol=NEAR)
+
+
+def test_scoring_is_reckoned_as_measured(seven_billion: Prediction) -> None:
+    tokens, _ = seven_billion.scored_tokens(CALCULATOR)
+    assert math.isclose(tokens / float(seven_billion.scoring(CALCULATOR).sum()), 35_500, rel_tol=NEAR)
+
+
+@pytest.mark.parametrize(
+    ("number_format", "milliseconds"), [("bfloat16", 7.0), ("TF32", 13.6), ("float32", 76.0)]
+)
+def test_each_rung_of_verification_is_reckoned_as_measured(
+    seven_billion: Prediction, number_format: str, milliseconds: float
+) -> None:
+    a_call = float(seven_billion.scoring(CALCULATOR, number_format).sum()) / CALCULATOR.calls
+    assert math.isclose(1000 * a_call, milliseconds, rel_tol=0.25)
