@@ -131,6 +131,7 @@ class WeightlessModel:
         ]  # fmt: skip
 
     number_format = "float32"
+    read_tokens = 1_000
 
     def report(self, *_: object) -> None:
         """Nobody reads it."""

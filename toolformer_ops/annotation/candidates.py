@@ -314,7 +314,7 @@ def sample_paragraphs(
     """
     if scorer is not None:
         choices = choices.model_copy(update={"prune_below": 0.0})
-    texts = [_text_to_sample(paragraph, tool, choices, scorer, model.tokenize) for paragraph in paragraphs]
+    texts = [_text_to_sample(paragraph, tool, choices, model, scorer) for paragraph in paragraphs]
     sampled_texts = sample_texts(
         model, annotation_prompt(tool), given_call_start(tool, choices.call_prefix), choices, texts
     )
@@ -328,13 +328,13 @@ def _text_to_sample(
     paragraph: Paragraph,
     tool: Tool,
     choices: ToolSamplingChoices,
+    model: "LanguageModel",
     scorer: Callable[[str], TokenizedText] | None,
-    tokenize: Callable[[str], TokenizedText],
 ) -> TextToSample:
     """A paragraph as it is sampled."""
     document = paragraph.document
     is_whole = (paragraph.start_char, paragraph.end_char) == (0, len(document.text))
-    tokens = None if is_whole and scorer is None else (scorer or tokenize)(document.text)
+    tokens = None if is_whole and scorer is None else (scorer or model.tokenize)(document.text)
     return TextToSample(
         text=paragraph.text,
         seed_key=f"{choices.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}",

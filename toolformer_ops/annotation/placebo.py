@@ -23,7 +23,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -118,6 +118,14 @@ class PlaceboDraw:
         self._keys = np.array(
             [call.call_id.int & _64_BITS for call in pool.results], dtype=np.uint64
         )  # (calls,)
+        self._document_numbers = _numbered(call.document_id for call in pool.results)
+        self._documents = np.array(
+            [self._document_numbers[call.document_id] for call in pool.results], dtype=np.int64
+        )  # (calls,)
+        self._text_numbers = _numbered(call.result for call in pool.results)
+        self._texts = np.array(
+            [self._text_numbers[call.result] for call in pool.results], dtype=np.int64
+        )  # (calls,) of each call's result
 
     def is_sampled(self, call_id: uuid.UUID) -> bool:
         """Whether the call belongs to the sample for the false-discovery rate."""
@@ -135,16 +143,11 @@ class PlaceboDraw:
             call.document_id.bytes + call_without_result(call.call).encode("utf-8")
         ).digest()
         order = np.argsort(_mixed(self._keys ^ np.uint64(int.from_bytes(place[:8], "big"))), kind="stable")
-        drawn: list[PooledResult] = []
-        taken = {call.scored.result}
-        for index in order:
-            other = self._results[index]
-            if len(drawn) == count:
-                break
-            if other.document_id != call.document_id and other.result not in taken:
-                drawn.append(other)
-                taken.add(other.result)
-        return drawn
+        is_of_another = self._documents[order] != self._document_numbers.get(call.document_id, -1)
+        is_another = self._texts[order] != self._text_numbers.get(call.scored.result, -1)
+        others = order[is_of_another & is_another]
+        _, firsts = np.unique(self._texts[others], return_index=True)  # of each text the first in this order
+        return [self._results[index] for index in others[np.sort(firsts)[:count]]]
 
 
 def score_placebos(
@@ -211,6 +214,11 @@ def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float 
 
 
 _64_BITS = 2**64 - 1
+
+
+def _numbered(items: Iterable[Any]) -> dict[Any, int]:
+    """A number for each distinct item, from 0."""
+    return {item: number for number, item in enumerate(dict.fromkeys(items))}
 
 
 def _mixed(keys: np.ndarray) -> np.ndarray:
