@@ -102,6 +102,16 @@ class FieldNames:
             del names["date"]
         return names
 
+    @functools.cached_property
+    def optional(self) -> tuple[tuple[str, str], ...]:
+        """The fields that are read but the text, each with its name in the records."""
+        return tuple((target, name) for target, name in self.read.items() if target != "text")
+
+    @functools.cached_property
+    def are_flat(self) -> bool:
+        """Whether no name leads into a field's own fields."""
+        return not any("." in name for name in self.read.values())
+
 
 TARGETS = tuple(field.name for field in fields(FieldNames))
 """The fields of a record that a mapping names."""

@@ -229,8 +229,8 @@ def _record_of(
 
     `is_plain`: no string of it holds a control character but tab and line ends, or a lone surrogate.
     """
-    text = field_in(value, names.text)
     # 1. The text.
+    text = value.get(names.text) if names.are_flat else field_in(value, names.text)
     if not isinstance(text, str):
         if text is None and names.text not in value:
             return _no_text(names, list(value), shared)
@@ -239,7 +239,10 @@ def _record_of(
         return _rejection("empty_text", f"found {len(text)} characters of white space")
     # 2. The optional fields; an empty one does not count.
     ignored: list[str] = []
-    optional = {target: field_in(value, name) for target, name in names.read.items() if target != "text"}
+    if names.are_flat:
+        optional = {target: value.get(name) for target, name in names.optional}
+    else:
+        optional = {target: field_in(value, name) for target, name in names.optional}
     if names.mapped:
         ignored += [f"no_{target}_field" for target in lacking(value, names)]
     record_id = optional["id"]
@@ -305,10 +308,14 @@ def escape_control_characters(text: str) -> tuple[str, int]:
 
 def _date(fields: Mapping[str, object], ignored: list[str]) -> datetime.date | None:
     """The day of writing that the record says; why it says none is added to `ignored`."""
-    day, reason = day_of(fields.get("date"))
-    crawled, _ = day_of(fields.get("crawled"))
-    if day is not None and crawled is not None and day > crawled:
-        day, reason = None, "date_after_crawl"
+    written = fields.get("date")
+    if written is None:
+        return None
+    day, reason = day_of(written)
+    if day is not None and "crawled" in fields:
+        crawled, _ = day_of(fields["crawled"])
+        if crawled is not None and day > crawled:
+            day, reason = None, "date_after_crawl"
     if reason is not None:
         ignored.append(reason)
     return day
