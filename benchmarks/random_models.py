@@ -82,6 +82,9 @@ TINY_ARCHITECTURES: dict[str, dict[str, Any]] = {
     "olmo": _LLAMA,
     "olmo2": _LLAMA,
     "olmoe": _LLAMA | {"num_experts": 8, "num_experts_per_tok": 2},
+    "mixtral": _LLAMA | {"num_local_experts": 8},
+    "qwen3_moe": _LLAMA
+    | {"head_dim": 8, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
     "gpt2": _GPT,
     "gptj": _GPT | {"rotary_dim": 4},
 }

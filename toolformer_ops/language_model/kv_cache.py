@@ -7,11 +7,12 @@ A sequence is a row. Either each text is one row, which grows in the text's colu
 share a text: each sees it up to one of its tokens and adds its own columns (`share`). Prompts, texts, sampled
 calls, answers, translations and texts that are written with tools all use this one class.
 
-A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention
-treats rows one by one and attention is computed text by text (`attention.py`). This needs matrix products
-that give a row the same bits for any number of rows; they do so for multiples of `packing.ROW_MULTIPLE`,
-measured in float32 and bfloat16, to which a CPU's passes are padded. On other devices numbers differ by
-rounding. Chooses no token: `decode_loop.py` does.
+A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention treats
+rows one by one and attention is computed text by text (`attention.py`). This needs matrix products that give a
+row the same bits for any number of rows; they do so for multiples of `packing.ROW_MULTIPLE`, measured in
+float32 and bfloat16, to which a CPU's passes are padded. On other devices numbers differ by rounding, and so do
+those of mixtures of experts, whose matrix products take the tokens of one expert together. Chooses no token:
+`decode_loop.py` does.
 """
 
 from collections.abc import Sequence

@@ -24,8 +24,8 @@ Shortcuts that change no kept call:
   so by `rounding_nats`.
 
 Many texts are scored together, so that passes are full (`packing.py`), in rounds: after each the calls are
-pruned. On a CPU the losses of a text do not depend on the other texts, bit for bit; on other devices they may
-differ by rounding. Does not decide which calls are kept; `sql/views` does.
+pruned. On a CPU the losses of a text do not depend on the other texts, bit for bit (those of a mixture of experts
+by 1e-6 nats); on other devices they may differ by rounding. Does not decide which calls are kept; `sql/views` does.
 """
 
 import math
