@@ -117,7 +117,10 @@ class Twin(Tensor):
             return parts
         name = func.overloadpacket.__name__
         _refuse_other_devices(func, name, args, kwargs)
-        found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
+        if func is torch.ops.aten.bmm.dtype:
+            found = _product_in_float32(*tree_map(_held, args))
+        else:
+            found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
         if name in READS or (
             name in INDEXING and any(one.dtype == torch.bool for one in args[1] if one is not None)
         ):
@@ -127,6 +130,17 @@ class Twin(Tensor):
         if func._schema.is_mutable:  # in place
             return kwargs.get("out", args[0])
         return tree_map(lambda one: Twin(one) if isinstance(one, Tensor) else one, found)
+
+
+def _product_in_float32(one: Tensor, other: Tensor, out_dtype: torch.dtype) -> Tensor:
+    """What CUDA alone has: a batched product of 16 bits with results in float32.
+
+    Raises:
+        RuntimeError: CUDA would refuse it.
+    """
+    if one.dtype not in KERNEL_FORMATS or one.dtype != other.dtype or out_dtype != torch.float32:
+        raise RuntimeError("bmm with out_dtype: expected two of bfloat16 or float16, and float32")
+    return one.float() @ other.float()
 
 
 def _held(one: Any) -> Any:

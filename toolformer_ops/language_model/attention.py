@@ -13,16 +13,20 @@ A group is one text on a CPU, where nothing is padded, so that a row has the sam
 other devices it is all texts of a prompt, in one set of operations, whose number does not depend on how many
 there are:
 
-- in bfloat16 and float16 each kind of columns is one kernel (`packing.variable_lengths`), which reads the
+- in bfloat16 and float16 prompt and text are one kernel each (`packing.variable_lengths`), which reads the
   columns where they are: the prompt's for all tokens at once, the text's for each run of tokens that see the
-  same of it, the own ones for each row. The three results are merged by the log-sum-exp of their scores. With
+  same of it. The own columns are one batched matrix product over the rows, since the kernel computes 128
+  queries at a time, and a row has one. The three results are merged by the log-sum-exp of their scores. With
   a sliding window a token's ranges begin later;
 - in float32, and in networks that cap their scores, by matrix products with texts that are padded to the
   longest.
 
 On a GPU a row's numbers may differ by rounding in another batch: matrix products round by the shape of the
-batch. The kernel splits no keys, so that its result for a sequence of queries does not depend on the others.
+batch, and own columns are padded to the row with the most. The kernel splits no keys, so that its result for
+a sequence of queries does not depend on the others.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -39,7 +43,7 @@ from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths
 class GroupPass:
     """What one pass adds to a group, and what each of the new tokens sees of it; an `AttentionPart`."""
 
-    def __init__(self, group: Group, rows: np.ndarray, counts: np.ndarray, *, by_range: bool) -> None:
+    def __init__(self, group: Group, rows: np.ndarray, counts: np.ndarray) -> None:
         """`counts[n]` new tokens for row `rows[n]`, as `Layout.of` has them."""
         self.group, self.rows, self.counts = group, rows, counts
         self.layout = Layout.of(
@@ -51,7 +55,6 @@ class GroupPass:
             text_of=group.text_of,
             seen=group.seen,
             steps=group.steps,
-            by_range=by_range,
         )
         self._copies: dict[torch.device, _OnDevice] = {}
         """Of the layout. They follow the keys: layers may be on several devices."""
@@ -83,7 +86,7 @@ class GroupPass:
         for held, new in zip(
             (group.own if group.branches else group.text)[layer], (heads.keys, heads.values), strict=True
         ):
-            if group.branches and layout.is_single and layout.in_place:
+            if group.branches and layout.is_single and layout.in_step:
                 held[: group.rows, :, layout.own_columns - 1] = new
             elif group.branches:
                 held[copy.row_of, :, copy.columns] = new
@@ -95,7 +98,11 @@ class GroupPass:
         # 3. Attend to what is written.
         queries = heads.queries
         if takes_variable_lengths(device, queries.dtype, queries.shape[-1], softcap):
-            return self._by_ranges(copy, layer, queries, window, scale)
+            if window is not None and layout.positions.max() < window:
+                window = None  # nothing is out of sight yet
+            if group.branches:
+                return self._of_rows(copy, layer, queries, window, scale)
+            return self._of_texts(copy, layer, queries, window, scale)
         sizes = BATCH_SIZES[device_kind(device.type)]
         if not group.branches and not softcap and layout.width >= sizes.fused_attention_tokens:
             return self._fused(copy, layer, queries, window, scale)
@@ -213,50 +220,141 @@ class GroupPass:
         mixed = mixed.transpose(1, 2).reshape(texts * layout.width, heads, -1)
         return mixed if layout.is_single else mixed.index_select(0, copy.padded_place)
 
-    def _by_ranges(
+    def _of_texts(
         self, copy: "_OnDevice", layer: int, queries: Tensor, window: int | None, scale: float
     ) -> Tensor:
-        """The same by a kernel for each kind of columns, merged by the log-sum-exp of the scores."""
-        group = self.group
-        if window is not None and self.layout.positions.max() < window:
-            window = None  # nothing is out of sight yet
-        # 1. Columns as (tokens, key heads, width), without a copy.
-        columns = [[held.flatten(1, 2).transpose(0, 1) for held in group.text[layer]]]
-        row_stride = 0
-        if group.prompt.length:
-            columns.insert(0, [held.transpose(0, 1) for held in group.prompt.columns[layer]])
-        if group.branches:
-            # Column c of place p is token p * key heads * capacity + c. Between them are other heads'
-            # columns, in no range.
-            places, heads, capacity, width = group.own[layer][0].shape
-            row_stride = heads * capacity
-            shape = ((places - 1) * heads + 1) * capacity, heads, width
-            columns.append(
-                [held.as_strided(shape, (width, capacity * width, 1)) for held in group.own[layer]]
-            )
-        # 2. Attention to each kind.
-        ranges, some_empty = copy.ranges(window, group.text[0][0].shape[2], row_stride)
-        mixed = queries.new_empty((len(columns), *queries.shape))  # (kinds, tokens, heads, width)
-        grows = (
-            len(columns) - 1 if not group.branches else None
-        )  # the kind that the tokens of a row are added to
-        lse = []
-        for kind, (known, mixed_in) in enumerate(columns):
-            back = window if kind == grows else None
-            into = mixed[kind]
-            lse.append(
+        """The same for texts that grow, by a kernel for prompt and texts each, merged by the log-sum-exp of the scores."""
+        ranges, some_empty = copy.ranges(window, self.group.text[0][0].shape[2])
+        mixed: list[Tensor] = []
+        log_sums: list[Tensor] = []  # (heads, tokens) each
+        for (keys, values), of_kind in zip(self._shared_columns(layer), ranges, strict=True):
+            is_text = of_kind is ranges[-1]
+            mixed.append(queries.new_empty(queries.shape))
+            log_sums.append(
                 variable_lengths(
-                    into, queries, known, mixed_in, ranges[kind], scale, back, causal=kind == grows
+                    mixed[-1],
+                    queries,
+                    keys,
+                    values,
+                    of_kind,
+                    scale,
+                    window if is_text else None,
+                    causal=is_text,
                 )
-            )  # (heads, tokens)
-        if len(columns) == 1:
+            )
+        if len(mixed) == 1:
             return mixed[0]
-        # 3. Merge.
-        scores = torch.stack(lse)
+        scores = torch.stack(log_sums)
         if some_empty:
             scores.nan_to_num_(posinf=-torch.inf, neginf=-torch.inf)
-        shares = scores.softmax(dim=0).transpose(1, 2)[..., None]  # (kinds, tokens, heads, 1)
-        return (mixed * shares).sum(dim=0).to(queries.dtype)
+        shares = scores.softmax(dim=0).transpose(1, 2)[..., None]  # (2, tokens, heads, 1)
+        return (mixed[0] * shares[0]).addcmul_(mixed[1], shares[1]).to(queries.dtype)
+
+    def _of_rows(
+        self, copy: "_OnDevice", layer: int, queries: Tensor, window: int | None, scale: float
+    ) -> Tensor:
+        """The same for rows: a kernel for prompt and texts each, a batched matrix product for own columns.
+
+        A kernel would read a row's few columns by tiles of 128 queries, for one.
+        """
+        layout = self.layout
+        tokens, heads, width = queries.shape
+        # 1. The prompt for all tokens; the texts in the order in which those that see the same are together.
+        ranges, some_empty = copy.ranges(window, self.group.text[0][0].shape[2])
+        *prompt, text = self._shared_columns(layer)
+        of_prompt: Mixed | None = None
+        if prompt:
+            of_prompt = self._mixed(queries, prompt[0], ranges[0], scale)
+        of_text = self._mixed(queries.index_select(0, copy.by_text), text, ranges[-1], scale)
+        # 2. Scores of the rows' own columns.
+        own_keys, own_values = (  # (tokens * key heads, own columns, width), views if rows are neighbours
+            held[:, :, : layout.own_columns].flatten(0, 1)
+            for held in copy.of_rows(self.group.own[layer], layout.first_row)
+        )
+        grouped = queries.reshape(len(own_keys), -1, width)  # (tokens * key heads, group, width)
+        scores = torch.bmm(grouped, own_keys.transpose(1, 2), out_dtype=torch.float32)
+        # 3. One softmax in float32: the log-sum-exp of another kind of columns counts as one column.
+        weights = joint_weights(
+            scores.view(tokens, heads, -1),
+            copy.hidden_own_columns(window),
+            None if of_prompt is None else of_prompt.log_sums,
+            of_text.log_sums,
+            copy.place_by_text,
+            scale,
+            some_empty,
+        )
+        own_weights = weights[..., -layout.own_columns :].to(queries.dtype)
+        own = torch.bmm(
+            own_weights.view(len(own_keys), -1, layout.own_columns), own_values, out_dtype=torch.float32
+        )
+        return weighted_sum(
+            own.view(tokens, heads, width),
+            None if of_prompt is None else of_prompt.values,
+            of_text.values,
+            copy.place_by_text,
+            weights,
+        )
+
+    def _mixed(
+        self, queries: Tensor, columns: tuple[Tensor, Tensor], ranges: Ranges, scale: float
+    ) -> "Mixed":
+        """Attention to one kind of columns by the kernel: each run of queries sees the same range."""
+        values = queries.new_empty(queries.shape)
+        return Mixed(values, variable_lengths(values, queries, *columns, ranges, scale, None, causal=False))
+
+    def _shared_columns(self, layer: int) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of the prompt, if there is one, and of the texts, (tokens, key heads, width) each, without a copy."""
+        text_keys, text_values = (held.flatten(1, 2).transpose(0, 1) for held in self.group.text[layer])
+        if not self.group.prompt.length:
+            return [(text_keys, text_values)]
+        keys, values = (held.transpose(0, 1) for held in self.group.prompt.columns[layer])
+        return [(keys, values), (text_keys, text_values)]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What attention to one kind of columns alone gives."""
+
+    values: Tensor
+    """(tokens, heads, width)."""
+    log_sums: Tensor
+    """(heads, tokens) float32: the log-sum-exp of the scores."""
+
+
+def joint_weights(
+    scores: Tensor,
+    hidden: Tensor,
+    prompt_log_sums: Tensor | None,
+    text_log_sums: Tensor,
+    place_by_text: Tensor,
+    scale: float,
+    some_empty: bool,
+) -> Tensor:
+    """Weights in float32, (tokens, heads, kinds + own columns): of prompt and text as wholes, then of own columns.
+
+    `scores`, (tokens, heads, own columns), are those of own columns, to which `hidden`, (tokens, 1, own
+    columns), adds minus infinity where one is not seen. The log-sum-exps, (heads, tokens) each, are of the
+    prompt, if there is one, and of the text, in the order of which `place_by_text` is the inverse; with
+    `some_empty` one may be infinite, where a token sees no column of the kind.
+    """
+    kinds = [] if prompt_log_sums is None else [prompt_log_sums]
+    kinds.append(text_log_sums.index_select(1, place_by_text))
+    own = torch.add(hidden, scores, alpha=scale)
+    joint = torch.cat([*(log_sums.transpose(0, 1)[..., None] for log_sums in kinds), own], dim=-1)
+    if some_empty:
+        joint = joint.nan_to_num(posinf=-torch.inf, neginf=-torch.inf)
+    return joint.softmax(dim=-1)
+
+
+def weighted_sum(
+    own: Tensor, of_prompt: Tensor | None, of_text: Tensor, place_by_text: Tensor, weights: Tensor
+) -> Tensor:
+    """Attention, (tokens, heads, width): `own`, weighted already, in float32, and that to prompt and text by their `weights`."""
+    kinds = [] if of_prompt is None else [of_prompt]
+    kinds.append(of_text.index_select(0, place_by_text))
+    for number, values in enumerate(kinds):
+        own = torch.addcmul(own, values, weights[..., number, None])
+    return own.to(of_text.dtype)
 
 
 class _OnDevice:
@@ -272,19 +370,37 @@ class _OnDevice:
                 layout.text_of,
                 layout.row_of,
                 layout.padded_place,
+                layout.by_text,
+                np.argsort(layout.by_text),
             ]
         )
         numbers = torch.from_numpy(np.concatenate([fields.reshape(-1), layout.padded_tokens])).to(device)
         of_tokens = numbers[: fields.size].view(len(fields), layout.tokens).unbind(0)
-        self._positions, self._seen, self.columns, self.text_of, self.row_of, self.padded_place = of_tokens
+        self._positions, self._seen, self.columns, self.text_of, self.row_of = of_tokens[:5]
+        self.padded_place, self.by_text, self.place_by_text = of_tokens[5:]
         self.padded_tokens = numbers[fields.size :]
         self._masks: dict[tuple[int | None, bool], Tensor] = {}
+        self._hidden_own: dict[int | None, Tensor] = {}
         self._ranges: dict[int | None, tuple[list[Ranges], bool]] = {}
 
-    def ranges(self, window: int | None, text_capacity: int, row_stride: int) -> tuple[list[Ranges], bool]:
+    def of_rows(self, held: Tensor, first: int | None) -> tuple[Tensor, ...]:
+        """Keys and values of the rows that grow, from (2, places, ...): without a copy if they are neighbours from `first` on."""
+        if first is None:
+            return held.index_select(1, self.row_of).unbind(0)
+        return held[:, first : first + self._layout.tokens].unbind(0)
+
+    def hidden_own_columns(self, window: int | None) -> Tensor:
+        """(tokens, 1, own columns) float32: minus infinity where a token does not see a column of its row, else 0."""
+        if window not in self._hidden_own:
+            hidden = self._layout.hidden_own_columns(window)
+            added = np.where(hidden, -np.inf, 0.0).astype(np.float32)
+            self._hidden_own[window] = torch.from_numpy(added[:, None]).to(self._device)
+        return self._hidden_own[window]
+
+    def ranges(self, window: int | None, text_capacity: int) -> tuple[list[Ranges], bool]:
         """`Layout.ranges`, and whether one of them is empty."""
         if window not in self._ranges:
-            kinds = self._layout.ranges(window, text_capacity, row_stride)
+            kinds = self._layout.ranges(window, text_capacity)
             # All in one copy to the device: of each kind the ends of the runs, starts and lengths.
             numbers = [
                 np.concatenate([[0], kind.tokens.cumsum(), kind.starts, [0], kind.lengths]) for kind in kinds

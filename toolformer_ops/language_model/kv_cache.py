@@ -176,21 +176,15 @@ class KVCache:
         def run(part: Sequence[int]) -> list[Tensor]:
             """One pass over the cached columns, for some of the rows; a pass that fails adds nothing."""
             passes: list[GroupPass] = []
-            new: list[np.ndarray] = []  # the tokens of each pass, in its order
-            order: list[np.ndarray] = []  # which of all tokens each of them is
-            first, tokens = 0, 0
+            new: list[np.ndarray] = []  # the tokens of each pass
+            first = 0
             for group in self._groups:
                 begin, end = (
                     np.searchsorted(rows[part[0] : part[-1] + 1], (first, first + group.rows)) + part[0]
                 )
                 if end > begin:
-                    group_pass = GroupPass(
-                        group, rows[begin:end] - first, counts[begin:end], by_range=self._model.texts_together
-                    )
-                    passes.append(group_pass)
-                    new.append(ids[firsts[begin] : ends[end - 1]][group_pass.layout.order])
-                    order.append(group_pass.layout.order + tokens)
-                    tokens += group_pass.tokens
+                    passes.append(GroupPass(group, rows[begin:end] - first, counts[begin:end]))
+                    new.append(ids[firsts[begin] : ends[end - 1]])
                 first += group.rows
             hidden = self._model.run(np.concatenate(new), passes)  # (tokens, hidden)
             for group_pass in passes:
@@ -199,10 +193,7 @@ class KVCache:
                 else:
                     group_pass.group.seen[group_pass.rows] += group_pass.counts
                     group_pass.group.lengths[group_pass.group.text_of[group_pass.rows]] += group_pass.counts
-            places = np.concatenate(order)
-            if (places == np.arange(tokens)).all():
-                return [hidden]
-            return [hidden[torch.from_numpy(np.argsort(places)).to(hidden.device)]]
+            return [hidden]
 
         # Where memory is short, for half of the rows and then for the others.
         return torch.cat(self._model.memory.halving(run, range(len(rows)), "sequences"))

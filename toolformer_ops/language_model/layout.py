@@ -32,8 +32,6 @@ class Layout:
     """Whether rows have their own columns; else a row is a text, which grows itself."""
     texts: int
     """How many the group has."""
-    order: np.ndarray
-    """(tokens,) which of the tokens that are given is the pass's n-th."""
     counts: np.ndarray
     """(growing rows,) new tokens of each."""
     positions: np.ndarray
@@ -65,25 +63,19 @@ class Layout:
         text_of: np.ndarray,
         seen: np.ndarray,
         steps: np.ndarray,
-        by_range: bool,
     ) -> "Layout":
-        """Of `counts[n]` new tokens for row `rows[n]`; one each with `branches`. The others are the group's numbers.
+        """Of `counts[n]` new tokens for row `rows[n]`, ascending; one each with `branches`.
 
-        `by_range`: rows that see the same columns of a text are put next to each other.
+        The other numbers are the group's.
         """
         row_of = np.repeat(rows, counts)
         nth = np.arange(len(row_of)) - np.repeat(counts.cumsum() - counts, counts)  # of its row's new ones
-        order = np.arange(len(row_of))
-        if by_range and branches:
-            order = np.lexsort((seen[row_of], text_of[row_of]))
-            row_of = row_of[order]
         positions = seen[row_of] + steps[row_of] + nth
         columns = steps[row_of] if branches else positions - prompt
         return cls(
             prompt=prompt,
             branches=branches,
             texts=len(lengths),
-            order=order,
             counts=counts,
             positions=positions,
             seen=seen[row_of] if branches else positions + 1,
@@ -104,6 +96,22 @@ class Layout:
     def is_single(self) -> bool:
         """Whether the group has one text, so that nothing is padded."""
         return self.texts == 1
+
+    @property
+    def in_step(self) -> bool:
+        """Whether token n is of row n, each row has one, and all write the same column."""
+        return self.in_place and bool((self.columns == self.columns[0]).all())
+
+    @property
+    def first_row(self) -> int | None:
+        """The first of the rows that grow if they are next to each other; else None."""
+        first = int(self.row_of[0])
+        return first if np.array_equal(self.row_of, first + np.arange(self.tokens)) else None
+
+    @functools.cached_property
+    def by_text(self) -> np.ndarray:
+        """(tokens,) the tokens in an order in which those that see the same of a text are next to each other."""
+        return np.lexsort((self.seen, self.text_of))
 
     @functools.cached_property
     def width(self) -> int:
@@ -134,39 +142,51 @@ class Layout:
     def _tokens_of_texts(self) -> np.ndarray:
         return np.bincount(self.text_of, minlength=self.texts)
 
-    def ranges(self, window: int | None, text_capacity: int, row_stride: int) -> list[SeenRanges]:
-        """What the tokens see of prompt, text and own columns, those that are there, each kind's columns counted through.
+    def ranges(self, window: int | None, text_capacity: int) -> list[SeenRanges]:
+        """What the tokens see of the prompt, if there is one, and of the texts, whose columns are counted through.
 
-        Texts begin `text_capacity` columns apart, rows' own columns `row_stride`. With a `window` a token sees
-        that many tokens back, itself included.
+        With branches the runs over the texts are of tokens in the order `by_text`. Texts begin
+        `text_capacity` columns apart. With a `window` a token sees that many tokens back, itself included.
         """
-        tokens, ones = np.arange(self.tokens), np.ones(self.tokens, dtype=np.int64)
-        in_sight = (  # (tokens,) the first position that each sees
-            np.zeros_like(tokens) if window is None else np.maximum(0, self.positions - window + 1)
-        )
+        tokens = np.arange(self.tokens)
+        in_sight = self._in_sight(window)
         kinds: list[SeenRanges] = []
         # 1. The prompt: all tokens see the same of it unless there is a window.
         if self.prompt and window is None:
             kinds.append(SeenRanges(np.array([self.tokens]), np.array([0]), np.array([self.prompt])))
         elif self.prompt:
             first = np.minimum(in_sight, self.prompt)
-            kinds.append(SeenRanges(ones, first, np.maximum(0, self.prompt - in_sight)))
+            kinds.append(SeenRanges(np.ones_like(tokens), first, np.maximum(0, self.prompt - in_sight)))
         if self.branches:
             # 2. The texts: tokens that see the same of one are a run.
             start = np.clip(in_sight - self.prompt, 0, self.seen - self.prompt)
-            differs = np.diff(np.stack([self.text_of, self.seen, start]), prepend=-1).any(axis=0)
+            starts = (self.text_of * text_capacity + start)[self.by_text]
+            lengths = (self.seen - self.prompt - start)[self.by_text]
+            texts = self.text_of[self.by_text]
+            differs = np.diff(np.stack([texts, starts, lengths]), prepend=-1).any(axis=0)
             begins = tokens[differs]
             kinds.append(
                 SeenRanges(
                     tokens=np.diff(begins, append=self.tokens),
-                    starts=(self.text_of * text_capacity + start)[begins],
-                    lengths=(self.seen - self.prompt - start)[begins],
+                    starts=starts[begins],
+                    lengths=lengths[begins],
                 )
             )
-            # 3. The rows' own columns.
-            own = np.maximum(0, in_sight - self.seen)
-            kinds.append(SeenRanges(ones, self.row_of * row_stride + own, self.columns + 1 - own))
         else:  # the tokens of a row, whose last one sees all
             last = self.counts.cumsum() - 1
             kinds.append(SeenRanges(self.counts, self.text_of[last] * text_capacity, self.columns[last] + 1))
         return kinds
+
+    def hidden_own_columns(self, window: int | None) -> np.ndarray:
+        """(tokens, own columns) whether a token does not see a column of its row."""
+        columns = np.arange(self.own_columns)[None]
+        first = np.maximum(0, self._in_sight(window) - self.seen)  # (tokens,)
+        hidden: np.ndarray = (columns > self.columns[:, None]) | (columns < first[:, None])
+        return hidden
+
+    def _in_sight(self, window: int | None) -> np.ndarray:
+        """(tokens,) the first position that each sees."""
+        if window is None:
+            return np.zeros_like(self.positions)
+        first: np.ndarray = np.maximum(0, self.positions - window + 1)
+        return first

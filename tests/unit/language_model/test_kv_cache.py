@@ -108,6 +108,22 @@ def test_texts_that_step_are_cut_and_take_in_a_result_equal_the_plain_pass(eithe
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("rows", [[1, 2], [0, 2]], ids=["neighbours", "others"])
+def test_rows_that_step_while_others_rest_equal_the_plain_pass(either_way: Subject, rows: list[int]) -> None:
+    model, ids = either_way.model, ids_of(either_way, PROMPT)
+    reading = KVCache(model)
+    reading.join([CachedText(read_prompt(model, ids[:1]))])
+    reading.extend([0], [ids[1:]])
+    cache = KVCache(model)
+    cache.share([(reading.texts()[0], [4, 4, 9], range(3))])
+    cache.step(np.array([5, 6, 7]))
+    hidden = cache.step(np.array([8, 9]), np.array(rows))
+    written = [[*ids[:4], 5], [*ids[:4], 6], [*ids[:9], 7]]
+    for row, token, state in zip(rows, (8, 9), hidden, strict=True):
+        assert agree(model, state, plain(either_way, [*written[row], token]))
+
+
+@torch.inference_mode()
 def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way: Subject) -> None:
     """Texts join while others grow; rows branch, move to other places, and leave until a text has none."""
     model = either_way.model

@@ -21,7 +21,6 @@ def growing_texts() -> Layout:
         text_of=np.array([0, 1]),
         seen=np.array([7, 4]),
         steps=np.array([0, 0]),
-        by_range=True,
     )
 
 
@@ -34,7 +33,6 @@ def branching_rows(**changed: Any) -> Layout:
         "text_of": np.array([0, 1, 0]),
         "seen": np.array([7, 5, 5]),
         "steps": np.array([5, 5, 5]),
-        "by_range": False,
     }
     return Layout.of(np.array([0, 1, 2]), np.array([1, 1, 1]), **numbers | changed)
 
@@ -68,7 +66,6 @@ def test_tokens_are_padded_to_the_text_with_the_most() -> None:
         text_of=np.array([0, 1, 2]),
         seen=np.array([0, 0, 0]),
         steps=np.array([0, 0, 0]),
-        by_range=True,
     )
     assert three.width == 2
     assert three.padded_place.tolist() == [0, 2, 3, 4]
@@ -85,7 +82,6 @@ def test_the_tokens_of_one_text_are_not_padded() -> None:
         text_of=np.array([0]),
         seen=np.array([0]),
         steps=np.array([0]),
-        by_range=False,
     )
     assert one.is_single
     assert one.padded_place.tolist() == [0, 1, 2]
@@ -103,22 +99,22 @@ def test_a_row_is_at_what_it_sees_of_its_text_and_its_own_tokens() -> None:
 
 
 def test_rows_that_see_the_same_of_a_text_come_next_to_each_other_by_range() -> None:
-    layout = branching_rows(text_of=np.array([0, 1, 0]), seen=np.array([5, 5, 5]), by_range=True)
-    assert layout.order.tolist() == [0, 2, 1]
-    [_, of_texts, _] = numbers(layout.ranges(None, text_capacity=32, row_stride=16))
+    layout = branching_rows(text_of=np.array([0, 1, 0]), seen=np.array([5, 5, 5]))
+    assert layout.by_text.tolist() == [0, 2, 1]
+    [_, of_texts] = numbers(layout.ranges(None, text_capacity=32))
     assert of_texts == ([2, 1], [0, 32], [2, 2])
 
 
 def test_only_rows_in_their_places_are_written_without_an_index() -> None:
-    assert branching_rows().in_place
-    assert not branching_rows(seen=np.array([7, 5, 5]), by_range=True).in_place
+    assert branching_rows().in_step
+    assert not branching_rows(steps=np.array([5, 4, 5])).in_step
 
 
 def test_without_a_window_all_tokens_see_the_prompt_as_one_range() -> None:
-    assert numbers(branching_rows().ranges(None, text_capacity=32, row_stride=16)) == [
+    # By text the rows are 2, 0, 1: the first two see 2 and 4 columns of the first text.
+    assert numbers(branching_rows().ranges(None, text_capacity=32)) == [
         ([3], [0], [3]),
-        ([1, 1, 1], [0, 32, 0], [4, 2, 2]),
-        ([1, 1, 1], [0, 16, 32], [6, 6, 6]),
+        ([1, 1, 1], [0, 0, 32], [2, 4, 2]),
     ]
 
 
@@ -126,17 +122,36 @@ def test_without_a_window_all_tokens_see_the_prompt_as_one_range() -> None:
     ("window", "ranges"),
     [
         # Position 12 sees 1 to 12, positions 10 see all.
-        (12, [([1] * 3, [1, 0, 0], [2, 3, 3]), ([1] * 3, [0, 32, 0], [4, 2, 2]), ([1] * 3, [0, 16, 32], [6] * 3)]),
-        # Position 12 sees from 10, which is its fourth own column; positions 10 from 8.
-        (3, [([1] * 3, [3] * 3, [0] * 3), ([1] * 3, [4, 34, 2], [0] * 3), ([1] * 3, [3, 19, 35], [3] * 3)]),
+        (12, [([1] * 3, [1, 0, 0], [2, 3, 3]), ([1] * 3, [0, 0, 32], [2, 4, 2])]),
+        # Position 12 sees from 10, positions 10 from 8: nothing of the texts.
+        (3, [([1] * 3, [3] * 3, [0] * 3), ([1] * 3, [2, 4, 34], [0] * 3)]),
     ],
 )  # fmt: skip
 def test_ranges_begin_later_where_a_window_slides(window: int, ranges: list[Any]) -> None:
-    assert numbers(branching_rows().ranges(window, text_capacity=32, row_stride=16)) == ranges
+    assert numbers(branching_rows().ranges(window, text_capacity=32)) == ranges
+
+
+def test_a_row_does_not_see_columns_that_only_longer_rows_have() -> None:
+    hidden = branching_rows(steps=np.array([5, 2, 4])).hidden_own_columns(None)
+    assert hidden.sum(axis=1).tolist() == [0, 3, 1]
+    assert hidden[1].tolist() == [False, False, False, True, True, True]
+
+
+def test_a_row_does_not_see_own_columns_before_its_window() -> None:
+    # Position 12 sees from 10, which is its fourth own column; positions 10 from 8, which is theirs.
+    assert branching_rows().hidden_own_columns(3).tolist() == [[True] * 3 + [False] * 3] * 3
+
+
+def test_rows_that_are_neighbours_are_read_without_a_copy() -> None:
+    assert branching_rows().first_row == 0
+    some = {"prompt": 0, "branches": True, "lengths": np.array([2]), "text_of": np.zeros(4, dtype=int)}
+    some |= {"seen": np.full(4, 2), "steps": np.zeros(4, dtype=int)}
+    assert Layout.of(np.array([1, 2]), np.array([1, 1]), **some).first_row == 1
+    assert Layout.of(np.array([0, 2]), np.array([1, 1]), **some).first_row is None
 
 
 def test_the_tokens_of_a_text_are_one_run_up_to_its_last_token() -> None:
-    [_, of_texts] = numbers(growing_texts().ranges(None, text_capacity=32, row_stride=0))
+    [_, of_texts] = numbers(growing_texts().ranges(None, text_capacity=32))
     assert of_texts == ([2, 1], [0, 32], [6, 2])
 
 
