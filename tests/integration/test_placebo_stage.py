@@ -282,11 +282,9 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
         assert load_pool(connection, recipe) == Pool.of_calls(every, PlaceboChoices())
     # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below
     #    1; nothing above.
-    rate = rates["Calculator"][0.5].false_discovery_rate
-    assert rate is not None
-    one_more = 1 / 8  # a placebo more, among eight kept calls
-    assert held(settings, "old", rate).threshold is None
-    found = held(settings, "old", rate + one_more)
+    one_more = (rates["Calculator"][0.5].placebos + 1) / 8  # one placebo more, among eight kept calls
+    assert held(settings, "old", 0.99 * one_more).threshold is None
+    found = held(settings, "old", one_more)
     assert (found.threshold, found.calls, found.rate) == (0.5, 8, rates["Calculator"][0.5])
     # 3. The audit finds them in order, computes them again, and misses one that is gone.
     assert not audit(settings, "run", "old", sample=10).found
