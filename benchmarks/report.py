@@ -45,11 +45,12 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         return "Nothing was measured."
     names = list(rows[0])
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-    lines += [f"| {' | '.join(_cell(row[name]) for name in names)} |" for row in rows]
+    lines += [f"| {' | '.join(cell(row[name]) for name in names)} |" for row in rows]
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value as tables show it: three digits, a dash for None."""
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
     return "-" if value is None else str(value)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from benchmarks.report import write_report
+from benchmarks.report import cell, write_report
 from toolformer_ops.errors import DeviceMemoryError, InfrastructureError
 from toolformer_ops.language_model.models.gpus import GIB, gpus
 
@@ -55,7 +55,7 @@ class Session:
             if row is None:
                 break
             self.sections.setdefault(title, []).append(row)
-            logger.info("  %s", ", ".join(f"{name} {value}" for name, value in row.items()))
+            logger.info("  %s", ", ".join(f"{name} {cell(value)}" for name, value in row.items()))
             self.save()
         rows.close()
         self.free()

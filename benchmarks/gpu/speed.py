@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -127,136 +128,90 @@ def measure_annotation(session: Session, shape: Shape, work: Work, number_format
     network = session.attempt(
         f"weights of {shape.name}", lambda: shape.network(DTYPES[number_format], session.device)
     )
-    if network is None:
-        return
-    # The plain way first: from then on the network's attention is the engine's.
-    session.part(ANNOTATION, _plainly(session, shape, work, number_format, network))
-    session.part(ANNOTATION, _by_the_engine(session, shape, work, number_format, network))
+    if network is not None:
+        annotation = Annotation(session, shape, work, number_format, network)
+        # The plain way first: from then on the network's attention is the engine's.
+        session.part(ANNOTATION, annotation.plain_rows())
+        session.part(ANNOTATION, annotation.engine_rows())
 
 
-def _row_of_annotation(
-    session: Session,
-    shape: Shape,
-    work: Work,
-    number_format: str,
-    *,
-    tool: str,
-    way: str,
-    seconds: Sequence[float],
-    tokens_a_second: float,
-) -> Row:
-    """A row of the table; `seconds` a text are those of positions, sampling and scoring."""
-    positions, samples, _ = work.tools[tool]
-    peak = peak_of(session, number_format)
-    total = sum(seconds)
-    plain = [
-        row["texts an hour"]
-        for row in session.sections.get(ANNOTATION, [])
-        if (row["shape"], row["tool"], row["way"]) == (shape.name, tool, "plain")
-    ]
-    return {
-        "shape": shape.name,
-        "format": number_format,
-        "tool": tool,
-        "k x m": f"{positions} x {samples}",
-        "way": way,
-        "positions": 1000 * seconds[0],
-        "sampling": 1000 * seconds[1],
-        "scoring": 1000 * seconds[2],
-        "scoring, tokens/s": round(tokens_a_second),
-        "share of the peak": _share(2 * shape.layer_weights * tokens_a_second, peak),
-        "texts an hour": round(3600 / total),
-        "times the plain way": 3600 / total / plain[0] if plain else None,
-        "GiB at most": session.memory_at_most(),
-    }
+@dataclass(frozen=True)
+class Annotation:
+    """One shape in one number format, with the network that annotates."""
 
+    session: Session
+    shape: Shape
+    work: Work
+    number_format: str
+    network: Any
 
-def _share(operations_a_second: float, peak: float | None) -> str | None:
-    return None if peak is None else f"{operations_a_second / peak:.0%}"
-
-
-def _plainly(session: Session, shape: Shape, work: Work, number_format: str, network: Any) -> Rows:
-    """With transformers alone: a pass for the positions, `generate` at each of them, padded passes for the losses."""
-    tokenizer = prompt_tokenizer()
-    for tool, (positions, samples, _) in work.tools.items():
-        prompt = len(tokenizer(get_tool(tool).prompt)["input_ids"])
-        with torch.inference_mode():
-            session.watch_memory()
-            ids = _random_ids(session, shape, 1, prompt + 2 * work.text_tokens)
-            reading = _second_run(session, functools.partial(network, input_ids=ids, use_cache=False))
-            prefix = _random_ids(session, shape, 1, prompt + 3 * work.text_tokens // 2)
-            arguments = {
-                "attention_mask": torch.ones_like(prefix),
-                "do_sample": True,
-                "num_return_sequences": samples,
-                "pad_token_id": 0,
-            }
-            network.generate(prefix, max_new_tokens=2, **arguments)
-            one_position, _ = session.timed(
-                functools.partial(
-                    network.generate,
-                    prefix,
-                    min_new_tokens=work.new_tokens,
-                    max_new_tokens=work.new_tokens,
-                    **arguments,
-                )
+    def plain_rows(self) -> Rows:
+        """A row a tool with transformers alone."""
+        for tool in self.work.tools:
+            row = self.session.attempt(
+                f"the plain way, {self.shape.name}, {tool}", functools.partial(self._plain_row, tool)
             )
-            padded = _random_ids(
-                session,
-                shape,
-                _padded_sequences(session, shape, work),
-                work.text_tokens + work.new_tokens,
+            if row is not None:
+                yield row
+
+    def engine_rows(self) -> Rows:
+        """A row a tool by the stages' path: `sample_texts`, then `LanguageModel.score_texts` of what was sampled."""
+        tokenization = Tokenization(prompt_tokenizer())
+        model = LanguageModel(compared_model(self.network, self.shape.window), tokenization, self.shape.name)
+        for tool in self.work.tools:
+            row = self.session.attempt(
+                f"the engine, {self.shape.name}, {tool}", functools.partial(self._engine_row, model, tool)
             )
-            one_batch = _second_run(
-                session,
-                functools.partial(
-                    network, input_ids=padded, attention_mask=torch.ones_like(padded), use_cache=False
-                ),
-            )
-            one_sequence = one_batch / len(padded)
-            row = _row_of_annotation(
-                session,
-                shape,
-                work,
-                number_format,
-                tool=tool,
-                way="plain",
-                seconds=(
-                    reading,
-                    positions * one_position,
-                    PASSES_OF_A_CALL * positions * samples * one_sequence,
-                ),
-                tokens_a_second=padded.numel() / one_batch,
-            )
-        yield row
+            if row is not None:
+                yield row
 
+    @torch.inference_mode()
+    def _plain_row(self, tool: str) -> Row:
+        """A pass for the positions, `generate` at one of them, a padded pass for the losses."""
+        session, work, network = self.session, self.work, self.network
+        positions, samples, _ = work.tools[tool]
+        prompt = len(prompt_tokenizer()(get_tool(tool).prompt)["input_ids"])
+        session.watch_memory()
+        # 1. Positions: prompt and text twice.
+        ids = self._random_ids(1, prompt + 2 * work.text_tokens)
+        reading = _second_run(session, functools.partial(network, input_ids=ids, use_cache=False))
+        # 2. Samples at one position in the middle of the text.
+        prefix = self._random_ids(1, prompt + 3 * work.text_tokens // 2)
+        sample = functools.partial(
+            network.generate,
+            prefix,
+            attention_mask=torch.ones_like(prefix),
+            do_sample=True,
+            num_return_sequences=samples,
+            pad_token_id=0,
+        )
+        sample(max_new_tokens=2)
+        one_position, _ = session.timed(
+            functools.partial(sample, min_new_tokens=work.new_tokens, max_new_tokens=work.new_tokens)
+        )
+        # 3. Losses.
+        padded = self._random_ids(self._padded_sequences(), work.text_tokens + work.new_tokens)
+        one_batch = _second_run(
+            session,
+            functools.partial(
+                network, input_ids=padded, attention_mask=torch.ones_like(padded), use_cache=False
+            ),
+        )
+        sequences = PASSES_OF_A_CALL * positions * samples
+        return self._row(
+            tool,
+            way="plain",
+            texts=1,
+            seconds=(reading, positions * one_position, sequences * one_batch / len(padded)),
+            tokens_a_second=padded.numel() / one_batch,
+        )
 
-def _second_run(session: Session, run: Any) -> float:
-    """Seconds of the second of two runs, whose kernels are loaded."""
-    session.timed(run)
-    return session.timed(run)[0]
-
-
-def _random_ids(session: Session, shape: Shape, rows: int, tokens: int) -> torch.Tensor:
-    return torch.randint(1, shape.vocabulary, (rows, tokens), device=session.device)
-
-
-def _padded_sequences(session: Session, shape: Shape, work: Work) -> int:
-    """How many sequences a plain pass holds, all of whose logits are in memory."""
-    free = session.free_bytes()
-    if free is None:
-        return 2
-    a_sequence = (work.text_tokens + work.new_tokens) * shape.vocabulary * 4
-    return max(1, min(PADDED_SEQUENCES, int(SHARE_FOR_LOGITS * free / a_sequence)))
-
-
-def _by_the_engine(session: Session, shape: Shape, work: Work, number_format: str, network: Any) -> Rows:
-    """The stages' path: `sample_texts`, then `LanguageModel.score_texts` of as many calls as were sampled."""
-    tokenizer = prompt_tokenizer()
-    model = LanguageModel(compared_model(network, shape.window), Tokenization(tokenizer), shape.name)
-    for tool, (positions, samples, most_texts) in work.tools.items():
+    def _engine_row(self, model: LanguageModel, tool: str) -> Row:
+        session, work = self.session, self.work
+        positions, samples, most_texts = work.tools[tool]
         prompt = annotation_prompt(get_tool(tool))
         choices = sampling_choices(positions, samples, work.new_tokens)
+        tokenizer = prompt_tokenizer()
         to_sample = [
             TextToSample(text_of_tokens(tokenizer, work.text_tokens, number), str(number))
             for number in range(most_texts + 1)
@@ -274,18 +229,65 @@ def _by_the_engine(session: Session, shape: Shape, work: Work, number_format: st
         )
         finding = sum(text.position_seconds for text in sampled)
         placed = _placed(tool, to_sample[:texts], sampled, samples)
-        with counted_tokens(network) as tokens:
+        with counted_tokens(self.network) as tokens:
             scoring, _ = session.timed(functools.partial(model.score_texts, placed, verify="off"))
-        yield _row_of_annotation(
-            session,
-            shape,
-            work,
-            number_format,
-            tool=tool,
+        return self._row(
+            tool,
             way="engine",
+            texts=texts,
             seconds=(finding / texts, (sampling - finding) / texts, scoring / texts),
             tokens_a_second=sum(tokens) / scoring,
         )
+
+    def _row(
+        self, tool: str, *, way: str, texts: int, seconds: Sequence[float], tokens_a_second: float
+    ) -> Row:
+        """A row of the table; `seconds` a text are those of positions, sampling and scoring."""
+        positions, samples, _ = self.work.tools[tool]
+        texts_an_hour = 3600 / sum(seconds)
+        plain = [
+            row["texts an hour"]
+            for row in self.session.sections.get(ANNOTATION, [])
+            if (row["shape"], row["tool"], row["way"]) == (self.shape.name, tool, "plain")
+        ]
+        operations_a_second = 2 * self.shape.layer_weights * tokens_a_second
+        return {
+            "shape": self.shape.name,
+            "format": self.number_format,
+            "tool": tool,
+            "k x m": f"{positions} x {samples}",
+            "way": way,
+            "texts": texts,
+            "positions": 1000 * seconds[0],
+            "sampling": 1000 * seconds[1],
+            "scoring": 1000 * seconds[2],
+            "scoring, tokens/s": round(tokens_a_second),
+            "share of the peak": _share(operations_a_second, peak_of(self.session, self.number_format)),
+            "texts an hour": round(texts_an_hour),
+            "times the plain way": texts_an_hour / plain[0] if plain else None,
+            "GiB at most": self.session.memory_at_most(),
+        }
+
+    def _random_ids(self, rows: int, tokens: int) -> torch.Tensor:
+        return torch.randint(1, self.shape.vocabulary, (rows, tokens), device=self.session.device)
+
+    def _padded_sequences(self) -> int:
+        """How many sequences a plain pass holds, all of whose logits are in memory."""
+        free = self.session.free_bytes()
+        if free is None:
+            return 2
+        a_sequence = (self.work.text_tokens + self.work.new_tokens) * self.shape.vocabulary * 4
+        return max(1, min(PADDED_SEQUENCES, int(SHARE_FOR_LOGITS * free / a_sequence)))
+
+
+def _share(operations_a_second: float, peak: float | None) -> str | None:
+    return None if peak is None else f"{operations_a_second / peak:.0%}"
+
+
+def _second_run(session: Session, run: Any) -> float:
+    """Seconds of the second of two runs, whose kernels are loaded."""
+    session.timed(run)
+    return session.timed(run)[0]
 
 
 def _placed(
@@ -316,28 +318,34 @@ def verification(session: Session, shape: Shape, work: Work, formats: Sequence[s
         text = tokenization.tokenize(text_of_tokens(tokenizer, work.text_tokens, number))
         tokenized.append((text, _calls("Calculator", text.word_starts[1 : 1 + work.verified_calls], 1)))
     calls = work.verified_texts * work.verified_calls
-    exact: list[float] | None = None
-    model: Any = None
+    exact: list[float] = []
+    model: CausalModel | None = None
     loaded = ""
     for rung in rungs_of(session, formats):
+        # 1. The weights; the others make room. TF32 takes those of float32.
         number_format = "float32" if rung == "TF32" else rung
         if loaded != number_format:
-            model = None  # the other one makes room
+            model, loaded = None, number_format
             session.free()
-            if not has_room(session, shape, number_format, f"verification in {rung}"):
-                continue
-            model = compared_model(shape.network(DTYPES[number_format], session.device), shape.window)
-            loaded = number_format
-
+            if has_room(session, shape, number_format, f"verification in {rung}"):
+                model = session.attempt(
+                    f"weights of {shape.name} in {number_format}",
+                    functools.partial(_causal_model, session, shape, number_format),
+                )
+        if model is None:
+            continue
+        # 2. The losses.
         session.watch_memory()
-        with tf32() if rung == "TF32" else nullcontext():
-            _reductions(model, tokenization, tokenized)
-            seconds, reductions = session.timed(
-                functools.partial(_reductions, model, tokenization, tokenized)
-            )
+        outcome = session.attempt(
+            f"verification in {rung}, {shape.name}",
+            functools.partial(_timed_reductions, session, rung, model, tokenization, tokenized),
+        )
+        if outcome is None:
+            continue
+        seconds, reductions = outcome
         if rung == "float32":
             exact = reductions
-        off = sorted(abs(one - other) for one, other in zip(reductions, exact or (), strict=False))
+        off = sorted(abs(one - other) for one, other in zip(reductions, exact, strict=False))
         yield {
             "shape": shape.name,
             "format": rung,
@@ -348,6 +356,24 @@ def verification(session: Session, shape: Shape, work: Work, formats: Sequence[s
             "most": off[-1] if off else None,
             "GiB at most": session.memory_at_most(),
         }
+
+
+def _causal_model(session: Session, shape: Shape, number_format: str) -> CausalModel:
+    return compared_model(shape.network(DTYPES[number_format], session.device), shape.window)
+
+
+def _timed_reductions(
+    session: Session,
+    rung: str,
+    model: CausalModel,
+    tokenization: Tokenization,
+    texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
+) -> tuple[float, list[float]]:
+    """Seconds of the second of two runs, and the loss reduction of each call."""
+    run = functools.partial(_reductions, model, tokenization, texts)
+    with tf32() if rung == "TF32" else nullcontext():
+        run()
+        return session.timed(run)
 
 
 @torch.inference_mode()

@@ -1,7 +1,9 @@
 """Part 5: finetuning as the stage does it (`ReleaseTrainer`, its passes and its loss), without a checkpoint."""
 
+import functools
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from benchmarks.random_models import prompt_tokenizer
 from toolformer_ops.config import Settings
 from toolformer_ops.finetuning.batches import collate_for
 from toolformer_ops.finetuning.checkpoints import Checkpoints
-from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
+from toolformer_ops.finetuning.recipe import FinetuningRecipe, PassSize, TrainingJob
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
 from toolformer_ops.finetuning.summed_loss import sum_losses_in_forward
 from toolformer_ops.finetuning.training import (
@@ -32,6 +34,8 @@ from toolformer_ops.runs.choices import FinetuningChoices
 
 WARM_STEPS = 1
 """Steps before those that are timed."""
+MEMORY_SHORT: Row = {}
+"""What a training that memory did not suffice for has for a row."""
 OPERATIONS_A_WEIGHT = 6
 """Of a token in the forward and backward pass."""
 
@@ -59,17 +63,34 @@ def finetuning(session: Session, shape: Shape, work: TrainingWork) -> Rows:
         )
         return
     for device_batch in work.device_batches:
+        job = _job(shape, work, device_batch)
+        size: PassSize | None = pass_size_of(_settings(session), job)
+        while size is not None:
+            what = f"finetuning of {shape.name}, passes of {size}"
+            row = session.attempt(what, functools.partial(_row, session, shape, work, job, size))
+            session.free()
+            if row:
+                yield row
+            if row != MEMORY_SHORT:
+                break
+            session.leave_out(what, "memory short: the passes are halved, as the stage does")
+            size = size.half(work.batch, work.text_tokens)
+
+
+def _row(session: Session, shape: Shape, work: TrainingWork, job: TrainingJob, size: PassSize) -> Row:
+    """One training of a few steps, or `MEMORY_SHORT`."""
+    try:
         with tempfile.TemporaryDirectory() as folder:
-            row = _trained(session, shape, work, device_batch, Path(folder))
-        session.free()
-        yield row
+            return _trained(session, shape, work, replace(job, folder=Path(folder)), size)
+    except torch.OutOfMemoryError:
+        return MEMORY_SHORT
 
 
-def _trained(
-    session: Session, shape: Shape, work: TrainingWork, device_batch: int | None, folder: Path
-) -> Row:
-    """One training of a few steps."""
-    settings = Settings(_env_file=None, device=str(session.device), sends_checkpoints=False)  # type: ignore[call-arg]
+def _settings(session: Session) -> Settings:
+    return Settings(_env_file=None, device=str(session.device))  # type: ignore[call-arg]
+
+
+def _job(shape: Shape, work: TrainingWork, device_batch: int | None) -> TrainingJob:
     choices = FinetuningChoices(
         finetune_steps=WARM_STEPS + work.steps,
         finetune_batch=work.batch,
@@ -77,7 +98,13 @@ def _trained(
         finetune_dev_documents=0,
     )
     recipe = FinetuningRecipe(release_id="0" * 16, base_model=shape.name, choices=choices)
-    job = TrainingJob(recipe=recipe, model=shape.name, release_dir=folder, dev_texts=(), folder=folder)
+    nowhere = Path(tempfile.gettempdir())
+    return TrainingJob(recipe=recipe, model=shape.name, release_dir=nowhere, dev_texts=(), folder=nowhere)
+
+
+def _trained(session: Session, shape: Shape, work: TrainingWork, job: TrainingJob, size: PassSize) -> Row:
+    """One training of a few steps, in the job's folder."""
+    choices, folder = job.recipe.choices, job.folder
     sequences = TokenSequences()
     generator = torch.Generator().manual_seed(0)
     for _ in range(work.batch):
@@ -85,14 +112,13 @@ def _trained(
             torch.randint(1, shape.vocabulary, (work.text_tokens,), generator=generator).tolist()
         )
     # 1. The trainer of the stage, which writes no checkpoint.
-    arguments = training_arguments(settings, job)
+    arguments = training_arguments(_settings(session), job)
     arguments.save_strategy = "no"
     network = shape.network(torch.float32, session.device)
     network.config.use_cache = False
     collate = collate_for(network, prompt_tokenizer(), choices.finetune_length)
     sum_losses_in_forward(network)
     clock = _Clock(session)
-    size = pass_size_of(settings, job)
     trainer = ReleaseTrainer(
         model=network,
         args=arguments,
@@ -103,7 +129,7 @@ def _trained(
         pass_size=size,
         callbacks=[clock],
         development=TokenSequences(),
-        checkpoints=Checkpoints(folder / "checkpoints", recipe.model_id),
+        checkpoints=Checkpoints(folder / "checkpoints", job.recipe.model_id),
         log=TrainingLog(folder),
         snapshots=None,
     )

@@ -17,12 +17,20 @@ from benchmarks.device_twin import GIBIBYTE, device_twin
 from benchmarks.gpu import varlen
 from benchmarks.gpu.__main__ import CORRECTNESS, FINETUNING, KERNEL, MACHINE, app, measure, show_one_gpu
 from benchmarks.gpu.correctness import correctness
-from benchmarks.gpu.session import LEFT_OUT, Rows, Session
+from benchmarks.gpu.session import LEFT_OUT, Row, Rows, Session
 from benchmarks.gpu.shapes import SHAPES
-from benchmarks.gpu.sizes import SMALL
-from benchmarks.gpu.speed import ANNOTATION, PEAK, VERIFICATION, WITH_VERIFICATION, measure_annotation
+from benchmarks.gpu.sizes import SMALL, TrainingWork
+from benchmarks.gpu.speed import (
+    ANNOTATION,
+    PEAK,
+    VERIFICATION,
+    WITH_VERIFICATION,
+    measure_annotation,
+    verification,
+)
 from benchmarks.random_models import random_network
 from toolformer_ops.errors import ConfigurationError, DeviceMemoryError
+from toolformer_ops.finetuning.recipe import PassSize
 
 
 def session_in(folder: Path, device: str = "cpu", seconds: float = 300.0) -> Session:
@@ -77,7 +85,7 @@ def test_the_tables_are_written(on_a_cpu: Session) -> None:
 
 def test_the_twin_gives_what_the_cpu_gives(on_the_twin: Session) -> None:
     # transformers' Trainer takes no stand-in for a device.
-    assert [problem for problem in on_the_twin.problems if not problem.startswith(FINETUNING)] == []
+    assert [problem for problem in on_the_twin.problems if not problem.startswith("finetuning")] == []
 
 
 def test_the_twin_goes_the_way_of_the_kernel(on_the_twin: Session) -> None:
@@ -152,6 +160,49 @@ def test_short_memory_is_no_problem_but_is_noted(tmp_path: Path) -> None:
     session.part("first", failing(DeviceMemoryError("expected memory for one of sequences")))
     assert session.problems == []
     assert reasons(session)["first"] == "memory short (expected memory for one of sequences)"
+
+
+def test_a_training_that_does_not_fit_is_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.gpu import training
+
+    sizes: list[str] = []
+
+    def trained(session: Session, shape: Any, work: Any, job: Any, size: PassSize) -> Row:
+        sizes.append(str(size))
+        if len(sizes) < 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return {"a pass": str(size)}
+
+    monkeypatch.setattr(training, "_trained", trained)
+    session = session_in(tmp_path)
+    work = TrainingWork(text_tokens=24, batch=8, steps=1, device_batches=(8,))
+    session.part(FINETUNING, training.finetuning(session, SHAPES["tiny"], work))
+    assert sizes == ["8 sequences", "4 sequences", "2 sequences"]
+    assert session.sections[FINETUNING] == [{"a pass": "2 sequences"}]
+    assert "memory short" in reasons(session)["finetuning of tiny, passes of 4 sequences"]
+
+
+def test_a_rung_that_fails_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reductions(model: Any, *_: Any) -> list[float]:
+        if model.number_format == "bfloat16":
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return [0.5]
+
+    monkeypatch.setattr("benchmarks.gpu.speed._reductions", reductions)
+    session = session_in(tmp_path)
+    formats = ["float32", "bfloat16", "float16"]
+    session.part(VERIFICATION, verification(session, SHAPES["tiny"], SMALL.work, formats))
+    assert [row["format"] for row in session.sections[VERIFICATION]] == ["float32", "float16"]
+
+
+def test_a_problem_is_exit_status_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(session: Session, *_: Any) -> None:
+        session.problems.append("llama in float32: off")
+
+    monkeypatch.setattr("benchmarks.gpu.__main__.measure", wrong)
+    result = CliRunner().invoke(app, ["--small", "--device", "cpu", "--out", str(tmp_path)])
+    assert result.exit_code == 3
+    assert "WRONG: llama in float32: off" in result.output
 
 
 def test_no_row_is_begun_once_the_time_is_spent(tmp_path: Path) -> None:
