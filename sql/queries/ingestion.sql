@@ -35,8 +35,9 @@ from corpus_files
 where corpus_id = :corpus_id
 
 -- name: held_lines
--- The lines of files with usable records of the newest version, in order: for each 4 bytes of its number and 8 of its hash.
-select file_uri,
+-- The lines of files with usable records of the newest version, in order: for each 4 bytes of its number and 8 of its hash. A row holds
+-- those of so many lines, since a value has at most a gigabyte.
+select file_uri, line / :piece_lines as piece,
        string_agg(int4send(line) || coalesce(int8send(line_hash), decode('0000000000000000', 'hex')), '' order by line) as lines
 from (
     select file_uri, line, line_hash
@@ -47,7 +48,8 @@ from (
     from corpus_spare_records
     where corpus_id = :corpus_id and file_uri = any(cast(:file_uris as text[]))
 ) held
-group by file_uri
+group by file_uri, line / :piece_lines
+order by file_uri, line / :piece_lines
 
 -- name: missing_documents
 -- Which of these documents have no row yet.

@@ -242,6 +242,26 @@ def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path,
     assert (report.added, report.removed) == (1, 1)
 
 
+def test_the_lines_of_a_long_file_are_fetched_in_pieces(
+    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "HELD_LINES_A_PIECE", 3)
+    lines: list[Line] = [{"text": f"text {number}"} for number in range(10)]
+    _write(folder / "a.jsonl", lines)
+    ingest_corpus(settings, str(folder))
+    parsed: list[bytes] = []
+    read = corpus_records.read_record
+
+    def counted(content: bytes, *names: Any) -> Any:
+        parsed.append(content)
+        return read(content, *names)
+
+    monkeypatch.setattr(corpus_records, "read_record", counted)
+    _write(folder / "a.jsonl", [*lines[:7], {"text": "another"}, *lines[8:], {"text": "one more"}])
+    ingest_corpus(settings, str(folder))
+    assert [json.loads(content)["text"] for content in parsed] == ["another", "one more"]
+
+
 def test_of_a_changed_file_only_the_lines_that_changed_are_parsed(
     folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,12 +12,13 @@ one, then of those with the same text the first one. The others are kept in `cor
 them counts when the one that counts now disappears.
 """
 
+import itertools
 import logging
 import struct
 import time
 import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -42,6 +43,8 @@ REFUSED_ROWS = 100
 counted."""
 RECORDS_PER_TRANSACTION = 5000
 CHARACTERS_PER_TRANSACTION = 32_000_000
+HELD_LINES_A_PIECE = 1_000_000
+"""Lines of a file that one value of Postgres holds, 12 bytes each: 89 million would be more than it may be long."""
 FILES_PER_TRANSACTION = 5000
 HELD_RECORDS = 1_000_000
 """Of so many records the lines that the newest version holds are fetched at once, 12 bytes each; of a larger file
@@ -181,11 +184,11 @@ class HeldLines:
     """The lines of a file as its newest version holds them: which of them the file has still, and which are gone.
 
     Args:
-        lines: 12 bytes for each, in order: its number and its hash, as ingestion.held_lines returns them.
+        pieces: 12 bytes for each line, in order: its number and its hash, as ingestion.held_lines returns them.
     """
 
-    def __init__(self, lines: bytes) -> None:
-        self._lines = struct.iter_unpack(">iq", lines)
+    def __init__(self, pieces: Iterable[bytes] = ()) -> None:
+        self._lines = itertools.chain.from_iterable(struct.iter_unpack(">iq", piece) for piece in pieces)
         self._next: tuple[int, int] | None = next(self._lines, None)
         self._gone: list[int] = []
         self.known = 0
@@ -345,7 +348,7 @@ class Reading:
                 self._read_all(changed, progress)
                 changed = []
                 held_records = 0
-            changed.append(ReadFile(number, file, before, held=HeldLines(b"")))
+            changed.append(ReadFile(number, file, before, held=HeldLines()))
             held_records += usable_before
         self._read_all(changed, progress)
         self.write_batch()
@@ -378,9 +381,13 @@ class Reading:
                     queries.ingestion.held_lines,
                     corpus_id=self.corpus_id,
                     file_uris=list(compared),
+                    piece_lines=HELD_LINES_A_PIECE,
                 )
+            pieces: dict[str, list[bytes]] = defaultdict(list)
             for row in rows:
-                compared[row.file_uri].held = HeldLines(row.lines)
+                pieces[row.file_uri].append(row.lines)
+            for uri, of_file in pieces.items():
+                compared[uri].held = HeldLines(of_file)
         for file in changed:
             self._read(file, progress)
             self.read_files += 1
@@ -393,7 +400,7 @@ class Reading:
         progress.at(file.number, file.file)
         with OpenedFile(file.file, UnpackingLimits.of(self.settings)) as opened:
             if opened.is_parquet:
-                file.held = HeldLines(b"")
+                file.held = HeldLines()
             else:
                 file.is_compared = file.may_be_compared
             records = read_records(opened, self.settings.max_line_bytes, is_known, self.names)
