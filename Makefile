@@ -119,8 +119,8 @@ status: $(STAMP) ## Show what runs, where, since when, and how much memory it ta
 logs: $(STAMP) ## Show what the services printed: make logs SERVICE=postgres
 	@$(OPS) logs $${SERVICE:-}
 
-sql: $(STAMP) ## Ask the database, read-only: make sql Q="select * from threshold_counts"; without Q, psql. RUN=night-1 for questions that name no run.
-	@set -- $${RUN:+"--run=$$RUN"}; if [ -n "$${Q:-}" ]; then $(OPS) sql "$$@" -- "$$Q"; else $(OPS) sql "$$@"; fi
+sql: $(STAMP) ## Ask the database, read-only: make sql Q="select * from threshold_counts"; without Q, psql. RUN=night-1 for questions that name no run, HISTORY=1 for the history on S3.
+	@set -- $${RUN:+"--run=$$RUN"} $${HISTORY:+--history}; if [ -n "$${Q:-}" ]; then $(OPS) sql "$$@" -- "$$Q"; else $(OPS) sql "$$@"; fi
 
 clean: ## Stop everything and delete the state folder, after a question (YES=1: without).
 	@if [ -x $(OPS) ]; then $(OPS) clean $${YES:+--yes}; \

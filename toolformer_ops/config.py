@@ -125,6 +125,18 @@ class Settings(BaseSettings):
         description="Most that the cache may hold, GiB; empty: what its disk has room for.",
     )
 
+    history_seconds: float = Field(
+        default=120.0,
+        ge=0,
+        description="Longest that the end of a run writes its history to S3; what is left is written at the next end. 0: never.",
+    )
+    history_memory_gib: float = Field(
+        default=4.0, gt=0, description="Most memory that one question about the history may take, GiB."
+    )
+    history_threads: int = Field(
+        default=2, ge=1, le=256, description="CPU threads of one question about the history."
+    )
+
     wiki_index: str = Field(
         default="",
         description="BM25 index of WikiSearch and QA: a folder, or s3:// of a published one; empty means `wiki_index` in the state "

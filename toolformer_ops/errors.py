@@ -25,6 +25,7 @@
     |   |   |   +-- BucketNotFoundError, a ConfigurationError too
     |   |   +-- CorruptObjectError
     |   |   +-- AlreadyPublishedError
+    |   |   +-- HistoryError
     |   |   +-- PreconditionFailedError
     |   |   +-- WriteConflictError
     |   +-- DeviceMemoryError
@@ -133,6 +134,10 @@ class CorruptObjectError(ObjectStoreError):
 
 class AlreadyPublishedError(ObjectStoreError):
     """Another content was published under the same prefix before."""
+
+
+class HistoryError(ObjectStoreError):
+    """The history on S3 is missing, damaged, or of another version of this project."""
 
 
 class PreconditionFailedError(ObjectStoreError):

@@ -16,9 +16,15 @@ begin
     delete from pruned_positions where sampling_recipe_id = recipe and document_id = any(documents);
     delete from call_losses where scoring_recipe_id = recipe and document_id = any(documents);
     delete from placebo_losses where placebo_recipe_id = recipe and document_id = any(documents);
+    -- Rows that are computed again are written again; those that retention drops stay in the history.
+    delete from history_work where recipe_id = recipe and documents is not null;
+    with taken_out as (
+        delete from history_documents where recipe_id = recipe and document_id = any(documents) returning file_key
+    )
+    update history_files set state = 'stale' where state = 'whole' and file_key in (select file_key from taken_out);
 end
 $$;
-comment on function delete_work is 'Deletes what a stage wrote of documents under a recipe, with the mark that the recipe is finished: the next run does it again. Without documents (null) of all; the recipe''s partitions then stay, to be dropped as a whole.';
+comment on function delete_work is 'Deletes what a stage wrote of documents under a recipe, with the mark that the recipe is finished: the next run does it again. Without documents (null) of all; the recipe''s partitions then stay, to be dropped as a whole, and the history keeps its rows.';
 
 create or replace function ids_named_by(result quality_results)
     returns setof uuid

@@ -168,6 +168,18 @@ tries as (
 claims as (
     delete from document_claims row using texts_to_forget text where text.document_id = row.document_id
 ),
+-- The files of the history that hold them are written anew without them, at the end.
+written as (
+    delete from history_documents row using texts_to_forget text where text.document_id = row.document_id returning row.file_key
+),
+history as (
+    update history_files
+    set state = 'stale'
+    where state = 'whole'
+      and (file_key in (select file_key from written)
+           or table_name in ('corpus_joined', 'corpus_left') and owner_id in (
+               select row.corpus_id from corpus_documents row join texts_to_forget text using (document_id)))
+),
 -- Their files are read again by the next ingestion, which refuses the texts and counts them as removed.
 files as (
     update corpus_files file set read_as = -1
@@ -238,6 +250,9 @@ select 'call_results' as table_name, count(*) as rows from results
 -- A forgotten corpus holds nothing any more, not even the texts that other corpora hold too. If it is ingested again, its files are read again.
 with files as (
     update corpus_files set read_as = -1 where corpus_id = :corpus_id
+),
+history as (
+    update history_files set state = 'leaving' where owner_id = :corpus_id and table_name in ('corpus_joined', 'corpus_left')
 ),
 spare as (
     delete from corpus_spare_records where corpus_id = :corpus_id returning 1

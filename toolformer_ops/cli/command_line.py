@@ -10,6 +10,7 @@ from toolformer_ops.cli import (
     decoding,
     demo,
     evaluation,
+    history,
     housekeeping,
     people,
     placebos,
@@ -27,7 +28,7 @@ PANELS = MappingProxyType(
         "Thresholds and placebos": ("thresholds", "placebo"),
         "Models: write and evaluate": ("generate", "evaluate", "lm-eval", "dateset", "report"),
         "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
-        "Keep in order": ("audit", "doctor", "forget", "retention", "retry-failed"),
+        "Keep in order": ("audit", "doctor", "forget", "retention", "retry-failed", "history"),
         "Services of this machine": (
             "up",
             "down",
@@ -69,6 +70,7 @@ def toolformer_ops(
 
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
 app.add_typer(stages.app, name="stage", rich_help_panel=_PANEL_OF["stage"])
+app.add_typer(history.app, name="history", rich_help_panel=_PANEL_OF["history"])
 app.registered_commands = sorted(
     (
         command

@@ -294,6 +294,8 @@ def _show(found: "Forgotten", what: str) -> None:
         typer.echo(f"and those of {len(found.other_texts) - MOST_RECORDS_SHOWN:,} more records")
     for folder in found.trainings:
         typer.echo(f"with the folder {folder} of a training that did not end")
+    if found.history_files:
+        typer.echo(f"with them out of {found.history_files:,} files of the history")
     for place in found.places:
         if place.withdrawn:
             typer.echo(f"withdrawn: {place.kind} {place.uri}")

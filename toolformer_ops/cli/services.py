@@ -16,7 +16,13 @@ from typing import Annotated
 import typer
 
 from toolformer_ops.config import SHIPPED, load_settings, state_dir
-from toolformer_ops.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError, UsageError
+from toolformer_ops.errors import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    ConfigurationError,
+    ObjectStoreError,
+    UsageError,
+)
 
 app = typer.Typer()
 
@@ -132,20 +138,30 @@ def sql_command(
     run: Annotated[
         str, typer.Option(help="The run that questions of sql/examples are about if they name none.")
     ] = "",
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history",
+            help="Ask the history of finished runs on S3, by DuckDB on this machine; what it cannot answer, Postgres is asked.",
+        ),
+    ] = False,
 ) -> None:
     """Ask the database as its read-only role: one statement of SQL, or psql, whose own commands run as you.
 
     Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
     Example: toolformer-ops sql --run night-1 "select * from where_do_calls_get_lost()"
+    Example: toolformer-ops sql --history "select tool, count(*) from kept_calls group by tool"
     """
     if re.match("--?[a-z]", query):
         raise UsageError(f"expected --run or a statement, found {query[:40]!r}. A comment begins with `-- `.")
     from toolformer_ops.local.postgres import psql
 
+    statement = sys.stdin.read() if query == "-" else query
+    if history and _answered_from_history(statement, run):
+        return
     command, environment = psql(load_settings(), run)
     variables = ["--set=ON_ERROR_STOP=1"]
     if query:
-        statement = sys.stdin.read() if query == "-" else query
         # A statement is SQL alone: psql runs none of its own commands (\!, \copy) until it is told this word
         # again.
         restricted = f"\\restrict {secrets.token_hex(16)}\n{statement}"
@@ -160,6 +176,24 @@ def sql_command(
             EXIT_USAGE if finished.returncode == _STATEMENT_FAILED else finished.returncode and EXIT_FAILED
         )
     os.execve(command[0], [*command, *variables], environment)  # noqa: S606 - an argument list, no shell
+
+
+def _answered_from_history(query: str, run: str) -> bool:
+    """Print the answer of the history; False, with the reason on standard error, if Postgres has to be asked."""
+    from toolformer_ops.storage import history_queries
+
+    if not query:
+        raise UsageError("expected a query with --history, found none: psql opens Postgres alone.")
+    settings = load_settings()
+    try:
+        answer = history_queries.ask(settings, query, run)
+    except (ObjectStoreError, history_queries.UnknownNameError) as error:
+        if not settings.reader_dsn.get_secret_value():
+            raise
+        typer.echo(f"{error} Postgres is asked instead.", err=True)
+        return False
+    typer.echo(history_queries.as_text(answer))
+    return True
 
 
 @app.command("migrate")

@@ -371,14 +371,16 @@ def finish_run(
 ) -> None:
     """Record how a run ended, store its numbers, and print its summary as JSON, if it annotates.
 
-    A DAG run ends the run that it opened, and no other.
+    A DAG run ends the run that it opened, and no other. Then the history on S3 is written, for as long as
+    TOOLFORMER_HISTORY_SECONDS at most; the run has ended by then, whatever becomes of it.
 
     Example: toolformer-ops stage finish-run --run night-1 --state success
     """
     from toolformer_ops.stages.run_setup import finish_run as finish
+    from toolformer_ops.storage.history import write_at_end
 
-    summary = finish(
-        load_settings(), run, state, problem, dag_run=_dag_run(dag_run), was_opened=not not_opened
-    )
+    settings = load_settings()
+    summary = finish(settings, run, state, problem, dag_run=_dag_run(dag_run), was_opened=not not_opened)
     if summary:
         _print_result({"summary": summary})
+        write_at_end(settings, run)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, history, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of
 from toolformer_ops.storage.publication import CHECKPOINTS, ObjectStore
 
@@ -85,6 +85,8 @@ class Forgotten:
     """Folders of this machine, deleted, of trainings that did not end, with a release that holds one of the
     texts."""
     places: list[Place] = field(default_factory=list)
+    history_files: int = 0
+    """Files of the history that were written anew without the texts."""
 
 
 def forget(
@@ -105,6 +107,8 @@ def forget(
     Raises:
         UsageError: a document, the corpus or a record is not there, or an unfinished run uses one of the
         texts.
+        ObjectStoreError: the rows are deleted, and files of the history still hold the texts; the next call
+        continues.
     """
     engine = database.connect(settings)
     corpus_id = corpus_id_of(corpus) if corpus and not record_ids else None
@@ -138,7 +142,19 @@ def forget(
             )
     for folder in found.trainings:
         shutil.rmtree(folder, ignore_errors=True)
-    # 3. Delete, in batches. What quotes a text is looked for while the text is there.
+    # 3. Delete, in batches, while nothing is written into the history.
+    with history.writing(engine):
+        _delete(engine, found, corpus_id, texts_per_transaction)
+        # 4. The files of the history that hold the texts are written anew without them.
+        found.history_files = history.take_out_forgotten(settings, engine)
+    return found
+
+
+def _delete(engine: Engine, found: Forgotten, corpus_id: str | None, texts_per_transaction: int) -> None:
+    """Delete the texts that are marked, and what no text owns alone.
+
+    What quotes a text is looked for while the text is there.
+    """
     while True:
         with database.transaction(engine) as connection:
             database.execute(connection, queries.forgetting.texts_table)
@@ -157,12 +173,10 @@ def forget(
         logger.info(
             "forgotten so far: %s", ", ".join(f"{rows} {table}" for table, rows in found.rows.items() if rows)
         )
-    # 4. What no text owns alone.
     with database.transaction(engine) as connection:
         _count(found, database.fetch_all(connection, queries.forgetting.results))
         if corpus_id:
             _count(found, database.fetch_all(connection, queries.forgetting.memberships, corpus_id=corpus_id))
-    return found
 
 
 def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bool = False) -> list[str]:

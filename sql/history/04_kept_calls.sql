@@ -1,0 +1,5 @@
+create view kept_calls as
+select *, not input_only_after as releasable
+from scored_calls
+where is_kept(null, loss_reduction, keep_threshold)
+  and (tau_information is null or information >= tau_information);

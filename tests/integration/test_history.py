@@ -1,0 +1,520 @@
+"""The history on S3: what it holds is what Postgres shows, and stays true when texts are forgotten or files go."""
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from tests.annotated_runs import AnnotatedRun, recipe_id, release
+from tests.integration.test_numbers import changed_tool, night
+from tests.run_sql import run_sql
+from tests.written_nights import Nights, Record, Tool, draw
+from toolformer_ops.__main__ import app
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.errors import BusyError, HistoryError, ObjectStoreUnreachableError, UsageError
+from toolformer_ops.runs.numbers import store_numbers
+from toolformer_ops.runs.tries import retry_failed
+from toolformer_ops.storage import database, history, history_queries, queries, retention
+from toolformer_ops.storage.forgetting import forget
+from toolformer_ops.storage.history_files import MANIFEST_KEY, HistoryFile, read_manifest
+from toolformer_ops.storage.history_queries import UnknownNameError, ask
+from toolformer_ops.storage.objects import Objects
+
+VIEWS = (
+    "scored_calls",
+    "kept_calls",
+    "candidates",
+    "threshold_counts",
+    "yield_by_stage",
+    "reduction_histogram",
+    "run_documents",
+    "run_tool_documents",
+)
+TOOLS = (
+    Tool("Calculator", placebos=True, tau_information=0.2),
+    Tool("Calendar", reads_record=True),
+    Tool("QA", threshold=0.5),
+)
+SECRET = "Ms Secret of Elm Street earned 400 of 1400 crowns, that is 29 %, says the clerk."
+
+
+def plain(value: object) -> object:
+    """Floats to twelve digits, and ids as texts."""
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    return str(value) if isinstance(value, uuid.UUID) else value
+
+
+def sorted_rows(rows: list[Any]) -> list[tuple[object, ...]]:
+    return sorted((tuple(map(plain, row)) for row in rows), key=repr)
+
+
+def of_postgres(settings: Settings, view: str) -> dict[str, list[tuple[object, ...]]]:
+    """The columns of a view, and its rows of the runs that the history holds."""
+    statement = f"select * from {view} where run_id in (select run_id from history_runs)"
+    engine = database.connect(settings)
+    with engine.begin() as connection:
+        found = connection.exec_driver_sql(statement)
+        return {"columns": [tuple(found.keys())], "rows": sorted_rows(list(found))}
+
+
+def of_history(settings: Settings, view: str) -> dict[str, list[tuple[object, ...]]]:
+    answer = ask(settings, f"select * from {view}")
+    return {"columns": [answer.columns], "rows": sorted_rows(answer.rows)}
+
+
+def differing_views(settings: Settings) -> list[str]:
+    return [view for view in VIEWS if of_postgres(settings, view) != of_history(settings, view)]
+
+
+def files(settings: Settings, table: str) -> list[HistoryFile]:
+    return [file for file in read_manifest(Objects(settings)) if file.table_name == table]
+
+
+def objects_with(settings: Settings, needle: str) -> list[str]:
+    """Keys of the history's objects of which a row or the bytes hold a text; every row is read."""
+    objects = Objects(settings)
+    found = []
+    for key in objects.list("history/"):
+        body = objects.get(key)
+        text = body.decode("utf-8", "replace")
+        if key.endswith(".parquet"):
+            path = Path(settings.state_dir) / "read.parquet"
+            path.write_bytes(body)
+            text += json.dumps(pq.read_table(path).to_pylist(), default=str, ensure_ascii=False)
+        if needle in text:
+            found.append(key)
+    return found
+
+
+class Corpus(AnnotatedRun):
+    """A finished run over the text to forget and another, in the history."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, {"Calculator": 0.5})
+        self.settings = settings
+        self.secret = self.add_text(SECRET)
+        self.other = self.add_text("Out of 1400 people, 400 passed, that is 29 % of them all.")
+        first = self.add_call("Calculator", self.secret, " 29", "400 / 1400", "0.29", saves=1.25)
+        self.own_call = self.add_call("Calculator", self.secret, " crowns", "1400 - 400", "1000", saves=0.25)
+        other = self.add_call("Calculator", self.other, " 29", "400 / 1400", "0.29", saves=1.0)
+        self.kept = {first, other}
+        self.complete("Calculator")
+        release(settings, self.run_id)
+        self.end()
+
+    def end(self) -> None:
+        with database.transaction(self.engine) as connection:
+            database.execute(connection, queries.runs.finish, run_id=self.run_id, state="success", problem="")
+            store_numbers(connection, self.run_id)
+
+
+@pytest.fixture
+def corpus(settings: Settings) -> Corpus:
+    corpus = Corpus(settings)
+    history.write(settings)
+    return corpus
+
+
+@contextmanager
+def without_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*_: object) -> None:
+        raise ObjectStoreUnreachableError("S3 does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objects, "put", refuse)
+        yield
+
+
+# What it holds
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_views_agree_on_random_nights_with_forgetting(
+    nights: Nights, settings: Settings, seed: int
+) -> None:
+    drawn = draw("history", seed)
+    records = [Record(f"text {n}", f"https://x.org/{n}", f"r{n}") for n in range(30)]
+    tools = TOOLS
+    for number in range(4):
+        records = nights.change(drawn, number, records)
+        nights.ingest(*records)
+        if drawn.random() < 0.6:
+            position = drawn.randrange(len(tools))
+            tools = (*tools[:position], changed_tool(drawn, number, tools[position]), *tools[position + 1 :])
+        night(
+            nights, f"night-{number}", *tools,
+            share=drawn.choice([1.0, 1.0, 0.6]), killed=drawn.choice([0.0, 0.1]), limit=drawn.choice([None, None, 20]),
+        )  # fmt: skip
+        if drawn.random() < 0.7:
+            history.write(settings)
+        if number == 2:
+            record = drawn.choice(records)
+            [[document]] = run_sql(settings, "select document_id from documents where text = :text and variant_of is null",
+                                   text=record.text)  # fmt: skip
+            forget(settings, [document])
+            records.remove(record)
+    history.write(settings)
+    assert differing_views(settings) == []
+    assert len(of_history(settings, "candidates")["rows"]) > 100
+    examples = ("how_many_calls_are_kept", "where_do_calls_get_lost", "what_became_of_the_candidates")
+    for question in examples:
+        expected = run_sql(settings, f"select * from {question}('night-3')")
+        assert sorted_rows(ask(settings, f"select * from {question}('night-3')").rows) == sorted_rows(
+            expected
+        )
+    assert run_sql(settings, "select count(*) from history_files where state <> 'whole'") == [(0,)]
+
+
+def test_a_second_night_writes_the_rows_of_new_texts_alone(nights: Nights, settings: Settings) -> None:
+    records = [Record(f"text {n}") for n in range(30)]
+    nights.ingest(*records)
+    night(nights, "night-0", Tool("Calculator"))
+    history.write(settings)
+    before = set(files(settings, "call_losses"))
+    nights.ingest(*records, Record("a new text"), Record("another new text"))
+    night(nights, "night-1", Tool("Calculator"))
+    history.write(settings)
+    new = set(files(settings, "call_losses")) - before
+    [[rows]] = run_sql(
+        settings,
+        "select count(*) from call_losses join documents using (document_id) where text like '%new text'",
+    )
+    assert before < set(files(settings, "call_losses"))
+    assert sum(file.rows for file in new) == rows > 0
+
+
+def test_nothing_is_written_twice(corpus: Corpus, settings: Settings) -> None:
+    listed = read_manifest(Objects(settings))
+    again = history.write(settings)
+    assert (again.runs, again.files) == ([], 0)
+    assert read_manifest(Objects(settings)) == listed
+
+
+def test_rows_that_are_computed_again_are_written_again(nights: Nights, settings: Settings) -> None:
+    nights.ingest(*(Record(f"text {n}") for n in range(30)))
+    night(nights, "night-0", Tool("Calculator"), killed=0.5)
+    history.write(settings)
+    assert retry_failed(settings, "night-0")
+    nights.ingest(*(Record(f"text {n}") for n in range(31)))
+    night(nights, "night-1", Tool("Calculator"))
+    history.write(settings)
+    assert differing_views(settings) == []
+
+
+def test_rows_that_retention_drops_stay_in_the_history(corpus: Corpus, settings: Settings) -> None:
+    before = of_history(settings, "scored_calls")
+    run_sql(settings, "update dataset_releases set withdrawn_at = now()")
+    run_sql(settings, "update annotation_runs set schedule = 'gone'")
+    assert retention.drop_unused(settings, retention.Uses(schedules=()))[0]
+    history.write(settings)
+    assert of_postgres(settings, "scored_calls")["rows"] == []
+    assert of_history(settings, "scored_calls") == before
+
+
+# Forgetting
+
+
+def test_a_forgotten_text_is_in_no_object_of_the_history(corpus: Corpus, settings: Settings) -> None:
+    assert len(objects_with(settings, "Elm Street")) == 1
+    assert len(objects_with(settings, str(corpus.secret.document_id))) > 1
+    forgotten = forget(settings, [corpus.secret.document_id])
+    assert forgotten.history_files > 0
+    assert objects_with(settings, "Elm Street") == []
+    release_calls = {file.file_key for file in files(settings, "release_calls")}  # the record of where it was
+    assert set(objects_with(settings, str(corpus.secret.document_id))) == release_calls
+    assert differing_views(settings) == []
+
+
+def test_a_forgotten_text_is_in_no_copy_on_this_machine(corpus: Corpus, settings: Settings) -> None:
+    ask(settings, "select * from candidates")
+    copies = settings.cache_folder / "history"
+    assert any("Elm Street" in str(pq.read_table(path).to_pylist()) for path in copies.glob("*.parquet"))
+    forget(settings, [corpus.secret.document_id])
+    assert not any("Elm Street" in str(pq.read_table(path).to_pylist()) for path in copies.glob("*.parquet"))
+
+
+def test_forgetting_goes_on_where_s3_was_away(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with without_s3(monkeypatch), pytest.raises(ObjectStoreUnreachableError):
+        forget(settings, [corpus.secret.document_id])
+    forget(settings)
+    assert objects_with(settings, "Elm Street") == []
+
+
+def test_texts_whose_rows_retention_dropped_are_taken_out_of_the_history(
+    corpus: Corpus, settings: Settings
+) -> None:
+    run_sql(settings, "update dataset_releases set withdrawn_at = now()")
+    run_sql(settings, "update annotation_runs set schedule = 'gone'")
+    retention.drop_unused(settings, retention.Uses(schedules=()))
+    forget(settings, [corpus.secret.document_id])
+    assert objects_with(settings, "Elm Street") == []
+    assert len(of_history(settings, "scored_calls")["rows"]) == 1
+
+
+def test_forgetting_without_a_history_asks_nothing_of_s3(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = Corpus(settings)
+    monkeypatch.setattr(history, "Objects", None)
+    assert forget(settings, [corpus.secret.document_id]).history_files == 0
+
+
+# What goes wrong while it is written
+
+
+def test_a_file_that_a_killed_process_left_is_deleted(corpus: Corpus, settings: Settings) -> None:
+    objects = Objects(settings)
+    key = "history/call_losses/left/left.parquet"
+    objects.put(key, b"left", "application/octet-stream")
+    of_file = {"file_key": key, "table_name": "call_losses", "owner_id": "left", "sha256": "0" * 64}
+    database.execute(corpus.engine, queries.history.add_file, **of_file, size_bytes=4, rows=1, version=None)
+    history.write(settings)
+    assert not objects.exists(key)
+    assert run_sql(settings, "select count(*) from history_files where state <> 'whole'") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "table", ["candidate_calls", "call_losses", "corpus_joined", "release_calls", "run_tools"]
+)
+def test_a_file_that_is_gone_is_written_again(corpus: Corpus, settings: Settings, table: str) -> None:
+    [file] = files(settings, table)
+    Objects(settings).delete(file.file_key)
+    with pytest.raises(HistoryError, match="found nothing: the history is damaged"):
+        ask(settings, "select * from candidates")
+    written = history.write(settings)
+    assert written.lost == [file.file_key]
+    assert differing_views(settings) == []
+
+
+def test_the_end_of_a_run_is_not_failed_by_s3(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Corpus(settings)
+    with without_s3(monkeypatch):
+        history.write_at_end(settings, "run-1")
+    assert "run-1 is not in the history yet" in caplog.text
+    history.write_at_end(settings, "run-1")
+    assert history_queries.runs_of(settings) == ["run-1"]
+
+
+def test_a_write_whose_time_is_over_is_continued_by_the_next(
+    nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "DOCUMENTS_PER_FILE", 5)
+    nights.ingest(*(Record(f"text {n}") for n in range(30)))
+    night(nights, "night-0", Tool("Calculator"))
+    assert history.write(settings, seconds=0).left == 1
+    assert history_queries.runs_of(settings) == []
+    assert history.write(settings).runs == ["night-0"]
+    assert len(files(settings, "call_losses")) > 1
+    assert differing_views(settings) == []
+
+
+def test_a_run_that_ends_does_not_wait_for_another_writer(corpus: Corpus) -> None:
+    with (
+        history.writing(corpus.engine),
+        pytest.raises(BusyError),
+        history.writing(corpus.engine, waits=False),
+    ):
+        pass
+
+
+def test_a_run_that_has_not_ended_is_refused(settings: Settings) -> None:
+    with pytest.raises(UsageError, match="expected a finished run, found none of this id"):
+        history.write(settings, "no-such-run")
+
+
+# What bad history says
+
+
+def test_a_history_that_was_never_written_is_named_with_the_remedy(settings: Settings) -> None:
+    with pytest.raises(
+        HistoryError, match=r"found none: no finished run is written yet\. `toolformer-ops history write"
+    ):
+        ask(settings, "select 1")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda body: body.replace(b"history/1", b"history/9"), "expected a history of format .*history/1, found .*history/9"),
+        (lambda body: body.replace(b'"rows": 1', b'"rows": 2'), "it is damaged"),
+        (lambda body: body[: len(body) // 2], "it is damaged"),
+    ],
+    ids=["another version", "changed", "half written"],
+)  # fmt: skip
+def test_a_manifest_that_is_not_ours_is_named(
+    corpus: Corpus, settings: Settings, change: Any, message: str
+) -> None:
+    objects = Objects(settings)
+    body = objects.get(MANIFEST_KEY)
+    assert change(body) != body
+    objects.put(MANIFEST_KEY, change(body), "application/json")
+    with pytest.raises(HistoryError, match=message):
+        ask(settings, "select 1 from run_tools")
+    history.write(settings)
+    assert ask(settings, "select tool from run_tools").rows == [("Calculator",)]
+
+
+def test_a_file_with_other_bytes_is_named(corpus: Corpus, settings: Settings) -> None:
+    [file] = files(settings, "call_losses")
+    body = Objects(settings).get(file.file_key)
+    Objects(settings).put(file.file_key, body[:-9] + b"x" + body[-8:], "application/octet-stream")
+    with pytest.raises(
+        HistoryError, match=r"the history is damaged\. Remove it; then `toolformer-ops history write"
+    ):
+        ask(settings, "select * from kept_calls")
+
+
+def test_a_damaged_copy_is_fetched_again(corpus: Corpus, settings: Settings) -> None:
+    before = of_history(settings, "kept_calls")
+    for copy in (settings.cache_folder / "history").glob("*.parquet"):
+        copy.write_bytes(copy.read_bytes()[::-1])
+    assert of_history(settings, "kept_calls") == before
+
+
+# What a query may do
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "create table t (n int)",
+        "copy (select 1) to 'out.csv'",
+        "set threads = 64",
+        "install httpfs",
+        "attach 'other.db'",
+        "select 1; select 2",
+        "pragma version",
+        "",
+    ],
+)
+def test_what_does_not_only_read_is_refused(corpus: Corpus, settings: Settings, query: str) -> None:
+    with pytest.raises(UsageError, match="expected one query that reads, found"):
+        ask(settings, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from read_csv('/etc/passwd')",
+        "select * from read_text('/etc/hostname')",
+        "select * from glob('/etc/*')",
+        "select * from read_parquet('s3://toolformer/history/x.parquet')",
+        "select * from read_parquet('https://example.org/x.parquet')",
+    ],
+)
+def test_a_query_reads_no_file_beside_the_history(corpus: Corpus, settings: Settings, query: str) -> None:
+    with pytest.raises(UsageError, match="the history: "):
+        ask(settings, query)
+
+
+def test_a_query_that_needs_more_memory_than_allowed_is_one_sentence(
+    corpus: Corpus, settings: Settings
+) -> None:
+    small = settings.model_copy(update={"history_memory_gib": 0.05})
+    with pytest.raises(
+        UsageError, match=r"takes at most 0\.05 GiB, found one that needs more: raise TOOLFORMER_HISTORY_MEM"
+    ):
+        ask(small, "select list(a.range * b.range) from range(10000) a, range(10000) b")
+
+
+def test_a_name_that_the_history_lacks_is_told_apart(corpus: Corpus, settings: Settings) -> None:
+    with pytest.raises(UnknownNameError, match="stage_ledger"):
+        ask(settings, "select * from stage_ledger")
+
+
+def test_only_the_files_that_a_query_reads_are_fetched(corpus: Corpus, settings: Settings) -> None:
+    ask(settings, "select * from threshold_counts")
+    assert len(list((settings.cache_folder / "history").glob("*.parquet"))) == 1
+    assert "call_losses" in history_queries.tables_of("select * from how_many_calls_are_kept(), kept_calls")
+    assert history_queries.tables_of("select * from how_many_calls_are_kept()") == {
+        "annotation_runs", "run_tools", "threshold_counts",
+    }  # fmt: skip
+
+
+# The commands
+
+
+def test_an_answer_is_printed_as_psql_prints_it(corpus: Corpus, settings: Settings) -> None:
+    query = "select tool, calls, threshold, is_keep_threshold from threshold_counts where threshold = 0.5"
+    done = CliRunner().invoke(app, ["sql", "--history", query])
+    assert done.stdout.splitlines() == [
+        "tool       | calls | threshold | is_keep_threshold",
+        "-----------+-------+-----------+------------------",
+        "Calculator | 2     | 0.5       | t",
+        "(1 row)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("select state from annotation_runs", "expected the manifest of the history at"),
+        ("select count(*) from stage_ledger", "the history: "),
+    ],
+)
+def test_postgres_is_asked_what_the_history_cannot_answer(
+    settings: Settings, capfd: pytest.CaptureFixture[str], query: str, reason: str
+) -> None:
+    corpus = Corpus(settings)
+    if "stage_ledger" in query:
+        history.write(settings)
+    done = CliRunner().invoke(app, ["sql", "--history", query])
+    assert done.exit_code == 0
+    assert reason in done.stderr
+    assert done.stderr.endswith("Postgres is asked instead.\n")
+    assert "(1 row)" in capfd.readouterr().out
+    assert corpus.run_id == "run-1"
+
+
+def test_the_command_says_what_it_wrote(settings: Settings) -> None:
+    Corpus(settings)
+    done = CliRunner().invoke(app, ["history", "write", "--run", "run-1"])
+    assert done.stdout.startswith("1 runs written: ")
+
+
+def test_the_command_takes_one_run_or_all(settings: Settings) -> None:
+    refused = CliRunner().invoke(app, ["history", "write"])
+    assert "expected --run or --all, found neither" in str(refused.exception)
+
+
+def test_the_snippets_of_the_documentation_read_the_files_without_us(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
+    assert key is not None
+    assert secret is not None
+    assert settings.s3_endpoint_url is not None
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key.get_secret_value())
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret.get_secret_value())
+    monkeypatch.setenv("AWS_REGION", settings.s3_region)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", settings.s3_region)
+    page = (REPOSITORY / "docs" / "history.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    listing, duckdb, polars = blocks[:3]
+    endpoint = settings.s3_endpoint_url
+    listing = listing.replace('"toolformer"', repr(settings.s3_bucket))
+    listing = listing.replace('client("s3")', f'client("s3", endpoint_url={endpoint!r})')
+    host = endpoint.removeprefix("http://")
+    duckdb = duckdb.replace("FileSystem()", f'FileSystem(endpoint_override={host!r}, scheme="http")')
+    options = {
+        "aws_endpoint_url": endpoint,
+        "aws_allow_http": "true",
+        "aws_virtual_hosted_style_request": "false",
+    }
+    polars = polars.replace('paths("call_losses")])', f'paths("call_losses")], storage_options={options!r})')
+    names: dict[str, Any] = {}
+    exec(listing + duckdb + polars, names)  # noqa: S102 - our own page
+    assert names["mean"] == [(recipe_id("score", "Calculator"), pytest.approx(2.5 / 3))]
+    assert sorted(names["kept"].rows()) == [(str(call), "0.29") for call in sorted(corpus.kept)]

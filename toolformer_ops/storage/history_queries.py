@@ -1,0 +1,288 @@
+"""Ask the history: DuckDB, in this process, over copies of the files that a question reads.
+
+The views and functions of `sql/history` have the names and columns of Postgres'; the questions of
+`sql/examples` that read them alone are made from the same files. DuckDB itself never asks the network: the
+files are fetched by our own client into a folder of the cache, each compared with its hash, and a query may
+read these files and nothing else, load no extension, and write nothing.
+"""
+
+import contextlib
+import functools
+import re
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.config import SHIPPED, Settings
+from toolformer_ops.errors import (
+    ConfigurationError,
+    CorruptObjectError,
+    HistoryError,
+    InfrastructureError,
+    ObjectNotFoundError,
+    UsageError,
+)
+from toolformer_ops.storage.file_hashes import remember, verified_sha256
+from toolformer_ops.storage.history_files import TABLES, WRITE, HistoryFile, arrow_schema, read_manifest
+from toolformer_ops.storage.objects import PARTS_AT_ONCE, Objects
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+GIB = 2**30
+EXAMPLES = (
+    "02_how_many_calls_are_kept",
+    "04_where_do_calls_get_lost",
+    "13_what_became_of_the_candidates",
+)
+"""The questions of `sql/examples` that ask of the history's tables and views alone."""
+_FOLDER = SHIPPED / "sql" / "history"
+_EXAMPLE = re.compile(
+    r"create function (?P<name>\w+)\((?P<arguments>[^)]*)\)\s+returns table \(.*?\)\s+language sql \w+\n"
+    r"as \$\$\n(?P<body>.*)\n\$\$;",
+    re.DOTALL,
+)
+"""A question of `sql/examples`: its arguments with their defaults, and its statement."""
+_MADE = re.compile(r"^create (?:macro|view) (\w+)", re.MULTILINE)
+
+
+class UnknownNameError(UsageError):
+    """A query names a table or function that the history has not."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query returned."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+
+def ask(settings: Settings, query: str, run: str = "") -> Answer:
+    """Answer one query from the history; `run` is what the questions of `sql/examples` are about if they name none.
+
+    Raises:
+        HistoryError: the history is missing, damaged, or of another version.
+        UnknownNameError: the query names what the history has not.
+        UsageError: it is not one query, is wrong, or needs more memory than `history_memory_gib`.
+        ConfigurationError: DuckDB is not installed.
+        InfrastructureError: S3 does not answer, or there is no room for the files.
+    """
+    duckdb = _duckdb()
+    with opened(settings, tables_of(query), run) as connection:
+        try:
+            statements = connection.extract_statements(query)
+            kinds = [statement.type for statement in statements]
+            if len(kinds) != 1 or kinds[0] not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+                raise UsageError(
+                    f"expected one query that reads, found {', '.join(kind.name for kind in kinds) or 'nothing'}: "
+                    "the history is only read."
+                )
+            connection.execute(statements[0])
+            columns = tuple(column[0] for column in connection.description)
+            return Answer(columns, connection.fetchall())
+        except duckdb.OutOfMemoryException as error:
+            raise UsageError(
+                f"expected a query that takes at most {settings.history_memory_gib:g} GiB, found one that needs more: raise "
+                "TOOLFORMER_HISTORY_MEMORY_GIB, ask about one run, or read fewer columns."
+            ) from error
+        except duckdb.CatalogException as error:
+            raise UnknownNameError(f"the history: {_first_line(error)}") from error
+        except duckdb.IOException as error:
+            raise HistoryError(
+                f"expected the files of the history as they were fetched, found other ones: {_first_line(error)} Ask again."
+            ) from error
+        except duckdb.Error as error:
+            raise UsageError(f"the history: {_first_line(error)}") from error
+
+
+def as_text(answer: Answer) -> str:
+    """The answer as a table, as psql prints it."""
+    rows = [answer.columns, *(tuple(map(_shown, row)) for row in answer.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [" | ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
+    lines.insert(1, "-+-".join("-" * width for width in widths))
+    count = len(answer.rows)
+    return "\n".join([*(line.rstrip() for line in lines), f"({count} row{'' if count == 1 else 's'})"])
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "t" if value else "f"
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+@contextlib.contextmanager
+def opened(settings: Settings, tables: Collection[str], run: str = "") -> Iterator["DuckDBPyConnection"]:
+    """A connection of DuckDB with all views, over the rows of these tables; the other tables are empty.
+
+    Raises as `ask`.
+    """
+    files = [file for file in _manifest(settings) if file.table_name in tables]
+    paths = _fetch(settings, files)
+    connection = _duckdb().connect(
+        config={
+            "memory_limit": f"{settings.history_memory_gib}GiB",
+            "threads": settings.history_threads,
+            "temp_directory": "",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "python_enable_replacements": False,
+        }
+    )
+    with contextlib.closing(connection):
+        # 1. The tables, the views, and the questions.
+        for table in TABLES:
+            of_table = [str(paths[file]) for file in files if file.table_name == table]
+            if of_table:
+                connection.read_parquet(of_table).create_view(table)
+            else:
+                connection.from_arrow(arrow_schema(table).empty_table()).create(table)
+        connection.execute("set variable run = ?", [run])
+        for statement in _made_statements().values():
+            connection.execute(statement)
+        # 2. From here on nothing but these files can be read, and nothing be written.
+        connection.execute("set allowed_paths = ?", [[str(path) for path in paths.values()]])
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+        yield connection
+
+
+def runs_of(settings: Settings) -> list[str]:
+    """The runs that the history holds, the oldest first."""
+    return [row[0] for row in ask(settings, "select run_id from annotation_runs order by finished_at").rows]
+
+
+def tables_of(query: str) -> set[str]:
+    """The tables whose rows a query may read: those that it names, or that a view or question reads which it names.
+
+    By the words of the query: a name in a string counts, too.
+    """
+    statements = _made_statements()
+    names, found = [*_words(query)], set()
+    while names:
+        name = names.pop()
+        if name not in found and (name in statements or name in TABLES):
+            found.add(name)
+            names += _words(statements.get(name, ""))
+    return found & {*TABLES}
+
+
+def remove_from_cache(settings: Settings, files: Iterable[HistoryFile]) -> None:
+    """Remove the copies on this machine that are of none of these files: what they hold may be forgotten."""
+    names = {file.name for file in files}
+    for path in _cache_folder(settings).glob("*"):
+        if path.name not in names:
+            path.unlink(missing_ok=True)
+
+
+def _words(sql: str) -> list[str]:
+    return re.findall(r"\w+", sql.lower())
+
+
+@functools.lru_cache(maxsize=1)
+def _made_statements() -> dict[str, str]:
+    """What makes the functions, views and questions, by their names, in an order in which they can be made."""
+    statements: dict[str, str] = {}
+    for path in sorted(_FOLDER.glob("*.sql")):
+        parts = re.split(r"^(?=create )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for part in parts[1:]:
+            [name] = _MADE.findall(part)
+            statements[name] = part
+    for example in EXAMPLES:
+        made = _EXAMPLE.search((SHIPPED / "sql" / "examples" / f"{example}.sql").read_text(encoding="utf-8"))
+        if made is None:
+            raise ValueError(f"sql/examples/{example}.sql: expected one function in SQL, found another form.")
+        arguments = re.sub(r"(\w+) text default", r"\1 :=", made["arguments"])
+        statements[made["name"]] = f"create macro {made['name']}({arguments}) as table\n{made['body']}"
+    return statements
+
+
+def _manifest(settings: Settings) -> list[HistoryFile]:
+    return read_manifest(Objects(settings))
+
+
+def _fetch(settings: Settings, files: Sequence[HistoryFile]) -> dict[HistoryFile, Path]:
+    """The local copy of each file, whole; those that are there are not read from S3 again.
+
+    Raises:
+        HistoryError: a file is not there, or has other bytes than the manifest names.
+        InfrastructureError: there is no room for them.
+    """
+    folder = _cache_folder(settings)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"expected a folder for the history at {folder}, found {error}. Set TOOLFORMER_CACHE_DIR to one that can be written to."
+        ) from error
+    missing = [file for file in files if not _is_whole(settings, folder / file.name, file)]
+    size = sum(file.size_bytes for file in missing)
+    if (free := shutil.disk_usage(folder).free) < size:
+        raise InfrastructureError(
+            f"expected {size / GIB:.3f} GiB of room in {folder} for the files that this query reads, found {free / GIB:.3f} GiB. "
+            "Set TOOLFORMER_CACHE_DIR to a larger disk."
+        )
+    objects = Objects(settings)
+    with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
+        list(threads.map(functools.partial(_download, settings, objects, folder), missing))
+    return {file: folder / file.name for file in files}
+
+
+def _is_whole(settings: Settings, path: Path, file: HistoryFile) -> bool:
+    try:
+        return path.stat().st_size == file.size_bytes and verified_sha256(settings, path) == file.sha256
+    except FileNotFoundError:
+        return False
+
+
+def _download(settings: Settings, objects: Objects, folder: Path, file: HistoryFile) -> None:
+    with NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as part:
+        path = Path(part.name)
+    try:
+        try:
+            found = objects.sha256(file.file_key, path)
+        except ObjectNotFoundError:
+            found = "nothing"
+        except CorruptObjectError:
+            found = "bytes that are not those of its checksum"
+        if found != file.sha256:
+            uri = objects.uri(file.file_key)
+            remedy = (
+                f"Ask again; if it stays so, {WRITE} writes it again"
+                if found == "nothing"
+                else f"Remove it; then {WRITE} writes it again"
+            )
+            raise HistoryError(
+                f"{uri}: expected content {file.sha256}, found {found}: the history is damaged. {remedy} from Postgres."
+            )
+        path.replace(folder / file.name)
+    finally:
+        path.unlink(missing_ok=True)
+    remember(settings, folder / file.name, file.sha256)
+
+
+def _cache_folder(settings: Settings) -> Path:
+    return settings.cache_folder.expanduser() / "history"
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise ConfigurationError(
+            "expected the package duckdb, which asks the history, found none. Install the extra toolformer-ops[history]."
+        ) from error
+    return duckdb
+
+
+def _first_line(error: Exception) -> str:
+    """What DuckDB says, in one line."""
+    return str(error).splitlines()[0].strip() if str(error) else type(error).__name__
