@@ -175,3 +175,14 @@ from lost_views
 where to_regclass(case when strpos(name, '(') = 0 then name end) is null
   and to_regprocedure(case when strpos(name, '(') > 0 then name end) is null
 order by lost_at, name
+
+-- name: lock_room
+-- How many locks all sessions together may hold, and how many one takes that asks about every recipe: those of the partitions of these
+-- tables, and of their indexes.
+select limits.connections, limits.connections * cast(current_setting('max_locks_per_transaction') as integer) as slots,
+       (select count(*) + coalesce(sum((select count(*) from pg_index where indrelid = tree.relid)), 0)
+        from unnest(cast(:tables as text[])) parent
+        cross join lateral pg_partition_tree(cast(parent as regclass)) tree)::bigint as locks_of_a_question
+from (
+    select cast(current_setting('max_connections') as integer) + cast(current_setting('max_prepared_transactions') as integer) as connections
+) limits

@@ -1,6 +1,7 @@
 import contextlib
 import io
 import json
+import re
 import shutil
 import threading
 import uuid
@@ -26,7 +27,8 @@ from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseUnreachableError
 from toolformer_ops.local import postgres
-from toolformer_ops.runs.self_check import findings
+from toolformer_ops.runs import self_check
+from toolformer_ops.runs.self_check import Finding, findings
 from toolformer_ops.storage import artifacts, database, queries, schema
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.publication import ObjectStore
@@ -464,3 +466,23 @@ def test_a_command_that_reads_works_on_the_database_of_newer_code_and_nothing_is
     assert list(ObjectStore(settings).list("models/")) == []
     [doctor] = [finding for finding in findings(settings) if finding.subject == "Postgres"]
     assert (doctor.state, "migrations/9999_more.sql of a newer version" in doctor.detail) == ("missing", True)
+
+
+def locks_finding(settings: Settings) -> Finding:
+    [finding] = [finding for finding in findings(settings) if finding.subject == "Postgres locks"]
+    return finding
+
+
+def test_the_doctor_says_how_many_locks_a_question_about_all_runs_takes(settings: Settings) -> None:
+    finding = locks_finding(settings)
+    assert finding.state == "ok"
+    assert re.search(r"[0-9,]+ locks; a question about all runs takes [0-9]+", finding.detail)
+
+
+def test_the_doctor_names_the_setting_where_sessions_would_fill_the_locks(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_check, "SESSIONS_AT_ONCE", 1_000_000)
+    finding = locks_finding(settings)
+    assert finding.state == "missing"
+    assert "Set max_locks_per_transaction to" in finding.detail

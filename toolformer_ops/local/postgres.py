@@ -60,6 +60,8 @@ _SETTINGS: Mapping[str, str] = {
     "max_connections": "100",
     "shared_buffers": "256MB",
     "max_wal_size": "2GB",
+    # A question about all runs locks each recipe's partitions with their indexes.
+    "max_locks_per_transaction": "1024",
     "timezone": "UTC",
     "log_timezone": "UTC",
     # A statement that fails is logged whole otherwise, and texts and passwords with it.

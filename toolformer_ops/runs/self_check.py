@@ -6,6 +6,7 @@ Asks each, and says what is missing.
 object of a few bytes to S3 and a file to each folder, and removes them.
 """
 
+import math
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from typing import Literal
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ToolformerError, UnseenError
+
+SESSIONS_AT_ONCE = 20
+"""Stages, pages and people that ask Postgres at the same time."""
 
 State = Literal["ok", "missing", "unknown"]
 
@@ -47,6 +51,7 @@ def looked(subject: str, look: Callable[[], str]) -> Finding:
 def findings(settings: Settings) -> Iterator[Finding]:
     """A line for each thing that a stage needs here."""
     yield looked("Postgres", partial(_postgres, settings))
+    yield looked("Postgres locks", partial(_locks, settings))
     yield looked("S3", partial(_object_store, settings))
     yield looked("device", partial(device, settings))
     yield looked("state folder", partial(_folder, settings.state_dir))
@@ -66,6 +71,25 @@ def _postgres(settings: Settings) -> str:
         )
     waiting = f"; views of people that wait in lost_views: {', '.join(lost)}" if lost else ""
     return f"answers, and has this version's tables{waiting}"
+
+
+def _locks(settings: Settings) -> str:
+    """Whether several sessions can ask about all runs at once: each then locks every partition with its indexes."""
+    from toolformer_ops.storage import database, queries
+
+    engine = database.connect(settings)
+    [seen] = database.fetch_all(engine, queries.schema.lock_room, tables=list(database.PARTITIONED_TABLES))
+    engine.dispose()
+    sessions = seen.slots // max(1, seen.locks_of_a_question)
+    described = f"{seen.slots:,} locks; a question about all runs takes {seen.locks_of_a_question:,}"
+    if sessions < SESSIONS_AT_ONCE:
+        wanted = math.ceil(SESSIONS_AT_ONCE * seen.locks_of_a_question / seen.connections)
+        raise ConfigurationError(
+            f"{described}, so that {sessions} sessions that ask at once fill them (out of shared memory). Set "
+            f"max_locks_per_transaction to {wanted:,} or more in postgresql.conf and restart Postgres, or drop old recipes with "
+            "`toolformer-ops retention`."
+        )
+    return described
 
 
 def _object_store(settings: Settings) -> str:
