@@ -21,7 +21,8 @@ COPY requirements/run.lock requirements/torch.lock requirements/gpu.lock require
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/run.lock \
  && pip install --no-cache-dir -r requirements/torch.lock ${TORCH_INDEX:+--index-url ${TORCH_INDEX}}
-# With CUDA also DeepSpeed, which spreads a model that is finetuned over several GPUs; `yes` adds it, whichever index torch is from.
+# With CUDA also DeepSpeed, which spreads a model that is finetuned over several GPUs, and bitsandbytes, whose Adam has moments in 8 bits;
+# `yes` adds them, whichever index torch is from.
 ARG DEEPSPEED=
 RUN if [ "${DEEPSPEED}" = yes ]; then \
         DS_BUILD_OPS=0 pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r requirements/gpu.lock; \

@@ -4,7 +4,7 @@ WHERE: `line` after the log line of that step, `write` in the middle of writing 
 `whole` before it is declared whole, `sending` before the manifest of that checkpoint is written on S3 (the
 others are sent before the training continues), all four by SIGKILL; `told` after the log line by SIGTERM.
 Each training is a process with the folder FOLDER/WHERE-STEP, forked after the imports, which take ten times
-as long as the training.
+as long as the training. The variable KILLED_METHOD names what is trained, and how (`METHODS`).
 """
 
 import os
@@ -26,6 +26,12 @@ from toolformer_ops.finetuning.training_log import ProgressLines
 from toolformer_ops.storage.publication import Manifest, ObjectStore
 
 CHECKPOINT_STEPS = 4
+METHOD_VARIABLE = "KILLED_METHOD"
+METHODS: dict[str, dict[str, Any]] = {
+    "all weights": {},
+    "adapters": {"finetune_method": "lora", "finetune_lora_rank": 4, "finetune_learning_rate": 1e-2},
+    "moments in 8 bits": {"finetune_optimizer": "adamw_8bit"},
+}
 CHOICES = {"finetune_steps": 12, "finetune_eval_steps": 6, "finetune_checkpoint_steps": CHECKPOINT_STEPS}
 
 
@@ -81,7 +87,8 @@ def main(model: str, release: str, folder: str, *kills: str) -> None:
             where, _, step = kill_at.partition("-")
             termination.install()
             arm(where, int(step))
-            job = TrainingJob(recipe_of(**CHOICES), model, Path(release), DEV_TEXTS, Path(folder) / kill_at)
+            recipe = recipe_of(**CHOICES, **METHODS[os.environ.get(METHOD_VARIABLE, "all weights")])
+            job = TrainingJob(recipe, model, Path(release), DEV_TEXTS, Path(folder) / kill_at)
             train_on_release(load_settings(), job)
             sys.exit()
         _, status = os.waitpid(process_id, 0)

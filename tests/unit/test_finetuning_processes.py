@@ -23,9 +23,15 @@ from toolformer_ops.finetuning.processes import (
     write_failure,
 )
 from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
-from toolformer_ops.finetuning.training import TrainedModel, require_training_memory
+from toolformer_ops.finetuning.training import (
+    BaseModel,
+    TrainedModel,
+    require_training_memory,
+    weights_format,
+)
 from toolformer_ops.finetuning.training_log import DevelopmentScore
 from toolformer_ops.language_model.models.gpus import GIB
+from toolformer_ops.runs.choices import FinetuningChoices
 
 
 def _settings(device: str) -> Settings:
@@ -107,7 +113,7 @@ def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_
     """transformers looks for them when it loads; else each process would hold all weights in float32."""
     done: list[object] = []
 
-    def load(*_: object, sharded: bool) -> None:
+    def load(*_: object, sharded: bool, dtype: str) -> None:
         done.append(sharded)
         raise StopError
 
@@ -171,22 +177,120 @@ def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(
     deepspeed.unset_hf_deepspeed_config()
 
 
-def base_on_a_gpu(weights: int) -> Any:
-    """A model of so many weights that says it is on a GPU."""
-    parameter = SimpleNamespace(numel=lambda: weights)
-    network = SimpleNamespace(device="cuda:0", parameters=lambda: iter([parameter]))
-    return SimpleNamespace(network=network)
+class OnAGpu(torch.nn.Module):
+    """So many square layers of 10,000 numbers a token, and embeddings, which says that it is on a GPU; takes no memory."""
+
+    device = "cuda:0"
+
+    def __init__(self, layers: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        options: dict[str, Any] = {"device": "meta", "dtype": dtype}
+        self.embeddings = torch.nn.Embedding(10_000, 10_000, **options)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Linear(10_000, 10_000, bias=False, **options) for _ in range(layers - 1)
+        )
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.embeddings
+
+    def get_output_embeddings(self) -> None:
+        return None
 
 
-@pytest.mark.parametrize("weights", [1_500_000_000, 4_900_000_000])
-def test_a_training_whose_state_fits_on_the_gpu_begins(weights: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def base_on_a_gpu(hundred_millions: int, dtype: torch.dtype = torch.float32) -> BaseModel:
+    """A model of so many hundred million weights that says it is on a GPU."""
+    return BaseModel(OnAGpu(hundred_millions, dtype), None, SimpleNamespace(), 1024)
+
+
+@pytest.fixture
+def gpu_of_80_gib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (70 * GIB, 80 * GIB))
-    require_training_memory(base_on_a_gpu(weights))
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
 
 
-def test_a_training_whose_state_does_not_fit_on_the_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (70 * GIB, 80 * GIB))
+def require_memory(base: BaseModel, **chosen: object) -> None:
+    require_training_memory(_settings("cuda"), base, FinetuningChoices(**chosen))
+
+
+@pytest.mark.usefixtures("gpu_of_80_gib")
+@pytest.mark.parametrize(
+    ("hundred_millions", "optimizer"), [(15, "adamw"), (53, "adamw"), (70, "adamw_8bit"), (84, "adamw_8bit")]
+)
+def test_a_training_whose_state_fits_on_the_gpu_begins(hundred_millions: int, optimizer: str) -> None:
+    require_memory(base_on_a_gpu(hundred_millions), finetune_optimizer=optimizer)
+
+
+@pytest.mark.usefixtures("gpu_of_80_gib")
+@pytest.mark.parametrize(
+    ("hundred_millions", "optimizer", "needed"),
+    [(54, "adamw", "expected a GPU with 80 GiB"), (86, "adamw_8bit", "expected a GPU with 81 GiB")],
+)
+def test_a_training_whose_state_does_not_fit_on_the_gpu_is_refused(
+    hundred_millions: int, optimizer: str, needed: str
+) -> None:
+    with pytest.raises(ModelError, match=needed):
+        require_memory(base_on_a_gpu(hundred_millions), finetune_optimizer=optimizer)
+
+
+@pytest.mark.usefixtures("gpu_of_80_gib")
+def test_a_refusal_names_each_choice_that_would_fit() -> None:
+    """Of 7 billion weights: 16 bytes each, 10 each, and 2 each with adapters of 16 x 20,000 numbers a layer."""
+    remedies = r"adamw_8bit \(66 GiB\), finetune_method lora \(13 GiB\), 3 GPUs or more"
     with pytest.raises(
-        ModelError, match=r"104 GiB for the training of 7\.0 billion .* found 80 GiB.* 3 GPUs"
+        ModelError,
+        match=rf"104 GiB for the training of 7\.0 billion .* found 80 GiB.* Take finetune_optimizer {remedies}",
     ):
-        require_training_memory(base_on_a_gpu(7_000_000_000))
+        require_memory(base_on_a_gpu(70))
+
+
+@pytest.mark.usefixtures("gpu_of_80_gib")
+def test_a_refusal_names_no_choice_that_would_not_fit() -> None:
+    with pytest.raises(ModelError, match=r"Take finetune_method lora \(57 GiB\), 7 GPUs"):
+        require_memory(base_on_a_gpu(300))
+
+
+def adapters_on_a_gpu(hundred_millions: int) -> BaseModel:
+    base = base_on_a_gpu(hundred_millions, torch.bfloat16)
+    base.network.requires_grad_(False)
+    adapters = torch.nn.Linear(10_000, 10_000, device="meta")
+    return dataclasses.replace(base, adapted=torch.nn.ModuleList([base.network, adapters]))
+
+
+@pytest.mark.usefixtures("gpu_of_80_gib")
+def test_adapters_of_a_model_of_40_billion_frozen_weights_fit() -> None:
+    require_memory(adapters_on_a_gpu(400), finetune_method="lora")
+
+
+@pytest.mark.usefixtures("gpu_of_80_gib")
+def test_frozen_weights_that_fill_the_gpu_are_refused() -> None:
+    """2 bytes for each of 43 billion, and 16 for each of a hundred million."""
+    with pytest.raises(
+        ModelError, match=r"expected a GPU with 82 GiB .* Take a larger GPU, or a smaller model"
+    ):
+        require_memory(adapters_on_a_gpu(430), finetune_method="lora")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "is_spread"),
+    [({}, True), ({"finetune_method": "lora"}, False), ({"finetune_optimizer": "adamw_8bit"}, False)],
+)
+def test_deepspeed_divides_the_state_of_all_weights_with_adamw_alone(
+    chosen: dict[str, str], is_spread: bool
+) -> None:
+    assert recipe_of(**chosen).is_spread == is_spread
+
+
+@pytest.mark.parametrize(
+    ("device", "has_bfloat16", "method", "dtype"),
+    [
+        ("cpu", True, "lora", "float32"),
+        ("cuda", True, "lora", "bfloat16"),
+        ("cuda", False, "lora", "float32"),
+        ("cuda", True, "full", "float32"),
+    ],
+)
+def test_frozen_weights_have_the_format_in_which_passes_compute(
+    device: str, has_bfloat16: bool, method: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: has_bfloat16)
+    assert weights_format(_settings(device), FinetuningChoices(finetune_method=method)) == dtype

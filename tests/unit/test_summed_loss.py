@@ -69,6 +69,13 @@ def test_the_logits_of_every_shape_are_projected_exactly(folders: dict[str, Path
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_the_logits_of_weights_in_bfloat16_are_projected_exactly(
+    folders: dict[str, Path], shape: str
+) -> None:
+    assert projects_exactly(network_of(folders[shape]).to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_the_loss_in_blocks_is_the_plain_one(
     folders: dict[str, Path], shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

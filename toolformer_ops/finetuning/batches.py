@@ -24,6 +24,8 @@ from toolformer_ops.finetuning.sequences import NOT_SCORED
 PROBE_LENGTHS = (5, 9, 7)
 PROBE_TOLERANCE = 1e-3
 """Of the largest logit: far above rounding in float32, far below what a token of another sequence changes."""
+NARROW_PROBE_TOLERANCE = 0.05
+"""The same for weights in bfloat16 or float16."""
 
 ATTENTION_WIDTH = 4096
 """Tokens in a row at which attention costs about as much as all else, in a model of some hundred million
@@ -122,6 +124,11 @@ def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
     return functools.partial(padded_batch, padding_id=padding_id)
 
 
+def probe_tolerance(network: Any) -> float:
+    """How far two computations of the same logits may lie apart, as a share of the largest: by rounding alone."""
+    return PROBE_TOLERANCE if network.dtype == torch.float32 else NARROW_PROBE_TOLERANCE
+
+
 def packs_exactly(network: Any) -> bool:
     """Whether three short sequences in one row give the logits that each gives alone; never if the network fills a cache."""
     if "position_ids" not in inspect.signature(network.forward).parameters:
@@ -144,7 +151,7 @@ def packs_exactly(network: Any) -> bool:
     try:
         together, alone = logits([0, 1, 2]), torch.cat([logits([0]), logits([1]), logits([2])])
         return bool(
-            (together - alone).abs().max() <= PROBE_TOLERANCE * alone.abs().max()
+            (together - alone).abs().max() <= probe_tolerance(network) * alone.abs().max()
         )  # False if either is NaN
     finally:
         network.train(training)

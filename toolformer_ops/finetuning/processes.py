@@ -72,7 +72,7 @@ def train_in_processes(settings: Settings, job: TrainingJob, devices: Sequence[s
     job.folder.mkdir(parents=True, exist_ok=True)
     for name in (RESULT, FAILURE):
         (job.folder / name).unlink(missing_ok=True)
-    shared = has_deepspeed(settings) and len(devices) > 1
+    shared = job.recipe.is_spread and has_deepspeed(settings) and len(devices) > 1
     job = dataclasses.replace(job, deepspeed=str(ZERO3) if shared else None)
     (job.folder / JOB).write_bytes(JOB_JSON.dump_json(job))
     logger.info("training in %d processes%s", len(devices), " with DeepSpeed ZeRO-3" if shared else "")

@@ -61,6 +61,14 @@ class FinetuningRecipe(BaseModel):
         return "every token but start tokens" + (" and the results of calls" if self.masks_results else "")
 
     @property
+    def is_spread(self) -> bool:
+        """Whether several GPUs divide the state of the training: that of all weights with AdamW.
+
+        Adapters are small, and moments in 8 bits are bitsandbytes' own, so that each process holds all of theirs.
+        """
+        return self.choices.finetune_method == "full" and self.choices.finetune_optimizer == "adamw"
+
+    @property
     def model_id(self) -> str:
         """16 hex digits; equal trainings have equal ids."""
         return id_of_content(self.definition)

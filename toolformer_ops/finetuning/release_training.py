@@ -16,6 +16,12 @@ import torch
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
+from toolformer_ops.finetuning.adapter import (
+    described,
+    require_installed,
+    require_trainable,
+    with_adapters,
+)
 from toolformer_ops.finetuning.checkpoints import Snapshots
 from toolformer_ops.finetuning.processes import devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import TrainingJob
@@ -27,6 +33,7 @@ from toolformer_ops.finetuning.training import (
     require_training_memory,
     train,
     training_arguments,
+    weights_format,
 )
 from toolformer_ops.finetuning.training_log import write_curves
 from toolformer_ops.language_model.batch_sizes import device_kind
@@ -50,9 +57,12 @@ def train_on_release(settings: Settings, job: TrainingJob, *, processes: int | N
         ModelError: the model is not there, its vocabulary cannot write a call, or one sequence does not fit
         into memory.
         ModelError: the loss stopped being a finite number.
+        ConfigurationError, UsageError: a package is not installed, or the model cannot have such adapters.
         ObjectStoreError: S3 cannot be reached when the training starts.
     """
     recipe = job.recipe
+    require_installed(recipe.choices)
+    require_trainable(settings, recipe.choices, job.model)
     devices = devices_of(settings, recipe, processes)
     if settings.sends_checkpoints:
         Snapshots(settings, recipe.model_id).restore(job.folder)
@@ -80,6 +90,7 @@ def train_on_release(settings: Settings, job: TrainingJob, *, processes: int | N
         "texts": sum(1 for _ in read_release(job.release_dir)),
         "training_loss_nats_per_token": trained.training_loss,
         "loss_counts": recipe.loss_counts,
+        "trained": described(recipe.choices),
         "training_seconds": trained.seconds,
         "precision": trained.precision,
         "device": settings.device,
@@ -101,9 +112,18 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     name, revision = split_revision(job.model)
     recipe = job.recipe
     arguments = training_arguments(settings, job)  # first: they say how the model is loaded
-    base = load_base_model(settings, name, revision, sharded=job.deepspeed is not None)
+    base = load_base_model(
+        settings,
+        name,
+        revision,
+        sharded=job.deepspeed is not None,
+        dtype=weights_format(settings, recipe.choices),
+    )
+    if recipe.choices.finetune_method == "lora":
+        adapted = with_adapters(base.network, recipe.choices, job.model)
+        base = dataclasses.replace(base, adapted=adapted)
     if job.deepspeed is None:
-        require_training_memory(base)
+        require_training_memory(settings, base, recipe.choices)
     length = min(recipe.choices.finetune_length, base.window)
     steps, batch = recipe.choices.finetune_steps, recipe.choices.finetune_batch
     sequences = TokenSequences.of(
@@ -115,9 +135,10 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     )
     development = TokenSequences.of_beginnings(job.dev_texts, base.tokenization, length)
     logger.info(
-        "training %s on release %s%s: %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences see each "
+        "training %s on release %s%s (%s): %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences see each "
         "%.1f times; the loss counts %s (%d tokens are masked); %d development documents",
-        recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "", len(sequences),
+        recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "",
+        described(recipe.choices), len(sequences),
         length, sequences.tokens, steps, batch, steps * batch / max(1, len(sequences)),
         recipe.loss_counts, sequences.masked_tokens, len(development),
     )  # fmt: skip

@@ -19,13 +19,12 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from toolformer_ops.finetuning.batches import probe_tolerance
 from toolformer_ops.finetuning.sequences import NOT_SCORED
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
 from toolformer_ops.language_model.models.projection import logits_of
 
 PROBE_TOKENS = 23
-PROBE_TOLERANCE = 1e-3
-"""Of the largest logit: far above rounding in float32, far below a scale or bias that is lacking."""
 
 Forward = Callable[..., Any]
 
@@ -83,7 +82,7 @@ def projects_exactly(network: Any) -> bool:
         if projected.shape != own.shape:
             return False
         return bool(
-            (projected - own).abs().max() <= PROBE_TOLERANCE * own.abs().max()
+            (projected - own).abs().max() <= probe_tolerance(network) * own.abs().max()
         )  # False if either is NaN
     finally:
         network.train(training)

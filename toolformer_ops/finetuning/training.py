@@ -26,6 +26,7 @@ from transformers.trainer_callback import PrinterCallback
 from toolformer_ops import termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
+from toolformer_ops.finetuning.adapter import adapter_weights, described, merged
 from toolformer_ops.finetuning.batches import Batch, Collate, collate_for, divide
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots, copy_weights
 from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, PassSize, TrainingJob
@@ -34,10 +35,12 @@ from toolformer_ops.finetuning.summed_loss import scored_tokens, sum_losses_in_f
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.models.gpus import GIB, require_own_memory
-from toolformer_ops.language_model.models.loading import load_network
+from toolformer_ops.language_model.models.identity import split_revision
+from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.models.sharing import constant_positions
 from toolformer_ops.language_model.models.version_4 import write_for_version_4
 from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.runs.choices import FinetuningChoices
 
 LOGGED_STEPS = 100
 """About how many progress lines a training writes."""
@@ -46,6 +49,10 @@ MARKERS = (" [", "]", " ->")
 LARGEST_EXPONENT = 700.0
 BYTES_A_TRAINED_WEIGHT = 16
 """Of a weight, its gradient and Adam's two moments, in float32."""
+BYTES_A_WEIGHT_8BIT = 10
+"""The same with moments in 8 bits. Those of embeddings stay in float32, as transformers sets bitsandbytes up."""
+OPTIMIZERS = {"adamw": "adamw_torch_fused", "adamw_8bit": "adamw_bnb_8bit"}
+"""By the run's choice, transformers' name."""
 PASSES = "passes"
 """In a batch of the Trainer: the passes of a step."""
 PROCESSES_VARIABLE = "WORLD_SIZE"
@@ -77,12 +84,39 @@ class BaseModel:
     tokenization: Tokenization
     window: int
     """Longest sequence, in tokens, that the model was made for."""
+    adapted: Any = None
+    """The network as a model of peft, whose adapters alone are trained; None if all weights are."""
+
+    @property
+    def trained(self) -> Any:
+        """What the Trainer is given."""
+        return self.network if self.adapted is None else self.adapted
+
+
+def computes_in_bfloat16(settings: Settings) -> bool:
+    """Whether forward passes compute in bfloat16: on GPUs that have it."""
+    return settings.device != "cpu" and torch.cuda.is_bf16_supported()
+
+
+def weights_format(settings: Settings, choices: FinetuningChoices) -> str:
+    """The number format of the weights beside which adapters are trained, or that are trained themselves.
+
+    The optimiser's small steps are lost in narrower weights than float32. Weights that stay as they are can be
+    in the format in which the passes compute.
+    """
+    is_frozen = choices.finetune_method == "lora"
+    return "bfloat16" if is_frozen and computes_in_bfloat16(settings) else "float32"
 
 
 def load_base_model(
-    settings: Settings, path_or_hub_id: str, revision: str | None, *, sharded: bool = False
+    settings: Settings,
+    path_or_hub_id: str,
+    revision: str | None,
+    *,
+    sharded: bool = False,
+    dtype: str = "float32",
 ) -> BaseModel:
-    """Load in float32: the optimiser's small steps are lost in narrower weights.
+    """Load the model that is trained; `dtype` is that of its weights.
 
     `sharded`: the weights are divided among processes as they are loaded, of which the first alone reads
     them. transformers does that while `TrainingArguments` that name DeepSpeed's ZeRO-3 exist
@@ -96,9 +130,7 @@ def load_base_model(
         device = "cpu"  # placeholders, which DeepSpeed places
     elif device != "cpu" and PROCESSES_VARIABLE in os.environ:
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"  # of several processes each has one GPU
-    network, tokenizer, _ = load_network(
-        path_or_hub_id, revision, "float32", device, settings.threads, settings
-    )
+    network, tokenizer, _ = load_network(path_or_hub_id, revision, dtype, device, settings.threads, settings)
     # The engine's tokenization sets the tokenizer up for itself; the one that is published stays as it was.
     tokenization = Tokenization(copy.deepcopy(tokenizer))
     for marker in MARKERS:
@@ -115,8 +147,8 @@ def load_base_model(
     return BaseModel(network, tokenizer, tokenization, positions)
 
 
-def require_training_memory(base: BaseModel) -> None:
-    """Refuse a training of all weights whose state alone does not fit on the one GPU that holds them.
+def require_training_memory(settings: Settings, base: BaseModel, choices: FinetuningChoices) -> None:
+    """Refuse a training whose state alone does not fit on the one GPU that holds it.
 
     Raises:
         ModelError: the message has the bytes that are needed, those that are there, and what would fit.
@@ -124,15 +156,45 @@ def require_training_memory(base: BaseModel) -> None:
     device = torch.device(base.network.device)
     if device.type != "cuda":
         return
+    needed, total = training_bytes(base, choices), torch.cuda.mem_get_info(device)[1]
+    if needed <= total:
+        return
     weights = sum(parameter.numel() for parameter in base.network.parameters())
-    needed, total = weights * BYTES_A_TRAINED_WEIGHT, torch.cuda.mem_get_info(device)[1]
-    if needed > total:
-        raise ModelError(
-            f"expected a GPU with {needed / GIB:.0f} GiB for the training of {weights / 1e9:.1f} billion weights "
-            f"({BYTES_A_TRAINED_WEIGHT} bytes each: weight, gradient and two moments in float32), found {total / GIB:.0f} GiB. "
-            f"Nothing was trained. Take {math.ceil(needed / total) + 1} GPUs or more, over which DeepSpeed spreads them, a larger "
-            "GPU, or a smaller model."
-        )
+    remedies = []
+    if choices.finetune_method == "full":
+        # 1. Choices with which this GPU holds it.
+        in_8_bits = choices.model_copy(update={"finetune_optimizer": "adamw_8bit"})
+        frozen = weights * (2 if computes_in_bfloat16(settings) else 4)
+        adapters = adapter_weights(base.network, choices.finetune_lora_rank) * BYTES_A_TRAINED_WEIGHT
+        for choice, size in (
+            ("finetune_optimizer adamw_8bit", training_bytes(base, in_8_bits)),
+            ("finetune_method lora", frozen + adapters),
+        ):
+            if size <= min(total, needed - 1):
+                remedies.append(f"{choice} ({size / GIB:.0f} GiB)")
+        # 2. Other GPUs.
+        spread = math.ceil(weights * BYTES_A_TRAINED_WEIGHT / total) + 1
+        remedies.append(f"{spread} GPUs or more with adamw, over which DeepSpeed spreads it")
+    raise ModelError(
+        f"expected a GPU with {needed / GIB:.0f} GiB for the training of {weights / 1e9:.1f} billion weights "
+        f"({described(choices)}), found {total / GIB:.0f} GiB. "
+        f"Nothing was trained. Take {''.join(f'{remedy}, ' for remedy in remedies)}a larger GPU, or a smaller model."
+    )
+
+
+def training_bytes(base: BaseModel, choices: FinetuningChoices) -> int:
+    """Bytes of weights, gradients and moments; what a forward pass takes comes to that."""
+    embeddings = base.network.get_input_embeddings().weight
+    needed = 0
+    for weight in base.trained.parameters():
+        if not weight.requires_grad:
+            size = weight.element_size()
+        elif choices.finetune_optimizer == "adamw_8bit" and weight is not embeddings:
+            size = BYTES_A_WEIGHT_8BIT
+        else:
+            size = BYTES_A_TRAINED_WEIGHT
+        needed += weight.numel() * size
+    return needed
 
 
 @contextlib.contextmanager
@@ -195,7 +257,7 @@ def train(
     base.network.config.use_cache = used_cache
     # 3. The folder that is published.
     return (
-        _written_model(folder, base, development, checkpoints, log, arguments)
+        _written_model(settings, job, base, development, checkpoints, log, arguments)
         if arguments.should_save
         else None
     )
@@ -218,7 +280,7 @@ def _trainer_of(
     collate = collate_for(base.network, base.tokenizer, min(choices.finetune_length, base.window))
     sum_losses_in_forward(base.network)
     trainer = ReleaseTrainer(
-        model=base.network,
+        model=base.trained,
         args=arguments,
         train_dataset=examples,
         collate=collate,
@@ -270,7 +332,8 @@ def _run_from(trainer: "ReleaseTrainer", checkpoints: Checkpoints) -> None:
 
 
 def _written_model(
-    folder: Path,
+    settings: Settings,
+    job: TrainingJob,
     base: BaseModel,
     development: TokenSequences,
     checkpoints: Checkpoints,
@@ -282,13 +345,19 @@ def _written_model(
     Raises:
         ModelError: no development perplexity is finite.
     """
-    directory = folder / "model"
+    directory = job.folder / "model"
     loss, best = log.training_loss(), log.best()
     if len(development) and best is None:
         raise ModelError("expected a finite development perplexity, found none. No model is published.")
     shutil.rmtree(directory, ignore_errors=True)  # of a training that was killed
-    copy_weights(checkpoints.weights(best.step if best else None), directory)
-    base.network.config.save_pretrained(directory)  # the checkpoint's says that there is no cache
+    weights = checkpoints.weights(best.step if best else None)
+    if base.adapted is None:
+        copy_weights(weights, directory)
+        base.network.config.save_pretrained(directory)  # the checkpoint's says that there is no cache
+    else:
+        name, revision = split_revision(job.model)
+        network = load_weights(name, revision, "float32", "cpu", settings.threads, settings)
+        merged(network, weights).save_pretrained(directory)
     base.tokenizer.save_pretrained(directory)
     write_for_version_4(directory)
     for path in (log.training, log.development):
@@ -317,7 +386,8 @@ def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArgument
         seed=recipe.choices.seed,
         use_cpu=settings.device == "cpu",
         # Of the forward passes; the weights that the optimiser changes are float32.
-        bf16=settings.device != "cpu" and torch.cuda.is_bf16_supported(),
+        bf16=computes_in_bfloat16(settings),
+        optim=OPTIMIZERS[recipe.choices.finetune_optimizer],
         activation_checkpointing=job.activation_checkpointing,
         logging_steps=max(1, recipe.choices.finetune_steps // LOGGED_STEPS),
         logging_first_step=True,

@@ -43,6 +43,9 @@ SUITES_OF_FILES = tuple(suite for suite in SUITES if suite != "temporal")
 CHOSEN_ANEW = ("finetune", "approve", "evaluation_")
 """How the names of the choices begin that may differ if a release is finetuned and evaluated with again."""
 
+LORA = "finetune_lora_"
+"""How the names of the choices begin that decide nothing unless adapters are trained."""
+
 Part = TypeVar("Part", bound="Choices")
 
 Threshold = Annotated[float, Field(ge=0.0, le=20.0)]
@@ -460,16 +463,55 @@ class FinetuningChoices(Choices):
     """Share of the steps with a linearly rising learning rate."""
     finetune_results: Literal["train", "mask"] = Field(default="train", title="Results in the loss")
     """train: the model learns to write results, too (the paper); mask: the loss leaves out what tools wrote."""
+    finetune_method: Literal["full", "lora"] = Field(default="full", title="What is trained")
+    """full: all weights (the paper); lora: low-rank adapters beside them, merged at the end, for a model whose
+    full training does not fit (docs/finetuning.md). It takes a learning rate some ten times as high."""
+    finetune_lora_rank: int = Field(default=16, ge=1, le=4096, title="LoRA rank")
+    """Rank of each adapter; with lora."""
+    finetune_lora_alpha: int | None = Field(
+        default=None, ge=1, le=65_536, title="LoRA alpha", json_schema_extra={"usual": "twice the rank"}
+    )
+    """An adapter adds alpha / rank times its product; with lora."""
+    finetune_lora_targets: tuple[str, ...] = Field(
+        default=(), title="LoRA targets", json_schema_extra={"usual": "all linear layers of the decoder"}
+    )
+    """Names of layers that get an adapter, such as q_proj, one a line; with lora."""
+    finetune_optimizer: Literal["adamw", "adamw_8bit"] = Field(default="adamw", title="Optimiser")
+    """adamw_8bit: Adam's moments in 8 bits, which saves 6 of 16 bytes a weight; needs bitsandbytes."""
     finetune_dev_documents: int = Field(default=1000, ge=0, le=1_000_000, title="Development documents")
     """Documents outside the release whose perplexity chooses the checkpoint."""
     finetune_eval_steps: int = Field(default=500, ge=1, le=1_000_000, title="Steps between evaluations")
     """Optimiser steps between two development perplexities."""
     finetune_checkpoint_steps: int = Field(default=100, ge=1, le=1_000_000, title="Steps between checkpoints")
-    """Optimiser steps that a killed training loses at most; a checkpoint is three times the model's size."""
+    """Optimiser steps that a killed training loses at most; a checkpoint is three times the size of what is
+    trained."""
     finetune_baseline: bool = Field(default=False, title="Finetune the baseline")
     """Finetunes on the same texts without calls, too: the paper's second baseline."""
     approve: Approve = Field(default="none", title="Approve")
     """Waits for a person's yes before it finetunes, or before it publishes the model."""
+
+    @field_validator("finetune_lora_targets", mode="before")
+    @classmethod
+    def _one_target_is_a_list(cls, targets: object) -> object:
+        return (targets,) if isinstance(targets, str) else targets
+
+    @field_validator("finetune_lora_targets")
+    @classmethod
+    def _targets_are_a_set(cls, targets: tuple[str, ...]) -> tuple[str, ...]:
+        names = {target.strip() for target in targets}
+        return tuple(sorted(name for name in names if name))
+
+    @property
+    def lora_alpha(self) -> int:
+        """The chosen alpha, else twice the rank."""
+        return 2 * self.finetune_lora_rank if self.finetune_lora_alpha is None else self.finetune_lora_alpha
+
+    def deciding(self) -> dict[str, Any]:
+        """What a recipe hashes: of adapters nothing if all weights are trained, else the alpha that is taken."""
+        values = super().deciding()
+        if self.finetune_method == "full":
+            return {name: value for name, value in values.items() if not name.startswith(LORA)}
+        return {**values, "finetune_lora_alpha": self.lora_alpha}
 
 
 class EvaluationChoices(Choices):
@@ -661,6 +703,8 @@ UNSAID: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "score_unreleasable": (True,),
         "decontaminate": ("off",),
         "require_following": (False,),
+        "finetune_method": ("full",),
+        "finetune_optimizer": ("adamw",),
     }
 )
 """Of fields that were not always there: the values that a recipe does not hold, so that it is what it was

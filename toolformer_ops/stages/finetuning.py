@@ -156,13 +156,16 @@ def trained_files(
     """Train on the run's release in `folder`; returns the files of the model by name.
 
     Raises:
-        ConfigurationError: the base model is not the one that the run was started with.
+        ConfigurationError: the base model is not the one that the run was started with, or a package that the
+        training needs is not installed.
         ModelError: the base model is not there.
     """
+    from toolformer_ops.finetuning.adapter import require_installed
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model.models import model_identity
 
     recipe = run.recipe
+    require_installed(recipe.choices)  # before anything is fetched
     name, revision = split_revision(run.choices.model)
     identity = model_identity(name, revision, read=True, settings=settings)
     require_identity(f"run {run.run_id} was started", recipe.base_model, identity, name)

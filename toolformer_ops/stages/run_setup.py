@@ -20,7 +20,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, UsageError
 from toolformer_ops.evaluation.overlap import question_sets
 from toolformer_ops.language_model.models.identity import split_revision
-from toolformer_ops.runs.choices import CHOSEN_ANEW, RunChoices, values_in
+from toolformer_ops.runs.choices import CHOSEN_ANEW, FinetuningChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
 from toolformer_ops.runs.models import proposer_identity, require_identity, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
@@ -63,9 +63,9 @@ def start_run(
         CorpusError: the corpus was not ingested.
         EvaluationDataError: the release is to be compared with evaluation data, and they are not there, or of
         another format.
-        UsageError: a tool, index or model is not there; a keep threshold is below `prune_below`, or is for a
-        tool that was not
-            chosen; or the run asks for nats for each second, and it is not known what a call of a tool takes.
+        UsageError: a tool, index or model is not there; the model cannot have the adapters that are to be
+            trained; a keep threshold is below `prune_below`, or is for a tool that was not chosen; or the run
+            asks for nats for each second, and it is not known what a call of a tool takes.
         ConfigurationError: the run exists with other choices or recipes, or belongs to another DAG run.
         ObjectStoreError: with `chains`, S3 does not answer.
     """
@@ -80,6 +80,7 @@ def start_run(
     tools = {name: get_tool(name) for name in choices.tools}
     identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
     proposer = proposer_identity(settings, choices, identity)
+    _require_trainable(settings, choices)
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
     costs = costs_of_run(settings, choices, versions)
     priced = with_costs(choices, costs)
@@ -148,6 +149,18 @@ def start_run(
         ):
             close_run(settings, row.run_id)
     return list(tools)
+
+
+def _require_trainable(settings: Settings, choices: RunChoices) -> None:
+    """Refuse a run whose model cannot be finetuned as it chooses.
+
+    Raises:
+        UsageError: names the choice, and what the model has.
+    """
+    if choices.finetune and choices.finetune_method == "lora":
+        from toolformer_ops.finetuning.adapter import require_trainable
+
+        require_trainable(settings, choices.part(FinetuningChoices), choices.model)
 
 
 def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
@@ -268,7 +281,8 @@ def start_finetuning(
     They are those of the run that made the release, but for what `parameters`, a JSON object, chooses anew.
 
     Raises:
-        UsageError: there is no such release, or something cannot be chosen anew or is out of its bounds.
+        UsageError: there is no such release, something cannot be chosen anew or is out of its bounds, or the
+        model cannot have the adapters that are to be trained.
         ModelError: the model that the release was made with is not there.
         ConfigurationError: it is another one by now, or the run exists with other choices or another release,
         or belongs to another DAG run.
@@ -292,6 +306,7 @@ def start_finetuning(
     choices = RunChoices.parse({**release.parameters, **chosen})
     identity = model_identity(*split_revision(choices.model), settings=settings)
     require_identity(f"release {release_id} was made", release.model_identity, identity, choices.model)
+    _require_trainable(settings, choices.model_copy(update={"finetune": True}))
     with database.transaction(engine) as connection:
         _register_run(
             connection, settings, run_id, choices,

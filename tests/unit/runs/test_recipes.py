@@ -8,6 +8,7 @@ import pytest
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
+    LORA,
     FinetuningChoices,
     PlaceboChoices,
     ReleaseChoices,
@@ -76,6 +77,8 @@ REACHED = {
     ("placebos", "placebo_sample"): {"placebo"},
     ("finetune_steps", "finetune_batch", "finetune_length", "finetune_learning_rate"): {"finetune"},
     ("finetune_warmup", "finetune_results", "finetune_dev_documents", "finetune_eval_steps"): {"finetune"},
+    ("finetune_method", "finetune_optimizer"): {"finetune"},
+    ("finetune_lora_rank", "finetune_lora_alpha", "finetune_lora_targets"): {"finetune"},  # with lora
     ("max_examples_per_tool", "decontaminate", "require_following"): {"release"},
 }
 """For each field that decides what is written: what it changes."""
@@ -83,7 +86,8 @@ REACHED_BY = {name: reached for names, reached in REACHED.items() for name in na
 OTHER_VALUES: dict[str, Any] = {
     "long_texts": "leave_out", "filter_rule": "sharp",
     "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
-    "finetune_results": "mask", "decontaminate": "report", "keep_rule": "information", "approve": "before_publishing",
+    "finetune_results": "mask", "finetune_method": "lora", "finetune_optimizer": "adamw_8bit",
+    "finetune_lora_targets": ["q_proj"], "decontaminate": "report", "keep_rule": "information", "approve": "before_publishing",
     "preset": "only_look",  # the one that sets nothing that decides
     "corpus": "d", "fields": ["text=t"],
     "model": "n", "proposer": "p", "tools": ["Calculator", "MT"], "keep_thresholds": {"Calculator": 2.0},
@@ -122,6 +126,8 @@ def test_every_choice_decides_something_or_is_listed_with_the_reason_why_not() -
 @pytest.mark.parametrize("name", RunChoices.model_fields)
 def test_each_choice_changes_the_recipes_that_it_decides_and_no_other(name: str) -> None:
     extra = {"evaluation_data": "data"} if name == "evaluation_suites" else {}
+    if name.startswith(LORA):
+        extra = {"finetune_method": "lora"}
     before, after = choices(**extra), choices(**extra, **{name: another_value(name)})
     assert getattr(before, name) != getattr(after, name)
     dtype = (

@@ -126,17 +126,48 @@ def model_identity(
             require_sharing_config(folder / "config.json")
         return f"{folder.name}@{_content_hash(_file_hashes(settings, folder, read))}"
     revision = require_hub_revision(path_or_hub_id, revision)
-    from huggingface_hub import hf_hub_download
-
-    try:
-        config = Path(hf_hub_download(path_or_hub_id, "config.json", **hub_options(revision, settings)))
-    except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
-        raise hub_model_missing(path_or_hub_id, revision, error) from error
+    config = _hub_config(path_or_hub_id, revision, settings)
     if annotates:
         require_sharing_config(config)
     if read:
         _require_downloaded(settings, config.parent)
     return f"{path_or_hub_id}@{revision}"
+
+
+def model_config(model: str, settings: Settings) -> dict[str, Any]:
+    """The content of a model's config.json, of which nothing else is fetched.
+
+    Raises:
+        ModelError: there is no such model, or its config.json is no JSON object.
+        InfrastructureError, ConfigurationError, UsageError, CorruptObjectError, ObjectStoreError: as `model_identity`.
+    """
+    from toolformer_ops.storage.publication import ObjectStore
+
+    name, revision = split_revision(model)
+    content: str | bytes | None
+    if name.startswith(S3):
+        content = ObjectStore(settings).read_file(published_model(name, settings).manifest, "config.json")
+    elif (folder := local_folder(name, settings)) is not None:
+        content = (folder / "config.json").read_text(encoding="utf-8")
+    else:
+        content = _hub_config(name, require_hub_revision(name, revision), settings).read_text(
+            encoding="utf-8"
+        )
+    try:
+        return dict(json.loads(content or ""))
+    except (ValueError, TypeError) as error:
+        raise ModelError(
+            f"{model}: expected a JSON object in config.json, found: {error}. Download or save the model again."
+        ) from error
+
+
+def _hub_config(hub_id: str, revision: str, settings: Settings) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(hub_id, "config.json", **hub_options(revision, settings)))
+    except (OSError, ValueError) as error:  # hub errors are OSErrors or ValueErrors
+        raise hub_model_missing(hub_id, revision, error) from error
 
 
 def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path | None:
