@@ -21,8 +21,17 @@ def seven_billion() -> Prediction:
 
 @pytest.mark.parametrize(("work", "measured"), [(CALCULATOR, 0.347), (QA, 0.064)])
 def test_sampling_is_reckoned_as_measured(seven_billion: Prediction, work: ToolWork, measured: float) -> None:
-    seconds = float(seven_billion.sampling(work, texts=16).sum())
+    seconds = float(seven_billion.sampling(work, texts=16, own_by_kernel=True).sum())
     assert math.isclose(seconds, measured, rel_tol=NEAR)
+
+
+def test_a_product_over_own_columns_is_faster_than_their_kernel(seven_billion: Prediction) -> None:
+    by_product, by_kernel = (
+        float(seven_billion.sampling(CALCULATOR, texts=16, own_by_kernel=by_kernel).sum())
+        for by_kernel in (False, True)
+    )
+    # 1.66 ms less in 32 layers and 27 steps of 16 texts, with the GPU busy for 0.83 of the time
+    assert math.isclose(by_kernel - by_product, 0.00166 * 32 * 27 / 16 / 0.83, rel_tol=NEAR)
 
 
 def test_scoring_is_reckoned_as_measured(seven_billion: Prediction) -> None:
