@@ -17,13 +17,14 @@ from tests.integration.test_numbers import changed_tool, night
 from tests.run_sql import run_sql
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.__main__ import app
+from toolformer_ops.audit.running import audit
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import BusyError, HistoryError, ObjectStoreUnreachableError, UsageError
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.storage import database, history, history_queries, queries, retention
 from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.history_files import MANIFEST_KEY, HistoryFile, read_manifest
+from toolformer_ops.storage.history_files import MANIFEST_KEY, HistoryFile, manifest_bytes, read_manifest
 from toolformer_ops.storage.history_queries import UnknownNameError, ask
 from toolformer_ops.storage.objects import Objects
 
@@ -381,6 +382,48 @@ def test_a_damaged_copy_is_fetched_again(corpus: Corpus, settings: Settings) -> 
     for copy in (settings.cache_folder / "history").glob("*.parquet"):
         copy.write_bytes(copy.read_bytes()[::-1])
     assert of_history(settings, "kept_calls") == before
+
+
+# What an audit finds
+
+
+def found_by_audit(settings: Settings) -> list[tuple[str, str]]:
+    """The kind and place of what is wrong with the history, without the bucket and the content's hash."""
+    outcome = audit(settings)
+    statement = "select kind, place from audit_findings where audit_id = :id and place like '%/history/%' order by 1, 2"
+    rows = run_sql(settings, statement, id=outcome.audit_id)
+    return [(kind, place.split("/history/")[1].split("/")[0]) for kind, place in rows]
+
+
+def test_an_audit_finds_nothing_in_a_sound_history(corpus: Corpus, settings: Settings) -> None:
+    forget(settings, [corpus.secret.document_id])
+    assert found_by_audit(settings) == []
+
+
+@pytest.mark.parametrize("what", ["gone", "changed", "unregistered", "manifest", "orphan"])
+def test_an_audit_finds_what_is_wrong_with_the_history(corpus: Corpus, settings: Settings, what: str) -> None:
+    objects = Objects(settings)
+    [file] = files(settings, "call_losses")
+    if what == "gone":
+        objects.delete(file.file_key)
+    if what == "changed":
+        objects.put(file.file_key, objects.get(file.file_key)[::-1], "application/octet-stream")
+    if what == "unregistered":
+        run_sql(settings, "delete from history_documents where file_key = :key", key=file.file_key)
+    if what == "manifest":
+        objects.put(MANIFEST_KEY, manifest_bytes([file]), "application/json")
+    if what == "orphan":
+        objects.put("history/call_losses/orphan.parquet", b"rows", "application/octet-stream")
+    assert (
+        found_by_audit(settings)
+        == {
+            "gone": [("lost", "call_losses")],
+            "changed": [("changed", "call_losses")],
+            "unregistered": [("orphaned", "call_losses")],
+            "manifest": [("changed", "manifest.json")],
+            "orphan": [("orphaned", "call_losses")],
+        }[what]
+    )
 
 
 # What a query may do

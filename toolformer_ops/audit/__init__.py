@@ -2,6 +2,7 @@
 
     auditing.py        one audit: its scope, its checks in pages, progress in Postgres, findings
     rows.py            checks of Postgres: ids, rows against the ledger, sums, runs, numbers
+    history.py         checks of the history: manifest, bytes, whose rows are in the files
     objects.py         checks of S3: releases, models, artifacts, what nothing names; folders left on this machine
     released_calls.py  the calls in a release's files beside the rows that they were taken from
     evaluations.py     scores beside the evaluated inputs on S3; whose models a run's models are

@@ -27,11 +27,11 @@ from toolformer_ops.runs.models import FINETUNING
 from toolformer_ops.runs.recipes import id_of_content
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, history, queries
 from toolformer_ops.storage.publication import MANIFEST, Manifest, ObjectStore, require_registered
 from toolformer_ops.tools.retrieval import wiki_index
 
-LEFT_FOLDERS = ("release-", "check-release-", "audit-")
+LEFT_FOLDERS = ("release-", "check-release-", "audit-", history.TEMPORARY)
 """Beginnings of the names of temporary folders in the state folder."""
 RESTORE = "Restore the row from a backup."
 TRAINING_RECORD = {

@@ -21,6 +21,7 @@ from toolformer_ops.audit.auditing import (
 )
 from toolformer_ops.audit.claims import claim_checks
 from toolformer_ops.audit.evaluations import EVALUATION_CHECKS
+from toolformer_ops.audit.history import HISTORY_CHECKS
 from toolformer_ops.audit.objects import OBJECT_CHECKS
 from toolformer_ops.audit.repairing import accept_numbers, planned, repair
 from toolformer_ops.audit.resampling import resampling_check
@@ -98,6 +99,7 @@ def audit(
             *ROW_CHECKS,
             *claim_checks(),
             *OBJECT_CHECKS,
+            *HISTORY_CHECKS,
             *EVALUATION_CHECKS,
             *NUMBER_CHECKS,
             resampling_check(sample, seed),
