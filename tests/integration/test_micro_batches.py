@@ -1,5 +1,7 @@
 """Micro-batches in Postgres: what a stage that fails leaves behind, and that equal inputs are run once while batches overlap."""
 
+import logging
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,6 +17,7 @@ from tests.fake_language_model import StoppedError
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
+from toolformer_ops.language_model.throughput import WORK
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, work_off, write_ledger
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
@@ -108,6 +111,35 @@ def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_i
         (1, 0, 1),
         (0, 1, 1),
     ]
+
+
+class ReadingRunner(CountingRunner):
+    """A tool that is a model: it reads a hundred tokens an input."""
+
+    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
+        WORK.add_tokens(100 * len(inputs), 2.0)
+        return super().run(inputs)
+
+
+def network_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [message for message in caplog.messages if message.startswith("execute network: ")]
+
+
+def test_a_stage_says_at_its_end_how_many_tokens_its_models_read_a_second(
+    settings: Settings, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="toolformer_ops"):
+        work_off(settings, engine, execution(engine, ReadingRunner()))
+    [line] = network_lines(caplog)
+    assert re.fullmatch(r"execute network: read 900 tokens, [\d,]+ tokens/s", line)
+
+
+def test_a_stage_without_a_model_says_nothing_of_tokens(
+    settings: Settings, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="toolformer_ops"):
+        work_off(settings, engine, execution(engine))
+    assert network_lines(caplog) == []
 
 
 def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet(engine: Engine) -> None:

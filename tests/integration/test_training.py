@@ -20,12 +20,13 @@ from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError, UsageError
-from toolformer_ops.finetuning import release_training
+from toolformer_ops.finetuning import release_training, training
 from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
 from toolformer_ops.finetuning.training import BaseModel, ReleaseTrainer, TrainedModel, load_base_model
 from toolformer_ops.finetuning.training_log import PICTURE, ProgressLines, read_lines, write_curves
+from toolformer_ops.language_model.throughput import Cards
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.release.format import read_release
 
@@ -155,6 +156,20 @@ def test_a_vocabulary_that_cannot_write_the_markers_is_refused_and_a_diverged_tr
     with pytest.raises(ModelError, match="expected a finite training loss"):
         train()
     assert not (tmp_path / "training" / "model").exists()
+
+
+def test_a_training_on_a_known_card_says_its_share_of_the_peak(
+    train: Train, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(training, "cards_of", lambda *_, **__: Cards("NVIDIA A100-SXM4-80GB"))
+    with caplog.at_level(logging.INFO, logger="toolformer_ops"):
+        trained = train(finetune_steps=1)
+    assert "tokens/s, 0.0% of the peak of NVIDIA A100-SXM4-80GB" in caplog.text
+    assert [line["share_of_peak"] for line in _log(trained)] == [0.0]
+
+
+def test_a_training_on_a_cpu_has_no_share_of_a_peak(train: Train) -> None:
+    assert ["share_of_peak" in line for line in _log(train(finetune_steps=1))] == [False]
 
 
 # Kills

@@ -39,6 +39,7 @@ from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.models.sharing import constant_positions
 from toolformer_ops.language_model.models.version_4 import write_for_version_4
+from toolformer_ops.language_model.throughput import cards_of, training_operations
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.runs.choices import FinetuningChoices
 
@@ -287,7 +288,12 @@ def _trainer_of(
         pass_size=pass_size_of(settings, job),
         callbacks=[
             AfterEachStep(choices.finetune_eval_steps, evaluates=len(development) > 0),
-            ProgressLines(log, lambda step: examples.tokens_until(step * choices.finetune_batch)),
+            ProgressLines(
+                log,
+                lambda step: examples.tokens_until(step * choices.finetune_batch),
+                cards_of(settings, processes=int(os.environ.get(PROCESSES_VARIABLE, "1"))),
+                training_operations(base.network, base.trained),
+            ),
         ],
         development=development,
         checkpoints=checkpoints,

@@ -2,7 +2,7 @@
 
     training_log.jsonl      step, loss (nats a token, mean since the line before), learning_rate,
     gradient_norm, tokens,
-                            tokens_per_second, seconds
+                            tokens_per_second, seconds; on a GPU whose peak is known share_of_peak
     development_log.jsonl   step, loss (nats a token), perplexity
 
 Once a training has ended `write_curves` makes of them:
@@ -30,6 +30,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model.throughput import Cards, Throughput
 from toolformer_ops.storage.shared_files import replace_file
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ TAGS = {
     "learning_rate": "train/learning_rate",
     "gradient_norm": "train/gradient_norm",
     "tokens_per_second": "train/tokens_per_second",
+    "share_of_peak": "train/share_of_peak",
 }
 LAST_LOGS = 5
 """Log lines whose mean loss is the training's loss."""
@@ -117,9 +119,17 @@ def append_line(path: Path, line: dict[str, Any]) -> None:
 class ProgressLines(TrainerCallback):
     """Writes step, loss, speed and time left to the log, and each line to the files; in the first of several processes."""
 
-    def __init__(self, log: TrainingLog, tokens_until: Callable[[int], int]) -> None:
-        """`tokens_until(step)`: tokens that the training has seen after that many steps."""
+    def __init__(
+        self,
+        log: TrainingLog,
+        tokens_until: Callable[[int], int],
+        cards: Cards,
+        operations_a_token: float | None,
+    ) -> None:
+        """`tokens_until(step)`: tokens that the training has seen after that many steps; the `cards` are those of all processes."""
         self._log = log
+        self._cards = cards
+        self._operations_a_token = operations_a_token
         self._tokens_until = tokens_until
 
     def on_train_begin(
@@ -147,7 +157,7 @@ class ProgressLines(TrainerCallback):
             now, tokens = time.monotonic(), self._tokens_until(step)
             then, tokens_then = self._last
             self._last = (now, tokens)
-            speed = (tokens - tokens_then) / max(now - then, 1e-9)
+            throughput = self._throughput(tokens - tokens_then, now - then)
             elapsed = now - self._started
             left = elapsed / max(step - self._first_step, 1) * (steps - step)
             line = {
@@ -156,13 +166,15 @@ class ProgressLines(TrainerCallback):
                 "learning_rate": logs.get("learning_rate"),
                 "gradient_norm": logs.get("grad_norm"),
                 "tokens": tokens,
-                "tokens_per_second": round(speed, 1),
+                "tokens_per_second": round(throughput.tokens_per_second, 1),
                 "seconds": round(self._seconds_before + elapsed, 1),
             }
+            if throughput.share is not None:
+                line["share_of_peak"] = round(throughput.share, 4)
             append_line(self._log.training, line)
             duration = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
             logger.info(
-                "step %d of %d: loss %.4f, %.0f tokens/s, %s left", step, steps, logs["loss"], speed, duration
+                "step %d of %d: loss %.4f, %s, %s left", step, steps, logs["loss"], throughput, duration
             )
         elif "development_loss" in logs:
             before, perplexity = self._log.best(), logs["development_perplexity"]
@@ -173,6 +185,10 @@ class ProgressLines(TrainerCallback):
             else:
                 verdict = f"the best was {before.perplexity:.3f} at step {before.step}"
             logger.info("step %d of %d: development perplexity %.3f, %s", step, steps, perplexity, verdict)
+
+    def _throughput(self, tokens: int, seconds: float) -> Throughput:
+        operations = None if self._operations_a_token is None else tokens * self._operations_a_token
+        return Throughput(tokens, seconds, operations, self._cards)
 
 
 def write_curves(directory: Path, title: str, loss_counts: str) -> None:
@@ -226,7 +242,7 @@ def write_curves(directory: Path, title: str, loss_counts: str) -> None:
         with SummaryWriter(folder) as writer:
             for line in training:
                 for name, tag in TAGS.items():
-                    if line[name] is not None:
+                    if line.get(name) is not None:
                         writer.add_scalar(tag, line[name], line["step"], walltime=line["seconds"])
             for line in development:
                 writer.add_scalar("development/loss", line["loss"], line["step"])

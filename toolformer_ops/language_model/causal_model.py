@@ -26,6 +26,7 @@ from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.projection import logits_of
 from toolformer_ops.language_model.models.sharing import cannot_share, constant_positions
 from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
+from toolformer_ops.language_model.throughput import WORK, pass_operations
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class CausalModel:
         self.texts_together = self.kind != "cpu"
         """Whether all texts are attended to in one set of operations, padded to the longest: few launches,
         but more arithmetic."""
+        self._operations_a_token, self._operations_a_row = pass_operations(network)
         self._attention = PartedAttention(network, self.config, slides=slides, beat=self.pulse.beat)
 
     @property
@@ -171,6 +173,7 @@ class CausalModel:
         both = torch.from_numpy(padded).to(self.device)[:, None]  # (2, 1, tokens)
         with self._attention.over(parts):
             found = self._decoder(input_ids=both[0], position_ids=both[1], use_cache=False)
+        WORK.add_tokens(len(ids), self._operations_a_token)
         hidden: Tensor = found.last_hidden_state[0, : len(ids)]
         return hidden
 
@@ -190,6 +193,7 @@ class CausalModel:
             padding = 0 if self.texts_together else -len(rows) % ROW_MULTIPLE
             filled = torch.cat([rows, rows.new_zeros((padding, rows.shape[1]))]) if padding else rows
             projected = self._project(filled)[: len(rows)]  # (rows, vocabulary)
+            WORK.add_rows(len(rows), self._operations_a_row)
             for block in projected.split(self.sizes.softmax_rows):
                 yield logits_of(self.config, block.float()).log_softmax(dim=-1)
 

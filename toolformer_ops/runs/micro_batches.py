@@ -28,7 +28,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import psutil
@@ -37,6 +37,7 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
+from toolformer_ops.language_model.throughput import WORK, NetworkWork, cards_of
 from toolformer_ops.records import Document
 from toolformer_ops.runs.claims import Claims
 from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
@@ -245,6 +246,9 @@ def work_off(
 
     # 4. Say what was done.
     logger.info("%s feeding: %s", work.stage, times)
+    if shard.network.tokens:
+        throughput = shard.network.in_seconds(shard.network_seconds, cards_of(settings))
+        logger.info("%s network: read %d tokens, %s", work.stage, shard.network.tokens, throughput)
     counted = ", ".join(f"{name} {count}" for name, count in sorted(shard.totals.items()))
     logger.info("%s done: %s", work.stage, counted or "nothing was left to do")
     if shard.totals["documents"]:
@@ -307,6 +311,10 @@ class _ShardAtWork(Generic[Loaded]):
     tokens_done: int = 0
     too_large: list[Document] = field(default_factory=list)
     """Documents that alone do not fit into memory."""
+    network: NetworkWork = field(default_factory=NetworkWork)
+    """What language models have computed."""
+    network_seconds: float = 0.0
+    """How long that took, with what is not theirs."""
     unwritten: set[int] = field(default_factory=set)
     """Tries of micro-batches that are computed and not committed."""
 
@@ -362,7 +370,10 @@ class _ShardAtWork(Generic[Loaded]):
             ), None
         self.work.prepare(given.loaded)
         with self.tries.begun([document.document_id for document in given.documents]) as try_id:
+            before, started = replace(WORK), time.perf_counter()
             done = self._within_memory(given.documents, given.loaded)
+            self.network.add(WORK.since(before))
+            self.network_seconds += time.perf_counter() - started
             self.unwritten.add(try_id)
         return done, try_id
 
