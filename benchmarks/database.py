@@ -16,6 +16,7 @@ import logging
 import math
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,7 +60,9 @@ from toolformer_ops.stages import (
     sampling,
     scoring,
 )
-from toolformer_ops.storage import database, schema
+from toolformer_ops.storage import database, history, history_queries, schema
+from toolformer_ops.storage.file_hashes import file_sha256
+from toolformer_ops.storage.objects import ListedFile
 from toolformer_ops.storage.publication import Manifest
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
@@ -80,6 +83,7 @@ AIMS = {
     **dict.fromkeys(("undone: filter", "undone: sample", "undone: execute", "undone: score"), "0.1"),
 }
 """CPU seconds, by the name of a figure."""
+HISTORY_VIEWS = ("scored_calls", "kept_calls", "candidates", "threshold_counts")
 SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
@@ -114,6 +118,56 @@ def cpu_seconds(server: int) -> float:
 
 
 # A model, tools and a bucket that cost nothing
+
+
+class FolderObjects:
+    """What the history asks of S3, in a folder."""
+
+    folder: Path
+
+    def __init__(self, _: Settings) -> None:
+        self.folder.mkdir(exist_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key.replace("/", "@")
+
+    def require_bucket(self) -> None:
+        """The folder is there."""
+
+    def uri(self, key: str) -> str:
+        """As of S3."""
+        return f"s3://folder/{key}"
+
+    def key_of(self, uri: str) -> str:
+        """The key of an address."""
+        return uri.removeprefix("s3://folder/")
+
+    def put(self, key: str, content: bytes, _: str) -> None:
+        """Write an object."""
+        self._path(key).write_bytes(content)
+
+    def put_if_absent(self, key: str, path: Path) -> bool:
+        """Write an object from a file."""
+        shutil.copyfile(path, self._path(key))
+        return True
+
+    def get(self, key: str) -> bytes:
+        """The content of an object."""
+        return self._path(key).read_bytes()
+
+    def sha256(self, key: str, copy: Path) -> str:
+        """The hash of an object, and a copy of it."""
+        shutil.copyfile(self._path(key), copy)
+        return file_sha256(copy)
+
+    def delete(self, key: str) -> None:
+        """Remove an object."""
+        self._path(key).unlink(missing_ok=True)
+
+    def list_objects(self, _: str) -> Iterator[ListedFile]:
+        """All objects."""
+        for path in self.folder.iterdir():
+            yield ListedFile(self.uri(path.name.replace("@", "/")), path.stat().st_size)
 
 
 @dataclass
@@ -181,6 +235,8 @@ def weightless() -> Iterator[None]:
         mock.patch("toolformer_ops.language_model.models.model_identity", return_value="weightless@1"),
         mock.patch.object(release, "ObjectStore", return_value=bucket),
         mock.patch.object(models, "load_run_model", lambda _, run, *__: WeightlessModel(run.tool)),
+        mock.patch.object(history, "Objects", FolderObjects),
+        mock.patch.object(history_queries, "Objects", FolderObjects),
     ]
     for kind in {type(get_tool(name)) for name in PAPER_TOOLS}:
         patches.append(mock.patch.object(kind, "version", return_value="benchmark"))
@@ -376,6 +432,23 @@ class Bench:
             view = path.stem.partition("_")[2]
             self.ask(f"view {view}", f"select count(shown) from (select * from {view} offset 0) as shown")  # noqa: S608
 
+    def history(self) -> None:
+        """Write the finished run into the history, and ask the same views there."""
+        self.measure("history: first write", lambda: history.write(self.settings))
+        for view in HISTORY_VIEWS:
+            query = f"select count(shown) from (select * from {view} where run_id = 'done') as shown"  # noqa: S608
+            history_queries.ask(self.settings, query)  # fetches the files
+            self.measure(
+                f"history: {view} of a run", functools.partial(history_queries.ask, self.settings, query)
+            )
+            whole = f"select count(shown) from (select * from {view} where run_id = 'done' offset 0) as shown"  # noqa: S608
+            self.ask(f"{view} of a run, whole", whole)
+        for example in history_queries.EXAMPLES:
+            question = f"select * from {schema.made_name(f'{example}.sql')}('done')"  # noqa: S608
+            self.measure(
+                f"history: example {example}", functools.partial(history_queries.ask, self.settings, question)
+            )
+
     def night(self, run_id: str, name: str) -> None:
         """A whole night, but for finetuning."""
         stages: dict[str, Callable[..., object]] = {
@@ -405,10 +478,12 @@ class Bench:
             )
         self.measure(f"{name}: release", lambda: release.release_of_run(self.settings, run_id))
         self.measure(f"{name}: finish", lambda: run_setup.finish_run(self.settings, run_id, "success"))
+        self.measure(f"{name}: history", lambda: history.write(self.settings))
 
 
 def measure_size(size: int, folder: Path) -> dict[str, float]:
     """Make a database of a size in a folder, and measure everything in it; returns the figures by name."""
+    FolderObjects.folder = folder / "objects"
     with running_postgres(folder) as (address, server), weightless():
         postgres.ensure_database(address, "benchmark", postgres.SUPERUSER)
         settings = Settings(
@@ -442,6 +517,7 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
             bench.ask(f"{view} of a run", f"select * from {view} where run_id = 'done'")  # noqa: S608
         bench.measure("release", lambda: release.release_of_run(settings, "done"))
         bench.examples_and_views()
+        bench.history()
         # 3. What is new.
         write_lines(bench.corpus, range(size, size + NEW_IN_A_NIGHT), "a")
         bench.night("night", "night")
