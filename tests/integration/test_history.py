@@ -22,7 +22,7 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import BusyError, HistoryError, ObjectStoreUnreachableError, UsageError
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.tries import retry_failed
-from toolformer_ops.storage import database, history, history_queries, queries, retention
+from toolformer_ops.storage import database, history, history_queries, queries, retention, schema
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.history_files import MANIFEST_KEY, HistoryFile, manifest_bytes, read_manifest
 from toolformer_ops.storage.history_queries import UnknownNameError, ask
@@ -165,8 +165,8 @@ def test_all_views_agree_on_random_nights_with_forgetting(
     history.write(settings)
     assert differing_views(settings) == []
     assert len(of_history(settings, "candidates")["rows"]) > 100
-    examples = ("how_many_calls_are_kept", "where_do_calls_get_lost", "what_became_of_the_candidates")
-    for question in examples:
+    for example in history_queries.EXAMPLES:
+        question = schema.made_name(f"{example}.sql")
         expected = run_sql(settings, f"select * from {question}('night-3')")
         assert sorted_rows(ask(settings, f"select * from {question}('night-3')").rows) == sorted_rows(
             expected

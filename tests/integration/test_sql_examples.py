@@ -5,9 +5,10 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from tests.documentation import PAGES, queries
+from tests.run_sql import run_sql
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.local.postgres import psql
 from toolformer_ops.storage import database, schema
@@ -81,6 +82,26 @@ Calculator|0.5|1|0.5|3|2
 Calculator|0.5|2|1|2|2
 Calculator|0.5|5|2.5|0|0
 """,
+    # No record has a date; one url names a day, which only the Calendar reads.
+    "19_what_does_each_week_yield": """\
+Calculator||6|3|2
+Calendar||1|0|0
+""",
+    # 0.29 stands there as 29%, and 333 in front of one of its two calls.
+    "20_does_the_text_go_on_with_the_result": """\
+Calculator|equal|2|2|2.375
+Calculator|no|3|1|0.625
+Calendar|equal|1|0|0.5
+""",
+    "23_what_is_a_tool_asked_most": """\
+Calculator|520 - 187|2|1|2|2.375
+Calculator|1400 / 400|1|1|0|-0.25
+Calculator|400 / 0|1|1|0|
+Calculator|400 / 1400|1|1|1|1.25
+Calculator|520 / 187|1|1|0|
+Calendar|2023-01-30|1|1|0|0.5
+""",
+    "24_which_texts_yield_nothing": "d3000000-0000-0000-0000-000000000000|1|1|1|0.5\n",
 }
 """What psql prints for r1, without the tool that has no call, of each that is more than a view; of the
 twelfth for r2, which is the newest finished run."""
@@ -163,6 +184,31 @@ def test_a_question_about_a_document_takes_its_id(asked: Psql) -> None:
         "Calculator(1400 / 400)",
         "Calculator(400 / 1400)",
     ]
+
+
+def test_the_rate_by_chance_is_compared_with_the_run_before_over_the_corpus(
+    annotated: Engine, asked: Psql
+) -> None:
+    rates = """
+        insert into placebo_rates (
+            run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, calls_sampled, false_discovery_rate)
+        values ('r2', 'Calculator', 1, 'p', 3, 0, 40, 40, 0.125), ('r1', 'Calculator', 0.5, 'p', 3, 1, 40, 40, 0.25)"""
+    run_sql(annotated, rates)
+    question = "select run_id, false_discovery_rate, change from does_the_rate_by_chance_drift('r1') where tool = 'Calculator'"
+    assert asked(f"--command={question}").stdout == "r2|0.125|\nr1|0.25|0.125\n"
+
+
+def test_the_cost_of_a_kept_call_counts_all_nights_until_then(annotated: Engine, asked: Psql) -> None:
+    work = """
+        insert into finished_run_work (run_id, tool, stage, micro_batches, documents, rows_written, seconds)
+        values ('r2', 'Calculator', 'sample', 1, 4, 7, 5), ('r2', 'Calculator', 'score', 1, 4, 7, 1),
+               ('r1', 'Calculator', 'score', 1, 0, 0, 3)"""
+    run_sql(annotated, work)
+    question = (
+        "select run_id, own_seconds, kept_calls, seconds_so_far, seconds_per_kept_call "
+        "from what_does_a_kept_call_cost_each_night('r1') where tool = 'Calculator'"
+    )
+    assert asked(f"--command={question}").stdout == "r2|6|3|6|2\nr1|3|3|9|3\n"
 
 
 def test_each_question_is_answered_on_a_database_without_a_run(asked: Psql) -> None:

@@ -1,0 +1,17 @@
+-- Which texts yield nothing?
+-- Texts of the run in which calls were proposed and none of any tool is kept; those with the most calls first.
+create function which_texts_yield_nothing(run text default '')
+    returns table (
+        document_id text, calls bigint, tools bigint, scored_calls bigint, most_nats_saved double precision)
+    language sql stable
+as $$
+    select document_id, count(*) as calls, count(distinct tool) as tools, count(loss_reduction) as scored_calls,
+           max(loss_reduction) as most_nats_saved
+    from candidates
+    where run_id = run_or_newest(run)
+    group by document_id
+    having count(*) filter (where outcome = 'kept') = 0
+    order by count(*) desc, document_id
+    limit 20
+$$;
+comment on function which_texts_yield_nothing is 'Which texts yield nothing? About this run; an empty name is the newest run that ended well.';
