@@ -12,6 +12,9 @@ counted, without one:
 `torch.nn.attention.varlen` has kernels for a GPU alone. Its stand-in first asks for what the kernel of torch
 2.13 asks for (flash attention 2, `flash_api.cpp`), then computes in float32 and rounds the result once.
 
+`torch.compile` has a stand-in, too: the function itself, of which all operations between two matrix products
+count as one launch, `compiled`.
+
 What it does not say: how long anything takes, which kernels CUDA chooses, and how these round.
 """
 
@@ -26,6 +29,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
+
+from toolformer_ops.language_model import compiled
 
 DEVICE = torch.device("cuda:0")
 GIBIBYTE = 2**30
@@ -43,6 +48,7 @@ READS = ("_local_scalar_dense", "nonzero", "masked_select", "unique_dim", "_uniq
 KERNEL_FORMATS: tuple[torch.dtype, ...] = (torch.bfloat16, torch.float16)
 """Of the kernel of variable-length attention; a test may let its stand-in take float32, to compare without
 rounding."""
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 
 
@@ -53,11 +59,33 @@ class Counts:
     launches: collections.Counter[str] = field(default_factory=collections.Counter)
     copies: int = 0
     reads: int = 0
+    fuses: bool = False
+    """Whether a compiled function is under way."""
+    _in_kernel: bool = False
+    """Whether its last operation belongs to a kernel that takes in the next one."""
 
     def clear(self) -> None:
         """Begin anew."""
         self.launches.clear()
         self.copies = self.reads = 0
+
+    def launch(self, name: str) -> None:
+        """Count an operation; of a compiled function those between two matrix products are one."""
+        if not self.fuses or name in PRODUCTS:
+            self.launches[name] += 1
+            self._in_kernel = False
+        elif not self._in_kernel:
+            self.launches["compiled"] += 1
+            self._in_kernel = True
+
+    @contextmanager
+    def compiled(self) -> Iterator[None]:
+        """A compiled function is under way."""
+        self.fuses, self._in_kernel = True, False
+        try:
+            yield
+        finally:
+            self.fuses = False
 
 
 _counts = Counts()
@@ -126,7 +154,7 @@ class Twin(Tensor):
         ):
             _counts.reads += 1
         if not func.is_view and name not in NOT_LAUNCHED:
-            _counts.launches[name] += 1
+            _counts.launch(name)
         if func._schema.is_mutable:  # in place
             return kwargs.get("out", args[0])
         return tree_map(lambda one: Twin(one) if isinstance(one, Tensor) else one, found)
@@ -201,7 +229,7 @@ class _OnTheDevice(TorchFunctionMode):
         if name in ("tensor", "as_tensor", "asarray"):
             _counts.copies += 1
         elif name not in ALLOCATIONS:
-            _counts.launches[name] += 1
+            _counts.launch(name)
         made = func(*tree_map(_held, args), **{**kwargs, "device": "cpu"})
         return Twin(made)
 
@@ -295,6 +323,16 @@ def varlen_attn_out(
     return (out, Twin(lse)) if return_aux is not None and return_aux.lse else out
 
 
+def _compile(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+    """As `torch.compile`, for a function without another one in it: what is between products counts as one launch."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _counts.compiled():
+            return function(*args, **kwargs)
+
+    return run
+
+
 @contextmanager
 def device_twin(free_bytes: int = 8 * GIBIBYTE, capability: tuple[int, int] = (8, 0)) -> Iterator[Counts]:
     """Within this block a device `cuda` is there, with so much free memory; yields what it is asked for.
@@ -318,6 +356,12 @@ def device_twin(free_bytes: int = 8 * GIBIBYTE, capability: tuple[int, int] = (8
     with ExitStack() as stack:
         for name, answer in answers.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        stack.enter_context(mock.patch("torch.compile", _compile))
+        stack.enter_context(mock.patch.object(compiled, "why_not", return_value=""))
+        stack.enter_context(mock.patch.dict("os.environ"))
+        for cached in (compiled.compiled, compiled.with_globals):
+            cached.cache_clear()
+            stack.callback(cached.cache_clear)
         stack.enter_context(mock.patch("torch.nn.attention.varlen.varlen_attn_out", varlen_attn_out))
         # A module that moves gets new parameters, not the old ones with another tensor's memory.
         overwrites = torch.__future__.get_overwrite_module_params_on_conversion()

@@ -95,18 +95,21 @@ def count_writing(
     return [step for step in steps[1:] if len(texts) / 2 < step.tokens <= len(texts)]
 
 
-def tiny_model(architecture: str, layers: int) -> tuple[CausalModel, Any]:
+def tiny_model(architecture: str, layers: int, settings: Settings) -> tuple[CausalModel, Any]:
     """A random model on the twin, and its tokenizer."""
     tokenizer = prompt_tokenizer()
     end = tokenizer.eos_token_id
     network = random_network(tiny_config(architecture, tokenizer, layers))
     with torch.no_grad():  # no text ends before it is as long as it may be
         network.get_output_embeddings().weight[end] = 0.0
-    return compared_model(network.to(torch.bfloat16).to("cuda"), 1024), tokenizer
+    return compared_model(network.to(torch.bfloat16).to("cuda"), 1024, settings), tokenizer
 
 
 def measure_launches(
-    architectures: Sequence[str] = ARCHITECTURES, numbers: Sequence[int] = TEXTS
+    architectures: Sequence[str] = ARCHITECTURES,
+    numbers: Sequence[int] = TEXTS,
+    *,
+    compiles: bool = True,
 ) -> list[dict[str, Any]]:
     """The median step of each architecture, work and number of texts; `rows` and `reads` are the most of a step.
 
@@ -115,9 +118,10 @@ def measure_launches(
     layers: embeddings, masks, the choice of the next tokens.
     """
     found = []
+    settings = Settings(_env_file=None, compile="auto" if compiles else "off")  # type: ignore[call-arg]
     with device_twin(free_bytes=64 * GIBIBYTE) as counts:
         for architecture in architectures:
-            models = [tiny_model(architecture, layers) for layers in LAYERS]
+            models = [tiny_model(architecture, layers, settings) for layers in LAYERS]
             for number in numbers:
                 shortest, longest = TEXT_TOKENS
                 tokenizer = models[0][1]

@@ -105,6 +105,11 @@ class Settings(BaseSettings):
         description="How a language model that is too large for one GPU uses all that the process sees (device cuda). layers: "
         "each GPU has some of the layers, and they work in turn. Pods of gpu.yaml that ask for several GPUs have layers.",
     )
+    compile: Literal["auto", "off"] = Field(
+        default="auto",
+        description="auto: on a GPU, in bfloat16 and float16, norms, rotary positions and activations of the language model are "
+        "compiled by torch, for which a C compiler must be there; off: nothing is.",
+    )
     threads: int = Field(
         default=1,
         ge=1,

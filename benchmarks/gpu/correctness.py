@@ -17,6 +17,7 @@ from torch.nn import functional
 from benchmarks.gpu.session import Row, Rows, Session
 from benchmarks.random_models import prompt_tokenizer, random_network, text_of_tokens, tiny_config
 from toolformer_ops.call_syntax import Call
+from toolformer_ops.config import load_settings
 from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.models.loading import DTYPES
@@ -38,6 +39,8 @@ LARGEST_FLOAT32_DIFFERENCE = 1e-3
 
 FEWEST_EQUAL = 0.9
 """Of the samples in float32: the others are at a border of two tokens, where rounding decides."""
+COMPILED = "llama"
+"""The architecture whose norms, rotary positions and activations are compiled, as those of a model that works are."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,12 @@ def _engine(architecture: str, tokenizer: Any, number_format: str, device: torch
             if parameter.dim() >= 2:
                 parameter.mul_(SCALE)
     placed = network.to(DTYPES[number_format]).to(device)
-    return LanguageModel(compared_model(placed, WINDOW_TOKENS), Tokenization(tokenizer), architecture)
+    # To compile takes some seconds an architecture and format: the others are compared as they are.
+    choice = "auto" if architecture == COMPILED else "off"
+    settings = load_settings().model_copy(update={"compile": choice})
+    return LanguageModel(
+        compared_model(placed, WINDOW_TOKENS, settings), Tokenization(tokenizer), architecture
+    )
 
 
 def _outcome(engine: LanguageModel, texts: Sequence[str], exact: Outcome | None) -> Outcome:

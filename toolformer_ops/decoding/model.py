@@ -99,7 +99,7 @@ class WritingModel:
         network, tokenizer, identity = load_network(
             *split_revision(model), settings.dtype, settings.device, settings.threads, settings
         )
-        causal = compared_model(network, tokenizer.model_max_length)
+        causal = compared_model(network, tokenizer.model_max_length, settings)
         return cls(causal, tokenizer, identity, settings, names, start=start)
 
     @property

@@ -26,6 +26,7 @@ batch, and own columns are padded to the row with the most. The kernel splits no
 a sequence of queries does not depend on the others.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,7 @@ from torch.nn import functional
 from toolformer_ops.language_model.attention_parts import Heads
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
 from toolformer_ops.language_model.columns import Group
+from toolformer_ops.language_model.compiled import compiled
 from toolformer_ops.language_model.layout import Layout
 from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths, variable_lengths
 
@@ -43,8 +45,8 @@ from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths
 class GroupPass:
     """What one pass adds to a group, and what each of the new tokens sees of it; an `AttentionPart`."""
 
-    def __init__(self, group: Group, rows: np.ndarray, counts: np.ndarray) -> None:
-        """`counts[n]` new tokens for row `rows[n]`, as `Layout.of` has them."""
+    def __init__(self, group: Group, rows: np.ndarray, counts: np.ndarray, *, compiles: bool = False) -> None:
+        """`counts[n]` new tokens for row `rows[n]`, as `Layout.of` has them; `compiles` as `CausalModel` has it."""
         self.group, self.rows, self.counts = group, rows, counts
         self.layout = Layout.of(
             rows,
@@ -56,6 +58,8 @@ class GroupPass:
             seen=group.seen,
             steps=group.steps,
         )
+        self._joint_weights: Callable[..., Tensor] = compiled(joint_weights) if compiles else joint_weights
+        self._weighted_sum: Callable[..., Tensor] = compiled(weighted_sum) if compiles else weighted_sum
         self._copies: dict[torch.device, _OnDevice] = {}
         """Of the layout. They follow the keys: layers may be on several devices."""
 
@@ -274,7 +278,7 @@ class GroupPass:
         grouped = queries.reshape(len(own_keys), -1, width)  # (tokens * key heads, group, width)
         scores = torch.bmm(grouped, own_keys.transpose(1, 2), out_dtype=torch.float32)
         # 3. One softmax in float32: the log-sum-exp of another kind of columns counts as one column.
-        weights = joint_weights(
+        weights = self._joint_weights(
             scores.view(tokens, heads, -1),
             copy.hidden_own_columns(window),
             None if of_prompt is None else of_prompt.log_sums,
@@ -287,7 +291,7 @@ class GroupPass:
         own = torch.bmm(
             own_weights.view(len(own_keys), -1, layout.own_columns), own_values, out_dtype=torch.float32
         )
-        return weighted_sum(
+        return self._weighted_sum(
             own.view(tokens, heads, width),
             None if of_prompt is None else of_prompt.values,
             of_text.values,

@@ -117,6 +117,8 @@ class CausalModel:
         """Whether all texts are attended to in one set of operations, padded to the longest: few launches,
         but more arithmetic."""
         self._operations_a_token, self._operations_a_row = pass_operations(network)
+        self.compiles = False
+        """Whether what attention computes element by element is compiled, too (`compiled.py`)."""
         self._attention = PartedAttention(network, self.config, slides=slides, beat=self.pulse.beat)
 
     @property

@@ -7,6 +7,7 @@ the same number format on the same devices, so that a kernel that computes somet
 rounding may be is wide in bfloat16 (`TOLERANCE`), so only an error of structure is.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
+from toolformer_ops.language_model.compiled import compile_parts
 from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 from toolformer_ops.language_model.models.sharing import cannot_share, require_shared_cache
+
+logger = logging.getLogger(__name__)
 
 TOLERANCE = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
 """Largest difference of logits that the comparison at load takes for rounding: its norm over that of the
@@ -72,10 +78,12 @@ class _Probe:
         return len(self.tails[0])
 
 
-def compared_model(network: Any, tokenizer_length: int) -> CausalModel:
+def compared_model(network: Any, tokenizer_length: int, settings: Settings | None = None) -> CausalModel:
     """The engine's model of a network of transformers, which it takes over.
 
-    `tokenizer_length` is the longest sequence that the tokenizer names.
+    `tokenizer_length` is the longest sequence that the tokenizer names. By the settings, the deployment's where
+    None, parts of it are compiled (`compiled.py`); if what they give differs by more than rounding, they are not,
+    and the log says so.
 
     Raises:
         ModelError: the network's passes cannot be shared, or it names no longest sequence.
@@ -92,7 +100,21 @@ def compared_model(network: Any, tokenizer_length: int) -> CausalModel:
             for ids in probe.sequences
         ]
         model = CausalModel(network, tokenizer_length)
-        _compare(model, probe, torch.cat(plain).to(model.output_device))
+        expected = torch.cat(plain).to(model.output_device)
+        parts = compile_parts(network, settings or load_settings())
+        if parts is not None:
+            model.compiles = True
+            try:
+                _compare(model, probe, expected)
+            except ModelError as error:
+                logger.warning(
+                    "the layers' parts are computed plainly, and slower: compiled they give %s", error
+                )
+                model.compiles = False
+                parts.undo()
+            else:
+                return model
+        _compare(model, probe, expected)
     return model
 
 

@@ -183,7 +183,14 @@ class KVCache:
                     np.searchsorted(rows[part[0] : part[-1] + 1], (first, first + group.rows)) + part[0]
                 )
                 if end > begin:
-                    passes.append(GroupPass(group, rows[begin:end] - first, counts[begin:end]))
+                    passes.append(
+                        GroupPass(
+                            group,
+                            rows[begin:end] - first,
+                            counts[begin:end],
+                            compiles=self._model.compiles,
+                        )
+                    )
                     new.append(ids[firsts[begin] : ends[end - 1]])
                 first += group.rows
             hidden = self._model.run(np.concatenate(new), passes)  # (tokens, hidden)

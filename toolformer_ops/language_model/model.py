@@ -89,10 +89,12 @@ class LanguageModel:
 
         def load(number_format: str) -> CausalModel:
             return compared_model(
-                load_weights(path_or_hub_id, revision, number_format, device, threads, settings), longest
+                load_weights(path_or_hub_id, revision, number_format, device, threads, settings),
+                longest,
+                settings,
             )
 
-        return cls(compared_model(network, longest), Tokenization(tokenizer), identity, load)
+        return cls(compared_model(network, longest, settings), Tokenization(tokenizer), identity, load)
 
     @property
     def read_tokens(self) -> int:
