@@ -179,7 +179,7 @@ order by run_id, tool, stage
 
 -- name: files
 -- The files that are registered, by key.
-select file_key, table_name, owner_id, state, sha256, size_bytes, rows, version from history_files order by file_key
+select file_key, table_name, owner_id, state, sha256, size_bytes, rows, version, written_at from history_files order by file_key
 
 -- name: add_file
 insert into history_files (file_key, table_name, owner_id, state, sha256, size_bytes, rows, version)

@@ -61,6 +61,8 @@ _CHOICES = {
 _NOT_COMPARED = {
     "micro_batches": None, "micro_batch_tries": None, "claimers": None, "document_claims": None,
     "audits": None, "audit_checks": None, "audit_findings": None,
+    # Files are of rows with seconds and times; what a fault kept out of the history is written at the end of the next run.
+    "history_files": None, "history_documents": None, "history_work": None, "history_runs": None,
     "stage_ledger": ("batch_id",), "annotation_runs": ("cost", "estimate", "numbers_batch_id", "registered_hash", "ended_hash"),
     "finished_run_work": ("micro_batches",), "corpus_files": ("stamp",),
     "schema_files": None, "corpus_version_files": None, "lost_samples": None,

@@ -5,6 +5,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,24 @@ def test_the_end_of_a_run_is_not_failed_by_s3(
     assert history_queries.runs_of(settings) == ["run-1"]
 
 
+def test_the_task_that_ends_a_run_writes_its_history(settings: Settings) -> None:
+    corpus = Corpus(settings)
+    corpus.change(
+        "update annotation_runs set state = 'running', finished_at = null, numbers_stored_at = null"
+    )
+    done = CliRunner().invoke(app, ["stage", "finish-run", "--run", "run-1"])
+    assert "summary" in json.loads(done.stdout.splitlines()[-1])
+    assert history_queries.runs_of(settings) == ["run-1"]
+
+
+def test_an_audit_does_not_take_a_write_at_work_for_damage(corpus: Corpus, settings: Settings) -> None:
+    run_sql(settings, "update history_files set state = 'leaving' where table_name = 'run_tools'")
+    Objects(settings).put(MANIFEST_KEY, manifest_bytes(files(settings, "run_tools")), "application/json")
+    outcome = audit(settings)
+    assert run_sql(settings, "select place from audit_findings where audit_id = :id and place like '%history%'",
+                   id=outcome.audit_id) == []  # fmt: skip
+
+
 def test_a_write_whose_time_is_over_is_continued_by_the_next(
     nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,7 +408,7 @@ def test_a_damaged_copy_is_fetched_again(corpus: Corpus, settings: Settings) -> 
 
 def found_by_audit(settings: Settings) -> list[tuple[str, str]]:
     """The kind and place of what is wrong with the history, without the bucket and the content's hash."""
-    outcome = audit(settings)
+    outcome = audit(settings, orphans_after=timedelta(0))
     statement = "select kind, place from audit_findings where audit_id = :id and place like '%/history/%' order by 1, 2"
     rows = run_sql(settings, statement, id=outcome.audit_id)
     return [(kind, place.split("/history/")[1].split("/")[0]) for kind, place in rows]
