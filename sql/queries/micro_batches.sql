@@ -1,8 +1,10 @@
 -- What a micro-batch writes beside its rows: its sums, and the hashes of the rows in the ledger.
 
 -- name: insert
-insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, counts, seconds, start_up_seconds)
-values (:run_id, :tool, :stage, :recipe_id, :documents, :tokens, :rows_written, :counts, :seconds, :start_up_seconds)
+insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, counts, seconds, start_up_seconds,
+                           network_tokens, network_seconds, network_operations, peak_operations, cards)
+values (:run_id, :tool, :stage, :recipe_id, :documents, :tokens, :rows_written, :counts, :seconds, :start_up_seconds,
+        :network_tokens, :network_seconds, :network_operations, :peak_operations, :cards)
 returning batch_id
 
 -- name: ledger

@@ -48,6 +48,16 @@ from yield_by_stage
 where run_id = :run_id
 order by step, is_loss, tool, count desc, reason
 
+-- name: network
+-- What the language models of a run have read a second, and the share of their cards' peak; no row if they have read nothing.
+select sum(network_tokens) / nullif(sum(network_seconds), 0) as tokens_per_second,
+       sum(network_operations) filter (where peak_operations is not null)
+           / nullif(sum(peak_operations) filter (where network_operations is not null), 0) as share_of_peak,
+       string_agg(distinct cards, ', ') as cards
+from micro_batches
+where run_id = :run_id and network_tokens > 0
+having count(*) > 0
+
 -- name: given_up
 -- Texts of a run that a stage has given up, by tool, stage and reason.
 select tool, stage, reason, count(*) as documents

@@ -130,7 +130,10 @@ with work as (
            coalesce(sum((b.counts ->> 'paragraphs')::bigint), 0) as texts,
            coalesce(sum((b.counts ->> 'positions')::bigint), 0) as positions,
            coalesce(sum((b.counts ->> 'positions_pruned_below')::bigint), 0) as positions_pruned,
-           coalesce(sum((b.counts ->> 'candidates')::bigint), 0) as calls
+           coalesce(sum((b.counts ->> 'candidates')::bigint), 0) as calls,
+           sum(b.network_tokens) as network_tokens, sum(b.network_seconds) as network_seconds,
+           sum(b.network_operations) filter (where b.peak_operations is not null) as network_operations,
+           sum(b.peak_operations) filter (where b.network_operations is not null) as peak_operations
     from run_tools t
     cross join (values ('filter'), ('sample'), ('execute'), ('score'), ('placebo')) s (stage)
     left join micro_batches b on b.run_id = t.run_id and b.tool = t.tool and b.stage = s.stage
@@ -146,7 +149,10 @@ by_tool as (
            sum(seconds) filter (
                where stage in ('sample', 'score', 'placebo') or stage = 'execute' and tool = any(cast(:device_tools as text[]))
            ) / 3600 as device_hours,
-           jsonb_object_agg(stage, round(seconds::numeric, 3)) as seconds
+           jsonb_object_agg(stage, round(seconds::numeric, 3)) as seconds,
+           sum(network_tokens) as network_tokens,
+           round((sum(network_tokens) / nullif(sum(network_seconds), 0))::numeric, 1) as tokens_per_second,
+           round((sum(network_operations) / nullif(sum(peak_operations), 0))::numeric, 4) as share_of_peak
     from work
     group by tool
 )

@@ -316,6 +316,40 @@ def test_what_a_person_answered_is_on_the_page_of_the_run(
     assert "<p>Before finetuning: rejected by anna &lt;b&gt;, 2026-11-24 05:10 UTC.</p>" in page
 
 
+NETWORK = (
+    "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, network_tokens, network_seconds,"
+    " network_operations, peak_operations, cards)"
+    " values ('r1', 'Calculator', 'score', 'r', 1, 1, :tokens, 2, :operations, :peak, :cards)"
+)
+READS = "the language model reads"
+
+
+@pytest.mark.parametrize(
+    ("operations", "peak", "cards", "words"),
+    [
+        (5e14, 1e15, "NVIDIA <b>H200", "35,000 tokens/s, 50.0 % of the peak of NVIDIA &lt;b&gt;H200"),
+        (5e14, None, "cpu", "35,000 tokens/s"),
+        (5e14, None, "Tesla T4", "35,000 tokens/s (no peak is known of Tesla T4 with this model)"),
+        (None, 1e15, "NVIDIA H200", "35,000 tokens/s (no peak is known of NVIDIA H200 with this model)"),
+    ],
+)
+def test_a_run_shows_how_fast_its_models_read(
+    client: TestClient,
+    rows: Callable[..., None],
+    operations: float | None,
+    peak: float | None,
+    cards: str,
+    words: str,
+) -> None:
+    rows(NETWORK, tokens=70_000, operations=operations, peak=peak, cards=cards)
+    page = client.get(f"/run?{OF_R1}").text
+    assert f"<dt>{READS}</dt><dd>{words}</dd>" in page
+
+
+def test_a_run_whose_models_read_nothing_shows_no_speed(client: TestClient) -> None:
+    assert READS not in client.get(f"/run?{OF_R1}").text
+
+
 # A run that failed
 
 

@@ -17,8 +17,9 @@ from tests.fake_language_model import StoppedError
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
-from toolformer_ops.language_model.throughput import WORK
+from toolformer_ops.language_model.throughput import WORK, Cards
 from toolformer_ops.records import content_uuid
+from toolformer_ops.runs import micro_batches
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, work_off, write_ledger
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.execution import Asked, ExecuteWork
@@ -132,6 +133,30 @@ def test_a_stage_says_at_its_end_how_many_tokens_its_models_read_a_second(
         work_off(settings, engine, execution(engine, ReadingRunner()))
     [line] = network_lines(caplog)
     assert re.fullmatch(r"execute network: read 900 tokens, [\d,]+ tokens/s", line)
+
+
+def test_a_micro_batch_has_what_its_models_read_beside_what_their_card_could_compute(
+    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(micro_batches, "cards_of", lambda _: Cards("NVIDIA H200"))
+    work_off(settings, engine, execution(engine, ReadingRunner()))
+    [row] = run_sql(
+        engine,
+        "select network_tokens, network_operations, peak_operations / network_seconds, cards from micro_batches "
+        "where stage = 'execute' and network_tokens is not null",
+    )
+    assert row == (900, 1800.0, pytest.approx(989.5e12), "NVIDIA H200")
+
+
+def test_a_micro_batch_on_a_cpu_has_no_peak(settings: Settings, engine: Engine) -> None:
+    work_off(settings, engine, execution(engine, ReadingRunner()))
+    rows = "select network_tokens, peak_operations, cards from micro_batches where network_tokens is not null"
+    assert run_sql(engine, rows) == [(900, None, "cpu")]
+
+
+def test_a_micro_batch_without_a_model_has_no_tokens(settings: Settings, engine: Engine) -> None:
+    work_off(settings, engine, execution(engine))
+    assert run_sql(engine, "select count(*) from micro_batches where cards is not null") == [(0,)]
 
 
 def test_a_stage_without_a_model_says_nothing_of_tokens(

@@ -57,3 +57,27 @@ def test_the_estimate_stands_beside_the_truth(settings: Settings, run: Annotated
     finish_run(settings, "run-2", "failed")
     [(cost,)] = run.rows("select cost from annotation_runs where run_id = 'run-2'")
     assert (cost["total"]["texts"], cost["total"]["rows"], cost["total"]["device_hours"]) == (0, 0, 0)
+
+
+NETWORK = "network_tokens = 3000, network_seconds = 2, network_operations = :done, peak_operations = :peak, cards = :cards"
+
+
+@pytest.mark.parametrize(
+    ("peak", "share"),
+    [(4e12, 0.25), (None, None)],
+)
+def test_the_cost_of_a_run_says_how_fast_its_models_read(
+    settings: Settings, run: AnnotatedRun, peak: float | None, share: float | None
+) -> None:
+    """Three thousand tokens in two seconds, a billion operations each, of sampling and scoring alike."""
+    run.change(
+        f"update micro_batches set {NETWORK} where stage in ('sample', 'score')",
+        done=1e12,
+        peak=peak,
+        cards="card",
+    )
+    finish_run(settings, "run-1", "success")
+    [(cost,)] = run.rows("select cost from annotation_runs")
+    calculator = cost["tools"][0]
+    assert (calculator["network_tokens"], calculator["tokens_per_second"]) == (6000, 1500.0)
+    assert calculator["share_of_peak"] == share

@@ -181,6 +181,7 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
             "passed_checks": sum(check.success for check in checks),
             "given_up": numbers.get("given_up", []),
             "device_hours": device_hours(run, work),
+            "network": next(iter(fetch_all(connection, queries.page.network, **ours)), None),
             "refresh": None if run.has_stored_numbers else SECONDS_WHILE_RUNNING,
         }
         return Page("overview.html.j2", values, run.seconds_to_keep)

@@ -37,7 +37,7 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
-from toolformer_ops.language_model.throughput import WORK, NetworkWork, cards_of
+from toolformer_ops.language_model.throughput import WORK, NetworkWork, Throughput, cards_of
 from toolformer_ops.records import Document
 from toolformer_ops.runs.claims import Claims
 from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
@@ -204,6 +204,7 @@ def work_off(
         clock=clock,
         most_documents=most_documents,
         most_tokens=most_tokens,
+        settings=settings,
     )
     times = FeedingTimes()
     finish_round = after_round or (lambda _: None)
@@ -287,6 +288,17 @@ class _ReadBatch(Generic[Loaded]):
     loaded: Loaded
 
 
+@dataclass(frozen=True)
+class _ComputedBatch:
+    """A micro-batch that was computed."""
+
+    done: MicroBatch
+    try_id: int | None = None
+    """Of the try at it; None for what was given up."""
+    network: Throughput | None = None
+    """What language models did; None if none worked."""
+
+
 @dataclass(kw_only=True)
 class _ShardAtWork(Generic[Loaded]):
     """The three steps of a micro-batch, each in a separate thread: `read`, `compute` and `write`."""
@@ -311,6 +323,7 @@ class _ShardAtWork(Generic[Loaded]):
     tokens_done: int = 0
     too_large: list[Document] = field(default_factory=list)
     """Documents that alone do not fit into memory."""
+    settings: Settings
     network: NetworkWork = field(default_factory=NetworkWork)
     """What language models have computed."""
     network_seconds: float = 0.0
@@ -362,29 +375,37 @@ class _ShardAtWork(Generic[Loaded]):
                 _ReadBatch(planned, documents, self.work.load(connection, documents)) if documents else None
             )
 
-    def compute(self, given: _ReadBatch[Loaded]) -> tuple[MicroBatch, int | None]:
+    def compute(self, given: _ReadBatch[Loaded]) -> "_ComputedBatch":
         """The micro-batch, with the number of its try; a try begins when the model is loaded."""
         if given.planned.is_given_up:
-            return self._given_up(
-                given.documents[0], given.loaded, PROCESS_KILLED, given.planned.deaths
-            ), None
+            given_up = self._given_up(given.documents[0], given.loaded, PROCESS_KILLED, given.planned.deaths)
+            return _ComputedBatch(given_up)
         self.work.prepare(given.loaded)
         with self.tries.begun([document.document_id for document in given.documents]) as try_id:
             before, started = replace(WORK), time.perf_counter()
             done = self._within_memory(given.documents, given.loaded)
-            self.network.add(WORK.since(before))
-            self.network_seconds += time.perf_counter() - started
+            network, seconds = WORK.since(before), time.perf_counter() - started
+            self.network.add(network)
+            self.network_seconds += seconds
             self.unwritten.add(try_id)
-        return done, try_id
+        throughput = network.in_seconds(seconds, cards_of(self.settings)) if network.tokens else None
+        return _ComputedBatch(done, try_id, throughput)
 
-    def write(self, computed: tuple[MicroBatch, int | None]) -> None:
+    def write(self, computed: "_ComputedBatch") -> None:
         """Commit a micro-batch, which ends its try."""
-        done, try_id = computed
+        done, try_id = computed.done, computed.try_id
         with database.transaction(self.engine) as connection:
             database.insert_rows(connection, done.rows)
             if done.outcomes:
                 start_up_seconds = self.start_up.take() if self.start_up else None
-                write_ledger(connection, self.work.run, self.work.stage, done.outcomes, start_up_seconds)
+                write_ledger(
+                    connection,
+                    self.work.run,
+                    self.work.stage,
+                    done.outcomes,
+                    start_up_seconds,
+                    network=computed.network,
+                )
                 self.claims.release(connection, [outcome.document_id for outcome in done.outcomes])
             if try_id is not None:
                 self.tries.end(connection, try_id)
@@ -405,7 +426,7 @@ class _ShardAtWork(Generic[Loaded]):
         for document in too_large:
             with database.transaction(self.engine) as connection:
                 loaded = self.work.load(connection, [document])
-            self.write((self._given_up(document, loaded, OUT_OF_MEMORY), None))
+            self.write(_ComputedBatch(self._given_up(document, loaded, OUT_OF_MEMORY)))
 
     def _within_memory(self, documents: Sequence[Document], loaded: Loaded) -> MicroBatch:
         """The work on the documents; if memory is short, on the first half and then on the second, and so on."""
@@ -442,6 +463,8 @@ def write_ledger(
     stage: str,
     outcomes: Sequence[DocumentOutcome],
     start_up_seconds: float | None = None,
+    *,
+    network: Throughput | None = None,
 ) -> None:
     """Write the ledger rows of a micro-batch, and what it did by its run; both count a document that is finished already once.
 
@@ -457,6 +480,7 @@ def write_ledger(
         **key,
         **sums_of(outcomes, tokens),
         start_up_seconds=start_up_seconds,
+        **_network_columns(network),
     )
     rows = database.fetch_all(
         connection, queries.micro_batches.hashes, **run.ids, stage=stage, document_ids=document_ids
@@ -472,6 +496,18 @@ def write_ledger(
         own = {row.document_id for row in rows}
         sums = sums_of([outcome for outcome in outcomes if outcome.document_id in own], tokens)
         database.execute(connection, queries.micro_batches.correct, batch_id=batch.batch_id, **sums)
+
+
+def _network_columns(network: Throughput | None) -> dict[str, object]:
+    """The columns of `micro_batches` that say what language models did; all null if none worked."""
+    peak = network.cards.peak if network else None
+    return {
+        "network_tokens": network.tokens if network else None,
+        "network_seconds": network.seconds if network else None,
+        "network_operations": network.operations if network else None,
+        "peak_operations": peak * network.seconds if network and peak is not None else None,
+        "cards": str(network.cards) if network else None,
+    }
 
 
 def sums_of(outcomes: Sequence[DocumentOutcome], tokens: Mapping[uuid.UUID, int]) -> dict[str, object]:
