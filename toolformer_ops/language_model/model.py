@@ -3,8 +3,8 @@
 Loads a causal language model and finds, samples and scores calls with it.
 
 Positions, samples and losses of several texts are computed together (`context.py`, `sampling.py`,
-`scoring.py`). On a CPU the same text gives the same numbers, bit for bit, in every batch and order; on other
-devices they may differ by rounding.
+`scoring.py`). On a CPU the same text gives the same numbers, bit for bit, in every batch and order, but for
+mixtures of experts, whose losses may differ by 1e-6 nats; on other devices they may differ by rounding.
 """
 
 import dataclasses
