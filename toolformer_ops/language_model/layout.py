@@ -97,12 +97,12 @@ class Layout:
         """Whether the group has one text, so that nothing is padded."""
         return self.texts == 1
 
-    @property
+    @functools.cached_property
     def in_step(self) -> bool:
         """Whether token n is of row n, each row has one, and all write the same column."""
         return self.in_place and bool((self.columns == self.columns[0]).all())
 
-    @property
+    @functools.cached_property
     def first_row(self) -> int | None:
         """The first of the rows that grow if they are next to each other; else None."""
         first = int(self.row_of[0])
