@@ -26,6 +26,8 @@ batch, and own columns are padded to the row with the most. The kernel splits no
 a sequence of queries does not depend on the others.
 """
 
+import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -40,6 +42,8 @@ from toolformer_ops.language_model.columns import Group
 from toolformer_ops.language_model.compiled import compiled
 from toolformer_ops.language_model.layout import Layout
 from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths, variable_lengths
+
+logger = logging.getLogger(__name__)
 
 
 class GroupPass:
@@ -276,7 +280,7 @@ class GroupPass:
             for held in copy.of_rows(self.group.own[layer], layout.first_row)
         )
         grouped = queries.reshape(len(own_keys), -1, width)  # (tokens * key heads, group, width)
-        scores = torch.bmm(grouped, own_keys.transpose(1, 2), out_dtype=torch.float32)
+        scores = product_in_float32(grouped, own_keys.transpose(1, 2))
         # 3. One softmax in float32: the log-sum-exp of another kind of columns counts as one column.
         weights = self._joint_weights(
             scores.view(tokens, heads, -1),
@@ -288,9 +292,7 @@ class GroupPass:
             some_empty,
         )
         own_weights = weights[..., -layout.own_columns :].to(queries.dtype)
-        own = torch.bmm(
-            own_weights.view(len(own_keys), -1, layout.own_columns), own_values, out_dtype=torch.float32
-        )
+        own = product_in_float32(own_weights.view(len(own_keys), -1, layout.own_columns), own_values)
         return self._weighted_sum(
             own.view(tokens, heads, width),
             None if of_prompt is None else of_prompt.values,
@@ -440,3 +442,22 @@ class _OnDevice:
                 hidden = hidden | (self._positions[:, None] - columns >= window)
             self._masks[window, all_columns] = hidden
         return self._masks[window, all_columns]
+
+
+def product_in_float32(one: Tensor, other: Tensor) -> Tensor:
+    """The batched product of matrices in 16 bits, (batch, rows, columns), added up and returned in float32."""
+    if has_mixed_products(one.device, one.dtype):
+        return torch.bmm(one, other, out_dtype=torch.float32)
+    return torch.bmm(one.float(), other.float())
+
+
+@functools.lru_cache
+def has_mixed_products(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the device multiplies matrices of this format into float32 itself; else copies in float32 are multiplied."""
+    probe = torch.ones((2, 8, 8), device=device, dtype=dtype)
+    try:
+        torch.bmm(probe, probe.transpose(1, 2), out_dtype=torch.float32)
+    except (RuntimeError, TypeError) as error:
+        logger.warning("own columns are multiplied in float32, which takes longer: %s", error)
+        return False
+    return True

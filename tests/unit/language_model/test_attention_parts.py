@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.unit.language_model.conftest import Subject
+from toolformer_ops.language_model.attention import has_mixed_products, product_in_float32
 from toolformer_ops.language_model.attention_parts import Heads
 from toolformer_ops.language_model.comparison import compared_model
 
@@ -66,3 +67,14 @@ def test_two_networks_in_two_threads_attend_by_their_own_parts(any_subject: Subj
     for thread in threads:
         thread.join()
     assert [part.layers for part in parts] == [[0, 1], [0, 1]]
+
+
+def test_where_the_device_has_no_mixed_product_copies_in_float32_are_multiplied(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As a CPU has none."""
+    has_mixed_products.cache_clear()
+    one, other = torch.randn(3, 5, 16).bfloat16(), torch.randn(3, 16, 7).bfloat16()
+    product = product_in_float32(one, other)
+    assert torch.equal(product, torch.bmm(one.float(), other.float()))
+    assert "own columns are multiplied in float32" in caplog.text
