@@ -575,7 +575,9 @@ def test_the_snippets_of_the_documentation_read_the_files_without_us(
         "aws_allow_http": "true",
         "aws_virtual_hosted_style_request": "false",
     }
-    polars = polars.replace('paths("call_losses")])', f'paths("call_losses")], storage_options={options!r})')
+    polars = polars.replace(
+        'for path in paths("call_losses")]', f'for path in paths("call_losses")], storage_options={options!r}'
+    )
     names: dict[str, Any] = {}
     exec(listing + duckdb + polars, names)  # noqa: S102 - our own page
     assert names["mean"] == [(recipe_id("score", "Calculator"), pytest.approx(2.5 / 3))]
