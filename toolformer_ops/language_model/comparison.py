@@ -99,6 +99,7 @@ def compared_model(network: Any, tokenizer_length: int, settings: Settings | Non
             network(input_ids=torch.tensor([ids], device=device)).logits[0, -probe.compared :]
             for ids in probe.sequences
         ]
+        require_finite(network, torch.cat(plain))
         model = CausalModel(network, tokenizer_length)
         expected = torch.cat(plain).to(model.output_device)
         parts = compile_parts(network, settings or load_settings())
@@ -116,6 +117,25 @@ def compared_model(network: Any, tokenizer_length: int, settings: Settings | Non
                 return model
         _compare(model, probe, expected)
     return model
+
+
+def require_finite(network: Any, logits: Tensor) -> None:
+    """Refuse a network that computes no finite numbers for a few usual tokens.
+
+    Raises:
+        ModelError: the message says which number format has a larger range, if there is one.
+    """
+    if bool(torch.isfinite(logits).all()):
+        return
+    number_format = str(network.dtype).removeprefix("torch.")
+    remedy = (
+        "It was trained in numbers of a larger range: use TOOLFORMER_DTYPE=bfloat16, which has that of float32"
+        if number_format == "float16"
+        else "Its weights are damaged: load another copy"
+    )
+    raise ModelError(
+        f"{type(network).__name__} in {number_format}: expected finite logits, found infinite ones or none. {remedy}."
+    )
 
 
 def _compare(model: CausalModel, probe: _Probe, expected: Tensor) -> None:

@@ -116,9 +116,10 @@ def _measured(model: "LanguageModel", number_format: str) -> dict[str, float]:
     logger.info("measuring the rounding of %s in %s, once", model.identity, number_format)
     differences = model.rounding_differences(example_calls(model), number_format)
     if not differences:
+        other = "bfloat16, which has the range of float32" if number_format == "float16" else "float32"
         raise ModelError(
             f"{model.identity}: expected finite losses of example calls in {number_format}, found none. Use "
-            "TOOLFORMER_DTYPE=float32, or another model."
+            f"TOOLFORMER_DTYPE={other}, or another model."
         )
     measured = {
         "calls": len(differences),

@@ -432,3 +432,16 @@ def test_a_file_that_is_no_gguf_model_is_refused_and_leaves_nothing(tmp_path: Pa
         with pytest.raises(ModelError, match="expected a GGUF file"):
             convert_gguf(tmp_path / name, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["bad.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "remedy"), [("float16", "TOOLFORMER_DTYPE=bfloat16"), ("bfloat16", "weights are damaged")]
+)
+def test_a_network_without_finite_numbers_is_refused_when_it_is_loaded(
+    folder: Path, dtype: str, remedy: str
+) -> None:
+    network, tokenizer, _ = loading.load_network(str(folder), None, dtype, "cpu", 1)
+    with torch.no_grad():
+        network.get_output_embeddings().weight.fill_(torch.finfo(network.dtype).max)
+    with pytest.raises(ModelError, match=remedy):
+        compared_model(network, tokenizer.model_max_length)
