@@ -445,6 +445,20 @@ def test_an_audit_finds_what_is_wrong_with_the_history(corpus: Corpus, settings:
     )
 
 
+def test_an_audit_names_a_manifest_that_is_lost(corpus: Corpus, settings: Settings) -> None:
+    Objects(settings).delete(MANIFEST_KEY)
+    assert ("lost", "manifest.json") in found_by_audit(settings)
+
+
+def test_an_audit_takes_a_first_write_that_ended_before_its_manifest_for_no_loss(
+    corpus: Corpus, settings: Settings
+) -> None:
+    Objects(settings).delete(MANIFEST_KEY)
+    outcome = audit(settings, orphans_after=timedelta(days=1))
+    statement = "select place from audit_findings where audit_id = :id and place like '%manifest.json'"
+    assert run_sql(settings, statement, id=outcome.audit_id) == []
+
+
 # What a query may do
 
 

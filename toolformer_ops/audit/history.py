@@ -45,19 +45,17 @@ def _check_manifest(auditing: Auditing, page: Page, keys: set[str]) -> None:
     try:
         listed = {file.file_key for file in read_manifest(store)}
     except HistoryError as error:
-        kind: Kind = "lost" if isinstance(error.__cause__, ObjectNotFoundError) else "changed"
+        is_gone = isinstance(error.__cause__, ObjectNotFoundError)
+        if is_gone and not _settled(auditing):
+            return  # the first write ended before its manifest
+        kind: Kind = "lost" if is_gone else "changed"
         page.add(kind, "object", uri, str(error), remedy)
         return
     registered = {row.file_key: row for row in database.fetch_all(auditing.engine, queries.history.files)}
     if unknown := listed - set(registered) - keys:
         what = f"expected files of history_files, found {len(unknown)} others, such as {min(unknown)}"
         page.add("changed", "object", uri, what, remedy)
-    # What a write has just registered is not in the manifest yet; if it was killed, the next one puts it there.
-    latest = datetime.now(UTC) - auditing.orphans_after
-    settled = {
-        row.file_key for row in registered.values() if row.state == "whole" and row.written_at < latest
-    }
-    if lacking := settled - listed:
+    if lacking := (_settled(auditing) & set(registered)) - listed:
         what = f"expected all files of history_files, found {len(lacking)} lacking, such as {min(lacking)}"
         page.add("changed", "object", uri, what, remedy)
     for file in store.list_objects(f"{PREFIX}/"):
@@ -66,6 +64,16 @@ def _check_manifest(auditing: Auditing, page: Page, keys: set[str]) -> None:
             page.items += 1
             what = "expected a row of history_files for each file, found none"
             page.add("orphaned", "object", file.uri, what, "Delete the object.")
+
+
+def _settled(auditing: Auditing) -> set[str]:
+    """The keys of files that the manifest has to name.
+
+    What a write has just registered is not in it yet; if it was killed, the next write puts it there.
+    """
+    latest = datetime.now(UTC) - auditing.orphans_after
+    rows = database.fetch_all(auditing.engine, queries.history.files)
+    return {row.file_key for row in rows if row.state == "whole" and row.written_at < latest}
 
 
 def _check_file(auditing: Auditing, page: Page, row: Row[Any]) -> None:
