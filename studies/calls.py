@@ -42,7 +42,7 @@ def annotate(
     settings: Settings, tool: Tool, choices: RunChoices, documents: Sequence[Document], folder: Path
 ) -> list[Record]:
     """Return one record a text, with all its `calls` that have a result; what the folder holds already is not annotated again."""
-    from toolformer_ops.annotation.candidates import filter_document, kept_paragraphs
+    from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
     from toolformer_ops.on_a_file.annotator import Annotator
     from toolformer_ops.runs.models import load_scoring_model
 

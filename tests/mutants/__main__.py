@@ -19,6 +19,11 @@ from toolformer_ops.config import REPOSITORY
 
 _STAGES = "tests/integration/test_annotation_stages.py"
 TESTS = {
+    "annotation/filtering.py": (
+        "tests/unit/annotation/test_filtering.py",
+        "tests/unit/annotation/test_chains.py",
+        "tests/unit/annotation/test_long_texts.py",
+    ),
     "annotation/candidates.py": (
         "tests/unit/annotation/test_candidates.py",
         "tests/unit/annotation/test_chains.py",

@@ -1,1 +1,1 @@
-"""The method as pure functions on records, without a database: `candidates.py` from a document to calls, `scoring.py` to losses."""
+"""The method as pure functions on records, without a database: `filtering.py`, `candidates.py`, `scoring.py`, in this order."""

@@ -17,13 +17,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer_ops.annotation.candidates import (
-    Candidate,
-    annotation_prompt,
-    filter_document,
-    kept_paragraphs,
-    sample_paragraphs,
-)
+from toolformer_ops.annotation.candidates import Candidate, annotation_prompt, sample_paragraphs
+from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import (
     JudgedCall,
     PlaceboDraw,

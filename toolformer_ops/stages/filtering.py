@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from toolformer_ops.annotation.candidates import filter_document
 from toolformer_ops.annotation.chains import EarlierCalls
+from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, StartUp, work_off

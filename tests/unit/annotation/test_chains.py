@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from toolformer_ops.annotation.candidates import (
+from toolformer_ops.annotation.chains import EarlierCalls
+from toolformer_ops.annotation.filtering import (
     HOLDS_CALL_MARKUP,
     HOLDS_NO_CALL,
     TAKES_NO_INPUT,
     filter_document,
 )
-from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.call_syntax import Call, WovenCall, weave
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import FilterChoices

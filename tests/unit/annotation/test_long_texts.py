@@ -6,12 +6,8 @@ from typing import Any
 import pytest
 
 from tests.fake_language_model import FakeLanguageModel
-from toolformer_ops.annotation.candidates import (
-    SampledParagraph,
-    filter_document,
-    kept_paragraphs,
-    sample_paragraphs,
-)
+from toolformer_ops.annotation.candidates import SampledParagraph, sample_paragraphs
+from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, score_texts
 from toolformer_ops.records import CallLosses, CallPosition, Document, PlacedCall
 from toolformer_ops.runs.choices import FilterChoices, ScoringChoices, ToolSamplingChoices

@@ -3,12 +3,8 @@
 import pytest
 
 from tests.unit.language_model.conftest import LONG_TEXT
-from toolformer_ops.annotation.candidates import (
-    SampledParagraph,
-    filter_document,
-    kept_paragraphs,
-    sample_paragraphs,
-)
+from toolformer_ops.annotation.candidates import SampledParagraph, sample_paragraphs
+from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolformer_ops.annotation.candidates import filter_document
+from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import FilterChoices
 from toolformer_ops.tools import computations
