@@ -1,7 +1,6 @@
 """`python -m benchmarks`: measure the engine and write the tables."""
 
 import logging
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks.command_line import run_app
 from benchmarks.engine import disagreements, measure_jobs
 from benchmarks.launches import measure_launches
 from benchmarks.random_models import saved_gpt2
@@ -16,7 +16,7 @@ from benchmarks.report import write_report
 from benchmarks.roofline import predict
 from benchmarks.works import random_text_job, real_text_jobs
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import EXIT_NO_RESULT, ToolformerError, UsageError, exit_code
+from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
 from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.local.demo.model import prepare_demo_model
 
@@ -98,21 +98,5 @@ def _smollm2(settings: Settings, model: str) -> Path:
     return Path(model)
 
 
-def main() -> None:
-    """Run; a known error is one sentence and an exit status."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    try:
-        app()
-    except ToolformerError as error:
-        logger.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the message is the remedy
-        sys.exit(exit_code(error))
-
-
 if __name__ == "__main__":
-    main()
+    run_app(app)

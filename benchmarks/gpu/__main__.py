@@ -2,13 +2,13 @@
 
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 
+from benchmarks.command_line import run_app
 from benchmarks.gpu.correctness import correctness
 from benchmarks.gpu.session import Rows, Session
 from benchmarks.gpu.shapes import SHAPES
@@ -24,7 +24,7 @@ from benchmarks.gpu.speed import (
     with_verification,
 )
 from benchmarks.gpu.varlen import NONE, STAND_IN, provide_varlen
-from toolformer_ops.errors import EXIT_NO_RESULT, ToolformerError, UsageError, exit_code
+from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
 from toolformer_ops.language_model.models.gpus import cuda_versions, gpus, require_gpu
 from toolformer_ops.language_model.models.loading import DTYPES
 
@@ -142,21 +142,5 @@ def describe(session: Session) -> list[str]:
     return formats
 
 
-def main() -> None:
-    """Run; a known error is one sentence and an exit status."""
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    try:
-        app()
-    except ToolformerError as error:
-        logger.error("%s: %s", type(error).__name__, error)  # noqa: TRY400 - the message is the remedy
-        sys.exit(exit_code(error))
-
-
 if __name__ == "__main__":
-    main()
+    run_app(app)
