@@ -81,6 +81,26 @@ class TextToSample:
         """Whether a call may be sampled at a position of the text."""
         return self.in_document(position) is not None
 
+    def places(self, positions: Sequence[CallPosition]) -> "list[SamplingPlace]":
+        """The positions of the text that are positions of the document, too."""
+        in_document = ((position.token, self.in_document(position)) for position in positions)
+        return [SamplingPlace(token, position) for token, position in in_document if position is not None]
+
+
+@dataclass(frozen=True)
+class SamplingPlace:
+    """A place of a text at which a call may be sampled."""
+
+    token: int
+    """Index in the token ids of the text as it is sampled."""
+    position: CallPosition
+    """As one of the document."""
+
+    @property
+    def is_pruned(self) -> bool:
+        """Whether no call here can be kept."""
+        return self.position.pruned_by_loss is not None
+
 
 @dataclass(frozen=True)
 class SampledText:
@@ -258,24 +278,17 @@ def sample_texts(
             threshold=choices.sampling_threshold,
             allowed=[text.allows for text in group] if are_restricted else None,
         )
-        in_documents = [
-            [placed for position in own if (placed := text.in_document(position)) is not None]
-            for text, own in zip(group, likeliest, strict=True)
-        ]
-        marked = pruning.marked(group, in_documents)
+        places = [text.places(own) for text, own in zip(group, likeliest, strict=True)]
+        marked = pruning.marked(group, places)
         seconds_a_character = (clock() - started) / max(1, sum(len(text.text) for text in group))
         # 2. Sampling, at the text's own tokens. The texts join those of earlier groups, whose samples grow
         #    until there is room for the new ones.
         started = clock()
-        for text, own, placed_positions in zip(group, likeliest, marked, strict=True):
-            open_tokens = [
-                position.token
-                for position, placed in zip(own, placed_positions, strict=True)
-                if placed.pruned_by_loss is None
-            ]
+        for text, text_places in zip(group, marked, strict=True):
+            open_tokens = [place.token for place in text_places if not place.is_pruned]
             sampler.add(text.text, open_tokens, text.seed_key)
+            positions.append([place.position for place in text_places])
         sampling_seconds += clock() - started
-        positions += marked
         position_seconds += [seconds_a_character * len(text.text) for text in group]
         model.report("texts read for positions", len(positions), len(texts))
     started = clock()
@@ -313,33 +326,33 @@ class _Pruning:
         """By document in several parts, L(nothing) at the word starts of these, nats."""
 
     def marked(
-        self, texts: Sequence[TextToSample], positions: Sequence[Sequence[CallPosition]]
-    ) -> list[list[CallPosition]]:
-        """The positions of each text, with the loss that proves it where one is pruned."""
-        if self._prune_below == 0 or not any(positions):
-            return [list(of_text) for of_text in positions]
-        # 1. The losses, of all texts that are read for themselves together.
+        self, texts: Sequence[TextToSample], places: Sequence[Sequence[SamplingPlace]]
+    ) -> list[list[SamplingPlace]]:
+        """The places of each text, with the loss that proves it where one is pruned."""
+        if self._prune_below == 0 or not any(places):
+            return [list(text_places) for text_places in places]
+        # 1. The losses of texts that are documents of their own, together.
         alone = [
-            (text.whole_text, [position.token for position in of_text])
-            for text, of_text in zip(texts, positions, strict=True)
+            (text.whole_text, [place.position.token for place in text_places])
+            for text, text_places in zip(texts, places, strict=True)
             if not self._is_in_parts(text)
         ]
         computed = iter(self._model.losses_without_call(alone) if alone else [])
-        losses = [
-            [self._losses_of_parts(text)[position.token] for position in of_text]
-            if self._is_in_parts(text)
-            else next(computed)
-            for text, of_text in zip(texts, positions, strict=True)
-        ]
-        # 2. What they prove.
-        return [
-            [self._mark(position, loss) for position, loss in zip(of_text, of_losses, strict=True)]
-            for of_text, of_losses in zip(positions, losses, strict=True)
-        ]
+        # 2. What the losses of each text prove.
+        marked: list[list[SamplingPlace]] = []
+        for text, text_places in zip(texts, places, strict=True):
+            if self._is_in_parts(text):
+                losses_at = self._losses_of_parts(text)
+                losses = [losses_at[place.position.token] for place in text_places]
+            else:
+                losses = next(computed)
+            marked.append([self._mark(place, loss) for place, loss in zip(text_places, losses, strict=True)])
+        return marked
 
-    def _mark(self, position: CallPosition, loss: float) -> CallPosition:
-        is_pruned = self._model.surely_below(loss, self._prune_below)
-        return dataclasses.replace(position, pruned_by_loss=loss) if is_pruned else position
+    def _mark(self, place: SamplingPlace, loss: float) -> SamplingPlace:
+        if not self._model.surely_below(loss, self._prune_below):
+            return place
+        return SamplingPlace(place.token, dataclasses.replace(place.position, pruned_by_loss=loss))
 
     def _is_in_parts(self, text: TextToSample) -> bool:
         return len(self._parts.get(text.whole_text, ())) > 1
