@@ -17,17 +17,14 @@ from benchmarks.gpu.sizes import TrainingWork
 from benchmarks.gpu.speed import peak_of
 from benchmarks.random_models import prompt_tokenizer
 from toolformer_ops.config import Settings
+from toolformer_ops.finetuning.base_model import BYTES_A_TRAINED_WEIGHT
 from toolformer_ops.finetuning.batches import collate_for
 from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.recipe import FinetuningRecipe, PassSize, TrainingJob
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
 from toolformer_ops.finetuning.summed_loss import sum_losses_in_forward
-from toolformer_ops.finetuning.training import (
-    BYTES_A_TRAINED_WEIGHT,
-    ReleaseTrainer,
-    pass_size_of,
-    training_arguments,
-)
+from toolformer_ops.finetuning.trainer import ReleaseTrainer
+from toolformer_ops.finetuning.training import pass_size_of, training_arguments
 from toolformer_ops.finetuning.training_log import TrainingLog
 from toolformer_ops.language_model.models.gpus import GIB
 from toolformer_ops.runs.choices import FinetuningChoices

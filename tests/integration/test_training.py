@@ -21,10 +21,12 @@ from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, writ
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError, UsageError
 from toolformer_ops.finetuning import release_training, training
+from toolformer_ops.finetuning.base_model import BaseModel, load_base_model
 from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.training import BaseModel, ReleaseTrainer, TrainedModel, load_base_model
+from toolformer_ops.finetuning.trainer import ReleaseTrainer
+from toolformer_ops.finetuning.training import TrainedModel
 from toolformer_ops.finetuning.training_log import PICTURE, ProgressLines, read_lines, write_curves
 from toolformer_ops.language_model.throughput import Cards
 from toolformer_ops.language_model.tokenization import Tokenization

@@ -12,7 +12,13 @@ import torch
 from tests.finetuning_jobs import DEV_TEXTS, recipe_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError, ToolformerError
-from toolformer_ops.finetuning import processes, release_training, training
+from toolformer_ops.finetuning import base_model, processes, release_training
+from toolformer_ops.finetuning.base_model import (
+    BaseModel,
+    load_base_model,
+    require_training_memory,
+    weights_format,
+)
 from toolformer_ops.finetuning.processes import (
     FAILURE,
     JOB_JSON,
@@ -23,12 +29,7 @@ from toolformer_ops.finetuning.processes import (
     write_failure,
 )
 from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
-from toolformer_ops.finetuning.training import (
-    BaseModel,
-    TrainedModel,
-    require_training_memory,
-    weights_format,
-)
+from toolformer_ops.finetuning.training import TrainedModel
 from toolformer_ops.finetuning.training_log import DevelopmentScore
 from toolformer_ops.language_model.models.gpus import GIB
 from toolformer_ops.runs.choices import FinetuningChoices
@@ -134,7 +135,7 @@ def test_each_process_loads_onto_its_own_gpu_and_none_onto_one_what_deepspeed_di
         devices.append(device)
         raise StopError
 
-    monkeypatch.setattr(training, "load_network", load)
+    monkeypatch.setattr(base_model, "load_network", load)
     monkeypatch.setenv("LOCAL_RANK", "1")
     for world, device, sharded in (
         (1, "cuda:1", False),
@@ -144,7 +145,7 @@ def test_each_process_loads_onto_its_own_gpu_and_none_onto_one_what_deepspeed_di
     ):
         monkeypatch.setenv("WORLD_SIZE", str(world))
         with pytest.raises(StopError):
-            training.load_base_model(_settings(device), "model", None, sharded=sharded)
+            load_base_model(_settings(device), "model", None, sharded=sharded)
     assert devices == ["cuda:1", "cpu", "cuda:1", "cpu"]
 
 

@@ -22,19 +22,12 @@ from toolformer_ops.finetuning.adapter import (
     require_trainable,
     with_adapters,
 )
+from toolformer_ops.finetuning.base_model import load_base_model, require_training_memory, weights_format
 from toolformer_ops.finetuning.checkpoints import Snapshots
 from toolformer_ops.finetuning.processes import devices_of, train_in_processes
 from toolformer_ops.finetuning.recipe import TrainingJob
 from toolformer_ops.finetuning.sequences import TokenSequences
-from toolformer_ops.finetuning.training import (
-    TrainedModel,
-    all_cores,
-    load_base_model,
-    require_training_memory,
-    train,
-    training_arguments,
-    weights_format,
-)
+from toolformer_ops.finetuning.training import TrainedModel, all_cores, train, training_arguments
 from toolformer_ops.finetuning.training_log import write_curves
 from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.models.identity import hub_name, split_revision
