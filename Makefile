@@ -133,7 +133,7 @@ $(STAMP): $(LOCKS) requirements/torch.lock pyproject.toml
 	@command -v "$$PYTHON" >/dev/null || { echo "make: $$PYTHON is missing; install Python 3.11, or name it: make PYTHON=/path/to/python3.11"; exit 2; }
 	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || { echo "make: $$PYTHON is not Python 3.11 or 3.12"; exit 2; }
 	@test -x $(BIN)/python || "$$PYTHON" -m venv $(VENV) || { echo 'make: no virtual environment; on Debian: apt-get install python3.11-venv'; exit 2; }
-	@echo 'Installing into $(VENV): about 290 packages, 3.8 GB, some three minutes'
+	@echo 'Installing into $(VENV): about 300 packages, 3.8 GB, some three minutes'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(LOCKS:%=-r %)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/torch.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -91,8 +91,10 @@ def projects_exactly(network: Any) -> bool:
 def _loss_in_blocks(network: Any, labels: Tensor, inputs: dict[str, Any], block_rows: int) -> Tensor:
     """`text_loss`, summed block by block over the scored rows."""
     accepted = inspect.signature(network.base_model.forward).parameters
-    given = {name: value for name, value in inputs.items() if name in accepted or "kwargs" in accepted}
-    hidden = network.base_model(**given).last_hidden_state  # (row, position, hidden)
+    decoder_inputs = {
+        name: value for name, value in inputs.items() if name in accepted or "kwargs" in accepted
+    }
+    hidden = network.base_model(**decoder_inputs).last_hidden_state  # (row, position, hidden)
     targets = labels[:, 1:].flatten()
     is_scored = targets.ne(NOT_SCORED)
     if not is_scored.any():
