@@ -17,10 +17,12 @@ RUN apt-get update \
 RUN python -m venv --copies /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /opt/toolformer
-COPY requirements/run.lock requirements/torch.lock requirements/gpu.lock requirements/
+COPY requirements/install.py requirements/uv.lock requirements/run.lock requirements/torch.lock requirements/gpu.lock requirements/
 # CPU builds of torch, a tenth of the size; empty: PyPI, whose builds have CUDA.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/run.lock \
+RUN pip install --no-cache-dir --no-deps --require-hashes -r requirements/uv.lock \
+ && UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 python requirements/install.py requirements/run.lock \
+ && pip uninstall --yes uv \
  && pip install --no-cache-dir -r requirements/torch.lock ${TORCH_INDEX:+--index-url ${TORCH_INDEX}}
 # With CUDA also DeepSpeed, which spreads a model that is finetuned over several GPUs, and bitsandbytes, whose Adam has moments in 8 bits;
 # `yes` adds them, whichever index torch is from.

@@ -20,6 +20,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 OPS := $(BIN)/toolformer-ops
 STAMP := $(VENV)/.installed
+# With what tests and lint need, too.
+WORKSHOP := $(VENV)/.installed-for-work
 LOCK_TOOLS := .venv-tools
 
 .PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
@@ -43,69 +45,69 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 # keep two cores busy: the one with the system tests waits most of the time.
 # Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
 PYTEST = pytest -n "$${WORKERS:-4}" --dist loadscope --no-loadscope-reorder
-test: $(STAMP) ## Run all tests but the slow ones. TESTS=tests/unit runs a part, ORDER=7 the files in the seventh other order.
+test: $(WORKSHOP) ## Run all tests but the slow ones. TESTS=tests/unit runs a part, ORDER=7 the files in the seventh other order.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
 
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage/data
-coverage: $(STAMP) ## Run them and count the lines that they reach, in stages and services, too; prints the files that miss most.
+coverage: $(WORKSHOP) ## Run them and count the lines that they reach, in stages and services, too; prints the files that miss most.
 	@$(BIN)/python -m coverage erase
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m coverage run -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
 
-test-slow: $(STAMP) ## Run the slow tests: what repeats, waits or disturbs for long; docker compose; Python 3.12.
+test-slow: $(WORKSHOP) ## Run the slow tests: what repeats, waits or disturbs for long; docker compose; Python 3.12.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(PYTEST) -m slow $${TESTS:-tests}
 
 test-compose: $(STAMP) ## Build the image and take the demo through docker-compose.yml; skipped where dockerd does not answer.
 	@tests/docker/compose-run
 
-faults: $(STAMP) ## Disturb whole runs: make faults TIMES=50 FAULTS="sigkill s3-409" SEED=1
+faults: $(WORKSHOP) ## Disturb whole runs: make faults TIMES=50 FAULTS="sigkill s3-409" SEED=1
 	@FAULTS="$${FAULTS:-}" SEED="$${SEED:-short}" TIMES="$${TIMES:-1}" $(BIN)/python -m pytest -m slow tests/faults
 
-mutants: $(STAMP) $(LOCK_TOOLS) ## Change the core one place at a time, and print what its tests do not find: make mutants MODULES="language_model/losses.py"
+mutants: $(WORKSHOP) $(LOCK_TOOLS) ## Change the core one place at a time, and print what its tests do not find: make mutants MODULES="language_model/losses.py"
 	@$(BIN)/python -m tests.mutants -- $(LOCK_TOOLS)/bin $${MODULES:-}
 
-lint: $(STAMP) ## Check style, types and who imports whom.
+lint: $(WORKSHOP) ## Check style, types and who imports whom.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-study: $(STAMP) ## What calls chosen by the loss are worth, by training: make study NAME=calculator SEEDS=5 ARMS=paper,any_call MODEL=folder OUT=folder
+study: $(WORKSHOP) ## What calls chosen by the loss are worth, by training: make study NAME=calculator SEEDS=5 ARMS=paper,any_call MODEL=folder OUT=folder
 	@$(BIN)/python -m studies --out="$${OUT:-$$TOOLFORMER_STATE_DIR/study-$${NAME:-calculator}}" --model="$${MODEL:-}" --texts="$${TEXTS:-160}" \
 	  --steps="$${STEPS:-48}" --seeds="$${SEEDS:-5}" --batch="$${BATCH:-8}" --learning-rate="$${LEARNING_RATE:-1e-4}" \
 	  --test="$${TEST:-100}" $${ARMS:+--arms="$$ARMS"} -- "$${NAME:-calculator}"
 
-study-gpu: $(STAMP) ## The same on the first GPU, for a larger model: make study-gpu NAME=calculator MODEL=id@revision SEEDS=5
+study-gpu: $(WORKSHOP) ## The same on the first GPU, for a larger model: make study-gpu NAME=calculator MODEL=id@revision SEEDS=5
 	@TOOLFORMER_DEVICE=cuda $(MAKE) --no-print-directory study
 
-bench: $(STAMP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 OUT=folder; WORK=roofline reckons for GPUs
+bench: $(WORKSHOP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 OUT=folder; WORK=roofline reckons for GPUs
 	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-1}" --runs="$${RUNS:-2}" \
 	  --dtype="$${DTYPE:-float32,bfloat16}" --model="$${MODEL:-}" \
 	  --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
-bench-gpu: $(STAMP) ## Measure the GPU of this machine in five minutes: make bench-gpu SHAPES=1.5B,8B OUT=folder; needs no database and no Airflow
+bench-gpu: $(WORKSHOP) ## Measure the GPU of this machine in five minutes: make bench-gpu SHAPES=1.5B,8B OUT=folder; needs no database and no Airflow
 	@$(BIN)/python -m benchmarks.gpu --device="$${DEVICE:-cuda}" --shapes="$${SHAPES:-}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
-bench-database: $(STAMP) ## Measure the database: make bench-database SIZE=5000 for a quick look (default: 5000,100000,1000000)
+bench-database: $(WORKSHOP) ## Measure the database: make bench-database SIZE=5000 for a quick look (default: 5000,100000,1000000)
 	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-5000,100000,1000000}"
 
 lock: $(LOCK_TOOLS) ## Write the hashes of the lock files anew, after a version was changed in one.
 	@requirements/lock $(LOCK_TOOLS)/bin/uv
 
-sbom: $(STAMP) $(LOCK_TOOLS) ## List every part that is installed, or those of an image, as CycloneDX: make sbom OUT=sbom.json IMAGE=name
+sbom: $(WORKSHOP) $(LOCK_TOOLS) ## List every part that is installed, or those of an image, as CycloneDX: make sbom OUT=sbom.json IMAGE=name
 	@if [ -n "$${IMAGE:-}" ]; then docker run --rm --network none --entrypoint sh "$$IMAGE" -c "$$($(BIN)/python requirements/image_sbom.py)" | \
 	    $(BIN)/python requirements/image_sbom.py "$$IMAGE" > "$${OUT:-sbom.json}" && echo "wrote $${OUT:-sbom.json}"; exit; fi; \
 	  $(LOCK_TOOLS)/bin/cyclonedx-py environment --output-reproducible --of JSON -o "$${OUT:-sbom.json}" $(BIN)/python && echo "wrote $${OUT:-sbom.json}"
 
-site: $(STAMP) $(LOCK_TOOLS) ## Write the documentation as a site into site/, with the pages that are made from the code; fails if a link leads to nothing.
+site: $(WORKSHOP) $(LOCK_TOOLS) ## Write the documentation as a site into site/, with the pages that are made from the code; fails if a link leads to nothing.
 	@$(BIN)/python -m docs.reference_pages
 	@NO_MKDOCS_2_WARNING=1 $(LOCK_TOOLS)/bin/mkdocs build --clean
 
 audit-dependencies: $(LOCK_TOOLS) ## Look for known weaknesses of what the lock files name; says loudly where no advisory database answers.
 	@$(LOCK_TOOLS)/bin/python requirements/advisories.py $(LOCK_TOOLS)/bin/pip-audit $(LOCKS) requirements/torch.lock
 
-install: $(STAMP) ## Make .venv and install what the lock files name; done by the other targets where needed.
+install: $(WORKSHOP) ## Make .venv and install what the lock files name; done by the other targets where needed.
 
 up: $(STAMP) ## Start Postgres, S3 and Airflow, and repair what a crash left.
 	@$(OPS) up
@@ -127,19 +129,27 @@ clean: ## Stop everything and delete the state folder, after a question (YES=1: 
 	  else printf 'nothing is installed; to delete the state folder: rm -r %s\n' "$$TOOLFORMER_STATE_DIR"; fi
 
 # Every package comes by its hash, and without what it would like to bring along, which the lock files name as well. torch comes last:
-# its builds differ by index.
+# its builds differ by index. A lock file that changed is installed again; uv leaves alone what is there already.
 LOCKS := requirements/run.lock requirements/tests.lock requirements/local.lock
-$(STAMP): $(LOCKS) requirements/torch.lock pyproject.toml
+PIP := python -m pip install --quiet --disable-pip-version-check
+$(STAMP): requirements/uv.lock requirements/run.lock requirements/local.lock requirements/torch.lock requirements/install.py pyproject.toml
 	@command -v "$$PYTHON" >/dev/null || { echo "make: $$PYTHON is missing; install Python 3.11, or name it: make PYTHON=/path/to/python3.11"; exit 2; }
 	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || { echo "make: $$PYTHON is not Python 3.11 or 3.12"; exit 2; }
 	@test -x $(BIN)/python || "$$PYTHON" -m venv $(VENV) || { echo 'make: no virtual environment; on Debian: apt-get install python3.11-venv'; exit 2; }
-	@echo 'Installing into $(VENV): about 300 packages, 3.8 GB, some three minutes'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(LOCKS:%=-r %)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/torch.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo 'Installing into $(VENV): about 250 packages, 2.5 GB, about a minute'
+	@$(BIN)/$(PIP) --no-deps --require-hashes -r requirements/uv.lock
+	@$(BIN)/python requirements/install.py requirements/run.lock requirements/local.lock
+	@$(BIN)/python requirements/install.py --without-hashes requirements/torch.lock
+	@$(BIN)/$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(LOCK_TOOLS): requirements/tools.lock
+$(WORKSHOP): $(STAMP) requirements/tests.lock
+	@echo 'Installing what tests and lint need: about 50 packages, 0.7 GB'
+	@$(BIN)/python requirements/install.py requirements/tests.lock
+	@touch $@
+
+$(LOCK_TOOLS): requirements/uv.lock requirements/tools.lock requirements/install.py
 	@"$$PYTHON" -m venv $@
-	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/tools.lock
+	@$@/bin/$(PIP) --no-deps --require-hashes -r requirements/uv.lock
+	@$@/bin/python requirements/install.py requirements/tools.lock
 	@touch $@

