@@ -15,6 +15,8 @@ export PYTHON ?= python3.11
 export TOOLFORMER_STATE_DIR ?= $(CURDIR)/.toolformer
 # One thread a process: stages run side by side.
 export OMP_NUM_THREADS ?= 1
+# Bytecode is kept, also where a shell says otherwise: uv leaves it to the first import, and each process would compile all anew.
+export override PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -43,20 +45,19 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 
 # Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Four workers
 # keep two cores busy: the one with the system tests waits most of the time.
-# Bytecode is kept, also where a shell says otherwise: pytest would compile all tests again in each worker, and Hypothesis with them.
 PYTEST = pytest -n "$${WORKERS:-4}" --dist loadscope --no-loadscope-reorder
 test: $(WORKSHOP) ## Run all tests but the slow ones. TESTS=tests/unit runs a part, ORDER=7 the files in the seventh other order.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
+	@$(BIN)/python -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
 
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage/data
 coverage: $(WORKSHOP) ## Run them and count the lines that they reach, in stages and services, too; prints the files that miss most.
 	@$(BIN)/python -m coverage erase
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m coverage run -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
+	@$(BIN)/python -m coverage run -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
 
 test-slow: $(WORKSHOP) ## Run the slow tests: what repeats, waits or disturbs for long; docker compose; Python 3.12.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m $(PYTEST) -m slow $${TESTS:-tests}
+	@$(BIN)/python -m $(PYTEST) -m slow $${TESTS:-tests}
 
 test-compose: $(STAMP) ## Build the image and take the demo through docker-compose.yml; skipped where dockerd does not answer.
 	@tests/docker/compose-run
