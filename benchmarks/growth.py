@@ -217,7 +217,7 @@ def _write_more(engine: Engine, tool: str) -> None:
             {"run_id": FINISHED, "tool": tool},
         )
         placebo_recipe_id = recipes.scoring_recipe_id[::-1]
-        database.ensure_partition(connection, "placebo_losses", placebo_recipe_id)
+        database.ensure_partitions(connection, "placebo", placebo_recipe_id)
         values = recipes._asdict() | {"placebo_recipe_id": placebo_recipe_id}
         for statement in MORE_ROWS.split(";\n"):
             connection.execute(text(statement), values)

@@ -68,16 +68,15 @@ def register_tool(
     ids = {column: recipes[stage] for stage, column in RECIPE_COLUMNS.items()}
     values = {"tool_version": "1", "tau_information": None} | values
     database.execute(connection, queries.runs.insert_tool, run_id=run_id, tool=tool, **ids, **values)
-    for table in ("candidate_calls", "pruned_positions"):
-        database.ensure_partition(connection, table, recipes["sample"])
-    database.ensure_partition(connection, "call_losses", recipes["score"])
+    for stage in RECIPE_COLUMNS:
+        database.ensure_partitions(connection, stage, recipes[stage])
 
 
 def register_pool(
     connection: Connection, run_id: str, tool: str, corpus_id: str, placebo: str, scoring: str
 ) -> None:
     """An empty pool of placebos, with its recipe, which the run uses."""
-    database.ensure_partition(connection, "placebo_losses", placebo)
+    database.ensure_partitions(connection, "placebo", placebo)
     recipe = {
         "recipe_id": placebo,
         "stage": "placebo",

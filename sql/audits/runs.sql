@@ -76,6 +76,7 @@ select format('%s of %s under %s', done.stage, done.document_id, done.recipe_id)
 from micro_batches batch
 join stage_ledger done on done.recipe_id = batch.recipe_id and done.stage = batch.stage and done.batch_id = batch.batch_id
 where batch.recipe_id = any(cast(:recipe_ids as text[]))
+  and done.recipe_id = any(cast(:recipe_ids as text[]))  -- reads no other partition
   -- Answers are shared, so that a later stage counts the reason of documents that were not given up, too.
   and batch.stage in ('filter', 'sample')
   and batch.counts ?| array['process_killed', 'out_of_memory']
@@ -94,6 +95,7 @@ select format('%s of %s under %s', failed.stage, failed.document_id, failed.reci
 from failed_documents failed
 left join stage_ledger done
     on done.recipe_id = failed.recipe_id and done.document_id = failed.document_id and done.stage = failed.stage
+   and done.recipe_id = any(cast(:recipe_ids as text[]))  -- reads no other partition
 left join micro_batches batch on batch.batch_id = done.batch_id
 where failed.recipe_id = any(cast(:recipe_ids as text[]))
   and (done.document_id is null

@@ -5,14 +5,11 @@ create function how_long_does_a_document_take(run text default '')
         tool text, stage text, documents bigint, seconds_a_document double precision, hours double precision)
     language sql stable
 as $$
-    select t.tool, l.stage, count(*) as documents, round(avg(l.seconds)::numeric, 3) as seconds_a_document,
-           round((sum(l.seconds) / 3600)::numeric, 3) as hours
+    select t.tool, work.stage, work.documents, round((work.seconds / work.documents)::numeric, 3) as seconds_a_document,
+           round((work.seconds / 3600)::numeric, 3) as hours
     from run_tools t
-    cross join stages_of(t) did
-    join stage_ledger l on l.stage = did.stage and l.recipe_id = did.recipe_id
-    join run_tool_documents d on d.run_id = t.run_id and d.tool = t.tool and d.variant_id = l.document_id
+    cross join lateral work_of_stages(t) work
     where t.run_id = run_or_newest(run)
-    group by t.tool, did.step, l.stage
-    order by t.tool, did.step
+    order by t.tool, work.step
 $$;
 comment on function how_long_does_a_document_take is 'How long does a document take? About this run; an empty name is the newest run that ended well.';

@@ -52,6 +52,42 @@ as $$
 $$;
 comment on function stages_of is 'The stages of a tool of a run, each with its recipe and that which it is built on. The recipe of placebos is null before there is one.';
 
+create or replace function work_of_stages(rt run_tools)
+    returns table (step integer, stage text, documents bigint, seconds double precision)
+    language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan  -- only the partitions of these recipes are read
+as $$
+#variable_conflict use_column
+begin
+    return query
+        select named.step, named.stage, count(*), sum(cast(done.seconds as double precision))
+        from stage_ledger done
+        join stages_of(rt) named on named.stage = done.stage
+        join run_tool_documents member
+            on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = done.document_id
+        where done.recipe_id in (rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.placebo_recipe_id)
+        group by named.step, named.stage;
+end
+$$;
+comment on function work_of_stages is 'The documents of a tool of a run that each stage has finished, whichever run did the work, and the seconds that they took.';
+
+create or replace function tokens_kept(recipe text, documents uuid[])
+    returns bigint
+    language plpgsql stable set plan_cache_mode = force_custom_plan  -- only the partition of this recipe is read
+as $$
+begin
+    return (
+        select coalesce(sum(kept.tokens), 0)
+        from (
+            select about_tokens(sum(decision.end_char - decision.start_char)) as tokens
+            from filter_decisions decision
+            where decision.filter_recipe_id = recipe and decision.document_id = any(documents) and decision.kept
+            group by decision.document_id
+        ) kept
+    );
+end
+$$;
+comment on function tokens_kept is 'About how many tokens a filter kept of these documents.';
+
 create or replace function is_one_chain(rt run_tools)
     returns boolean
     language sql stable

@@ -99,7 +99,7 @@ comment on function better_kept_calls is 'The calls that a run keeps and would r
 
 create or replace function undecided_at(run text, tool_name text, threshold double precision)
     returns table (calls bigint, positions bigint)
-    language plpgsql stable rows 1  -- in plpgsql a body may name a view that is made later
+    language plpgsql stable rows 1 set plan_cache_mode = force_custom_plan  -- in plpgsql a body may name a view that is made later
 as $$
 declare
     chosen record;
@@ -160,7 +160,7 @@ create or replace function best_kept_calls(run text, tool_name text, how_many in
     returns table (
         document_id text, call_id text, text_before text, call_text text, result text, text_after text,
         loss_reduction double precision, releasable boolean)
-    language plpgsql stable
+    language plpgsql stable set plan_cache_mode = force_custom_plan  -- only the partitions of its recipes are read
 as $$
 declare
     chosen record;

@@ -6,11 +6,11 @@ create or replace function delete_work(recipe text, documents uuid[])
 as $$
 begin
     delete from finished_work where recipe_id = recipe;
-    delete from stage_ledger where recipe_id = recipe and (documents is null or document_id = any(documents));
+    delete from stage_ledger where recipe_id = recipe and document_id = any(documents);
     delete from failed_documents where recipe_id = recipe and (documents is null or document_id = any(documents));
     delete from micro_batch_tries where recipe_id = recipe and (documents is null or document_ids && documents);
     delete from document_claims where recipe_id = recipe and (documents is null or document_id = any(documents));
-    delete from filter_decisions where filter_recipe_id = recipe and (documents is null or document_id = any(documents));
+    delete from filter_decisions where filter_recipe_id = recipe and document_id = any(documents);
     delete from lost_samples where sampling_recipe_id = recipe and (documents is null or document_id = any(documents));
     delete from candidate_calls where sampling_recipe_id = recipe and document_id = any(documents);
     delete from pruned_positions where sampling_recipe_id = recipe and document_id = any(documents);
@@ -41,22 +41,16 @@ create or replace function rows_of_texts(texts uuid[], is_deleted boolean)
     language plpgsql
 as $$
 declare
-    recipe_ids text[] := array(select distinct recipe_id from run_tools rt cross join stages_of(rt) where recipe_id is not null);
-    condition text;
 begin
-    -- A table before those that it refers to. The keys of two begin with the recipe.
+    -- A table before those that it refers to.
     foreach table_name in array array[
         'stage_ledger', 'filter_decisions', 'placebo_pool_results', 'placebo_losses', 'call_losses', 'lost_samples', 'pruned_positions',
         'candidate_calls', 'corpus_spare_records', 'corpus_documents', 'documents'] loop
-        condition := case table_name
-            when 'stage_ledger' then 'recipe_id = any($2) and document_id = any($1)'
-            when 'filter_decisions' then 'filter_recipe_id = any($2) and document_id = any($1)'
-            else 'document_id = any($1)' end;
         if is_deleted then
-            execute format('delete from %I where %s', table_name, condition) using texts, recipe_ids;
+            execute format('delete from %I where document_id = any($1)', table_name) using texts;
             get diagnostics rows = row_count;
         else
-            execute format('select count(*) from %I where %s', table_name, condition) using texts, recipe_ids into rows;
+            execute format('select count(*) from %I where document_id = any($1)', table_name) using texts into rows;
         end if;
         return next;
     end loop;

@@ -37,39 +37,29 @@ where state = 'running'
 order by run_id
 
 -- name: unused_recipes
--- Recipes with rows that none of these runs uses, with the bytes of their partitions, and of their rows elsewhere by the mean length of a row.
-with of_runs as (
-    select distinct used.stage, used.recipe_id, rt.tool
+-- Recipes with partitions that none of these runs uses, with the documents of their ledger and the bytes of their partitions.
+select used.stage, used.tool, used.recipe_id,
+       (select count(*) from stage_ledger done where done.recipe_id = used.recipe_id) as documents,
+       (select sum(pg_total_relation_size(partition))::bigint from unnest(used.partitions) partition) as bytes
+from (
+    select distinct stage.stage, rt.tool, stage.recipe_id,
+           array(
+               select partition
+               from unnest(cast(:tables as text[])) parent
+               cross join to_regclass(quote_ident(parent || '_' || stage.recipe_id)) partition
+               where partition is not null) as partitions
     from run_tools rt
-    cross join stages_of(rt) used
-    where used.recipe_id = coalesce(cast(:recipe_id as text), used.recipe_id)
-      and used.recipe_id not in (
+    cross join stages_of(rt) stage
+    where stage.recipe_id = coalesce(cast(:recipe_id as text), stage.recipe_id)
+      and stage.recipe_id not in (
           select recipe_id
           from run_tools needed
           cross join stages_of(needed)
           where recipe_id is not null and run_id = any(cast(:run_ids as text[]))
       )
-),
-counted as (
-    select of_runs.*,
-           (select count(*) from stage_ledger done where done.recipe_id = of_runs.recipe_id and done.stage = of_runs.stage) as documents,
-           (select count(*) from filter_decisions made where made.filter_recipe_id = of_runs.recipe_id) as decisions,
-           (select coalesce(sum(pg_total_relation_size(to_regclass(quote_ident(parent || '_' || of_runs.recipe_id)))), 0)::bigint
-            from unnest(array['candidate_calls', 'pruned_positions', 'call_losses', 'placebo_losses']) as parent) as partition_bytes
-    from of_runs
-),
-lengths as (
-    select coalesce(pg_total_relation_size('stage_ledger') / nullif((select reltuples from pg_class where oid = 'stage_ledger'::regclass), 0), 0)
-               as ledger_row,
-           coalesce(pg_total_relation_size('filter_decisions')
-                    / nullif((select reltuples from pg_class where oid = 'filter_decisions'::regclass), 0), 0) as decision_row
-)
-select stage, tool, recipe_id, documents, partition_bytes,
-       greatest(documents * ledger_row + decisions * decision_row, 0)::bigint as row_bytes
-from counted
-cross join lengths
-where documents > 0 or decisions > 0 or partition_bytes > 0
-order by tool, array_position(array['filter', 'sample', 'execute', 'score', 'placebo'], stage), recipe_id
+) used
+where used.partitions <> '{}'
+order by used.tool, array_position(array['filter', 'sample', 'execute', 'score', 'placebo'], used.stage), used.recipe_id
 
 -- name: unused_results
 -- Results of versions of tools that none of these runs uses.

@@ -12,21 +12,12 @@ from (
         where batch.run_id = rt.run_id and batch.tool = rt.tool
     ) own
     cross join lateral (
-        with done as (
-            select stage, document_id, seconds
-            from stage_ledger
-            where (stage, recipe_id) in (('filter', rt.filter_recipe_id), ('sample', rt.sampling_recipe_id),
-                                         ('execute', rt.execution_recipe_id), ('score', rt.scoring_recipe_id),
-                                         ('placebo', rt.placebo_recipe_id))
-        )
-        select coalesce(sum(done.seconds::double precision) filter (where done.stage = 'sample'), 0) as sample_seconds,
-               coalesce(sum(done.seconds::double precision) filter (where done.stage = 'execute'), 0) as execute_seconds,
-               coalesce(sum(done.seconds::double precision) filter (where done.stage = 'score'), 0) as score_seconds,
-               coalesce(sum(done.seconds::double precision) filter (where done.stage = 'placebo'), 0) as placebo_seconds,
-               coalesce(sum(done.seconds::double precision), 0) as seconds
-        from done
-        join run_tool_documents member
-            on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = done.document_id
+        select coalesce(sum(done.seconds) filter (where done.stage = 'sample'), 0) as sample_seconds,
+               coalesce(sum(done.seconds) filter (where done.stage = 'execute'), 0) as execute_seconds,
+               coalesce(sum(done.seconds) filter (where done.stage = 'score'), 0) as score_seconds,
+               coalesce(sum(done.seconds) filter (where done.stage = 'placebo'), 0) as placebo_seconds,
+               coalesce(sum(done.seconds), 0) as seconds
+        from work_of_stages(rt) done
     ) work
     cross join lateral (
         -- As yield_by_stage counts them, which counts much more.

@@ -5,7 +5,7 @@ import re
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -203,6 +203,97 @@ def test_a_command_that_writes_refuses_the_database_of_newer_code(
         assert "found migrations/9999_more.sql of a newer version" in str(found.exception)
 
 
+ROWS_WITHOUT_PARTITIONS = re.sub(
+    r"create table (filter_decisions|stage_ledger)_1 .*\n",
+    "",
+    (Path(__file__).parent / "data" / "small_annotation.sql").read_text(),
+)
+"""The small run as it stands in a database of before its ledger had partitions."""
+
+
+@pytest.fixture
+def without_partitions(postgres_server: RunningPostgres, sql_folder: Path) -> Iterator[Engine]:
+    """A filled database in which the ledger and the filter decisions are tables without partitions."""
+    for path in sql_folder.glob("migrations/*"):
+        if path.name >= "0046":
+            path.unlink()
+    with copied_database(postgres_server, "template1", postgres.OWNER) as name:
+        engine = database.connect_dsn(postgres_server.dsn(name, postgres.OWNER), database.DSN_SETTING)
+        _migrate_tables(engine, sql_folder)
+        with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
+            cursor.execute(ROWS_WITHOUT_PARTITIONS)
+        yield engine
+        engine.dispose()
+
+
+def _migrate_tables(engine: Engine, sql_folder: Path) -> None:
+    """Tables alone: today's functions and views may need later migrations."""
+    for folder in ("functions", "views", "examples"):
+        for path in sql_folder.glob(f"{folder}/*"):
+            path.unlink()
+    schema.migrate(engine, sql_folder)
+
+
+def _ledger(engine: Engine) -> list[tuple[object, ...]]:
+    """Every row of the ledger and of the filter decisions, whole."""
+    return [
+        tuple(row)
+        for table in ("stage_ledger", "filter_decisions")
+        for row in run_sql(engine, f"select cast({table} as text) from {table} order by 1")
+    ]
+
+
+def test_the_ledger_is_moved_into_partitions_with_all_rows(without_partitions: Engine) -> None:
+    before = _ledger(without_partitions)
+    schema.migrate(without_partitions)
+    assert len(before) == 29
+    assert _ledger(without_partitions) == before
+
+
+def test_a_recipe_of_a_started_run_without_rows_has_a_partition(without_partitions: Engine) -> None:
+    insert = (
+        "insert into run_tools (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, "
+        "scoring_recipe_id, tool_version, keep_threshold) values ('r1', 'QA', 'f9', '59', 'e9', 'a9', '1', 1.0)"
+    )
+    run_sql(without_partitions, insert)
+    schema.migrate(without_partitions)
+    new = "select relid::text from pg_partition_tree('{}') where relid::text like '%9'"
+    ledgers = run_sql(without_partitions, new.format("stage_ledger"))
+    assert sorted(name for (name,) in ledgers) == [
+        f"stage_ledger_{recipe}" for recipe in ("59", "a9", "e9", "f9")
+    ]
+    assert run_sql(without_partitions, new.format("filter_decisions")) == [("filter_decisions_f9",)]
+
+
+KILLED_IN_THE_MIDDLE = """
+create function kill_own_session() returns boolean language sql as 'select pg_terminate_backend(pg_backend_pid())';
+alter table filter_decisions add constraint kill check (filter_recipe_id <> 'f2' or kill_own_session()) not valid
+"""
+"""The rows that are there stay; a session that writes one of recipe f2 again is killed."""
+
+
+def test_a_move_into_partitions_that_is_killed_changes_nothing(without_partitions: Engine) -> None:
+    before = _ledger(without_partitions)
+    run_sql(without_partitions, KILLED_IN_THE_MIDDLE)
+    with pytest.raises(DatabaseError):
+        schema.migrate(without_partitions)
+    assert _ledger(without_partitions) == before
+    assert _value(without_partitions, "select to_regclass('stage_ledger_f1')") is None
+
+
+def test_a_move_into_partitions_that_was_killed_is_made_by_the_next_migration(
+    without_partitions: Engine,
+) -> None:
+    before = _ledger(without_partitions)
+    run_sql(without_partitions, KILLED_IN_THE_MIDDLE)
+    with pytest.raises(DatabaseError):
+        schema.migrate(without_partitions)
+    run_sql(without_partitions, "alter table filter_decisions drop constraint kill")
+    schema.migrate(without_partitions)
+    assert _ledger(without_partitions) == before
+    assert _value(without_partitions, "select count(*) from stage_ledger_f1") == 4
+
+
 def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
     postgres_server: RunningPostgres, sql_folder: Path
 ) -> None:
@@ -212,16 +303,11 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
     with copied_database(postgres_server, "template1", postgres.OWNER) as name:
         engine = database.connect_dsn(postgres_server.dsn(name, postgres.OWNER), database.DSN_SETTING)
         # 1. The baseline with rows in each table. Today's functions and views may need later migrations.
-        for path in [
-            *sql_folder.glob("migrations/*"),
-            *sql_folder.glob("functions/*"),
-            *sql_folder.glob("views/*"),
-            *sql_folder.glob("examples/*"),
-        ]:
+        for path in sql_folder.glob("migrations/*"):
             path.unlink()
-        schema.migrate(engine, sql_folder)
+        _migrate_tables(engine, sql_folder)
         with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
-            cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
+            cursor.execute(ROWS_WITHOUT_PARTITIONS)
         before = [_value(engine, statement) for statement in rows]
         assert all(before)
         # 2. Today's code.

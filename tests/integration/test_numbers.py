@@ -174,9 +174,9 @@ def test_the_second_night_counts_only_what_changed_in_the_partitions_of_its_reci
         locked = {*connection.execute(text(partitions)).scalars()}
         assert shown(connection, "two") == expected
     of_tools = [{stage: recipe["recipe_id"] for stage, recipe in tool.recipes().items()} for tool in TOOLS]
-    assert locked == {f"candidate_calls_{ids['sample']}" for ids in of_tools} | {
-        f"call_losses_{ids['score']}" for ids in of_tools
-    }
+    read = {"filter_decisions": "filter", "candidate_calls": "sample", "call_losses": "score"}
+    of_recipes = {f"{table}_{ids[stage]}" for ids in of_tools for table, stage in read.items()}
+    assert locked == of_recipes | {f"stage_ledger_{recipe}" for ids in of_tools for recipe in ids.values()}
 
 
 @pytest.mark.parametrize("what", ["threshold", "model", "unfinished", "forgotten", "dropped", "tried again"])

@@ -65,7 +65,7 @@ def test_the_recipes_of_an_old_run_without_a_release_are_dropped_and_all_else_st
     dropped, results = drop_unused(nights.settings, Uses())
 
     assert [recipe.recipe_id for recipe in dropped] == [recipe for _, recipe in CALCULATOR]
-    assert all(recipe.partition_bytes > 0 for recipe in dropped if recipe.stage in ("sample", "score"))
+    assert all(recipe.bytes > 0 for recipe in dropped)
     assert [(result.tool, result.results) for result in results] == [("Calculator", 1)]
     for table in ("candidate_calls", "call_losses", "documents"):
         assert nights.rows(f"select count(*) from {table}") == [(1,)], table
@@ -82,9 +82,8 @@ def test_the_recipes_of_an_old_run_without_a_release_are_dropped_and_all_else_st
     assert drop_unused(nights.settings, Uses()) == ([], [])
     # A dropped recipe can be used again.
     with database.transaction(nights.old.engine) as connection:
-        for table in ("candidate_calls", "pruned_positions"):
-            database.ensure_partition(connection, table, recipe_id("sample", "Calculator"))
-        database.ensure_partition(connection, "call_losses", recipe_id("score", "Calculator"))
+        for stage, recipe in CALCULATOR:
+            database.ensure_partitions(connection, stage, recipe)
     nights.old.add_call("Calculator", nights.old.documents[0], " 29", "400 / 1400", "0.29", saves=1.25)
     assert nights.rows("select tool from scored_calls where run_id = 'old'") == [("Calculator",)]
 

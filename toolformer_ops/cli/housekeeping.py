@@ -120,16 +120,15 @@ def retention_command(
     run = retention.drop_unused if yes else retention.unused
     recipes, results = run(settings, retention.Uses(older_than_days=older_than, schedules=schedules))
     for recipe in recipes:
-        space = f"{recipe.partition_bytes:,} bytes on disk, {recipe.row_bytes:,} to be reused"
         typer.echo(
-            f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {space}"
+            f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {recipe.bytes:,} bytes on disk"
         )
     for result in results:
         typer.echo(
             f"results {result.tool} {result.tool_version}: {result.results:,}, {result.bytes:,} bytes to be reused"
         )
-    on_disk = sum(recipe.partition_bytes for recipe in recipes)
-    reused = sum(recipe.row_bytes for recipe in recipes) + sum(result.bytes for result in results)
+    on_disk = sum(recipe.bytes for recipe in recipes)
+    reused = sum(result.bytes for result in results)
     done = "dropped" if yes else "would be dropped (--yes does it)"
     typer.echo(
         f"{len(recipes)} recipes {done}: {on_disk:,} bytes on disk, {reused:,} to be reused by later rows"

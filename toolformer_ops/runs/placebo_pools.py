@@ -137,7 +137,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     )
     of_pool = {"placebo_recipe_id": recipe.recipe_id}
     database.insert_rows(connection, [TableRow.of("placebo_pool_results", item, **of_pool) for item in drawn])
-    database.ensure_partition(connection, "placebo_losses", recipe.recipe_id)
+    database.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
     database.execute(connection, queries.placebo_pools.use, **{**run.ids, **of_pool})
     logger.info(
         "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the false-discovery rate",

@@ -229,9 +229,8 @@ def _register_tool(
     if registered.placebo_recipe_id is None and choices.wants_placebos:
         known_pool(connection, registered, choices)
     # 4. The partitions of its rows.
-    for table in ("candidate_calls", "pruned_positions"):
-        database.ensure_partition(connection, table, ids["sampling_recipe_id"])
-    database.ensure_partition(connection, "call_losses", ids["scoring_recipe_id"])
+    for recipe in recipes:
+        database.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
 
 
 def chained_release(settings: Settings, corpus_uri: str) -> str:

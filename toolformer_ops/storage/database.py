@@ -56,7 +56,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "rejected_documents": ("corpus_id", "file_uri", "line"),
     "recipes": ("recipe_id",),
     "run_tools": ("run_id", "tool"),
-    "filter_decisions": ("filter_recipe_id", "document_id", "paragraph"),
+    "filter_decisions": ("document_id", "paragraph"),  # in each partition
     "chained_texts": ("release_id", "document_id"),
     "candidate_calls": ("document_id", "call_id"),  # in each partition
     "pruned_positions": ("sampling_recipe_id", "document_id", "paragraph", "position_token"),
@@ -65,7 +65,7 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "call_losses": ("document_id", "call_id"),  # in each partition
     "placebo_pool_results": ("placebo_recipe_id", "source"),
     "placebo_losses": ("document_id", "call_id", "number"),  # in each partition
-    "stage_ledger": ("recipe_id", "document_id", "stage"),
+    "stage_ledger": ("document_id", "stage"),  # in each partition
     "failed_documents": ("recipe_id", "document_id", "stage"),
     "quality_results": ("run_id", "subject", "check_name"),
     "dataset_releases": ("release_id",),
@@ -77,8 +77,16 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """The tables that take loads, with their primary keys."""
 
-PARTITIONED_TABLES = ("candidate_calls", "pruned_positions", "call_losses", "placebo_losses")
-GROWING_TABLES = (*PARTITIONED_TABLES, "filter_decisions", "call_results", "stage_ledger")
+TABLES_OF_STAGE: Mapping[str, tuple[str, ...]] = {
+    "filter": ("filter_decisions", "stage_ledger"),
+    "sample": ("candidate_calls", "pruned_positions", "stage_ledger"),
+    "execute": ("stage_ledger",),
+    "score": ("call_losses", "stage_ledger"),
+    "placebo": ("placebo_losses", "stage_ledger"),
+}
+"""The tables that have a partition for each recipe of a stage."""
+PARTITIONED_TABLES = tuple(dict.fromkeys(table for tables in TABLES_OF_STAGE.values() for table in tables))
+GROWING_TABLES = (*PARTITIONED_TABLES, "call_results")
 """What the stages write into."""
 
 _RECIPE_ID = re.compile(r"[0-9a-f]{16}")
@@ -417,6 +425,12 @@ def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
     )
 
 
+def ensure_partitions(connection: Connection, stage: str, recipe_id: str) -> None:
+    """Make the partitions in which a stage writes its rows and its ledger rows under a recipe, unless they are there."""
+    for table in TABLES_OF_STAGE[stage]:
+        ensure_partition(connection, table, recipe_id)
+
+
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
     """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it is there; several processes may try at once.
 
@@ -426,15 +440,17 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
     partition = lock_partition(connection, table, recipe_id)
     if fetch_all(connection, queries.schema.partition_exists, partition=partition):
         return
-    statements = ["create table {partition} (like {table} including all)"]
+    # Its rows are never updated: frozen when they are vacuumed first, they are not read again to be frozen.
+    statements = [
+        "create table {partition} (like {table} including all) with (autovacuum_freeze_min_age = 0)"
+    ]
     if (
         table != "pruned_positions"
-    ):  # its key is one of the parent's; that of calls would have to hold the recipe there
-        statements += [
-            "create unique index on {partition} ({key})",
-            # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
-            "alter table {partition} alter column call_id set (n_distinct = 4)",
-        ]
+    ):  # its key is one of the parent's; others would have to hold the recipe there
+        statements.append("create unique index on {partition} ({key})")
+    if "call_id" in TABLE_KEYS[table]:
+        # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
+        statements.append("alter table {partition} alter column call_id set (n_distinct = 4)")
     statements.append("alter table {table} attach partition {partition} for values in ({recipe_id})")
     names = {
         "table": sql.Identifier(table),

@@ -30,10 +30,8 @@ class UnusedRecipe:
     recipe_id: str
     documents: int
     """Documents in its ledger."""
-    partition_bytes: int
+    bytes: int
     """Of its partitions: the file system has them back at once."""
-    row_bytes: int
-    """Of its rows in tables without partitions, about: Postgres writes later rows into this space."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +73,7 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
         with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
             # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the
             #    recipe.
-            tables = {
-                "sample": ("candidate_calls", "pruned_positions"),
-                "score": ("call_losses",),
-                "placebo": ("placebo_losses",),
-            }.get(recipe.stage, ())
+            tables = database.TABLES_OF_STAGE[recipe.stage]
             for table in tables:
                 database.lock_partition(connection, table, recipe.recipe_id)
             if not _unused_recipes(connection, uses, recipe.recipe_id):
@@ -111,7 +105,11 @@ def _unused_recipes(connection: Connection, uses: Uses, recipe_id: str | None = 
     """All unused recipes, or this one if it is unused."""
     run_ids = _runs_in_use(connection, uses)
     rows = database.fetch_all(
-        connection, queries.retention.unused_recipes, run_ids=run_ids, recipe_id=recipe_id
+        connection,
+        queries.retention.unused_recipes,
+        run_ids=run_ids,
+        recipe_id=recipe_id,
+        tables=list(database.PARTITIONED_TABLES),
     )
     return [UnusedRecipe(**row._mapping) for row in rows]
 

@@ -31,6 +31,8 @@ values
     ('r1', 'WikiSearch', 'f3', '53', 'e3', 'a3', '1', 1.0),
     ('r2', 'Calculator', 'f1', '51', 'e1', 'a1', '1', 1.0);
 
+create table filter_decisions_1 partition of filter_decisions for values in ('f1', 'f2', 'f3');
+create table stage_ledger_1 partition of stage_ledger default;
 insert into filter_decisions (filter_recipe_id, document_id, paragraph, start_char, end_char, kept, reason) values
     ('f1', 'd1000000-0000-0000-0000-000000000000', 0, 0, 55, true, 'operation_with_its_result'),
     ('f1', 'd2000000-0000-0000-0000-000000000000', 0, 0, 46, true, 'operation_with_its_result'),

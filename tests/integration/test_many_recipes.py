@@ -1,0 +1,100 @@
+"""Questions in a database with the partitions of many recipes, of which a run has five a tool."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
+from tests.run_sql import run_sql
+from toolformer_ops.config import Settings
+from toolformer_ops.storage import database
+
+SUM = "Out of 1400 people, 400 passed, that is 29 %."
+SESSIONS = 20
+
+
+def make_partitions(settings: Settings, chains: int) -> None:
+    """The partitions of so many other tools of runs, each of five recipes."""
+    engine = database.connect(settings)
+    for chain in range(chains):
+        with database.transaction(engine) as connection:
+            for number, stage in enumerate((*STAGES, "placebo")):
+                database.ensure_partitions(connection, stage, f"{chain:015x}{number}")
+    engine.dispose()
+
+
+@pytest.fixture
+def run(settings: Settings) -> AnnotatedRun:
+    """A run that is not finished, so that views count its numbers, with a kept call and a placebo."""
+    annotated = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = annotated.add_text(SUM)
+    call = annotated.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
+    annotated.add_placebo("Calculator", document, call, information=1.0)
+    annotated.complete("Calculator")
+    return annotated
+
+
+PARTITIONS_LOCKED = """
+select relname
+from pg_locks
+join pg_class on pg_class.oid = relation
+join pg_inherits on inhrelid = relation
+where pid = pg_backend_pid() and relkind = 'r'
+"""
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "select * from annotation_progress where run_id = 'run-1'",
+        "select * from yield_by_stage where run_id = 'run-1'",
+        "select * from threshold_counts where run_id = 'run-1'",
+        "select * from reduction_histogram where run_id = 'run-1'",
+        "select * from work_of_stages((select rt from run_tools rt))",
+        "select * from how_long_does_a_document_take('run-1')",
+        "select tokens_kept(filter_recipe_id, array[document_id]) from run_tools cross join documents",
+        "select * from best_kept_calls('run-1', 'Calculator', 5)",
+        "select * from undecided_at('run-1', 'Calculator', 0.25)",
+    ],
+)
+def test_a_question_about_a_run_locks_no_partition_of_another_recipe(
+    settings: Settings, run: AnnotatedRun, question: str
+) -> None:
+    make_partitions(settings, 2)
+    own = {recipe_id(stage, "Calculator") for stage in (*STAGES, "placebo")}
+    with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
+        for _ in range(7):  # Postgres may plan without values from the sixth time on
+            cursor.execute(question)
+            assert cursor.fetchall()
+        cursor.execute(PARTITIONS_LOCKED)
+        locked = {name.rpartition("_")[2] for (name,) in cursor.fetchall()}
+    assert locked
+    assert locked <= own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["kept_calls", "candidates"])
+def test_twenty_sessions_at_once_ask_about_a_run_among_seven_hundred_recipes(
+    settings: Settings, run: AnnotatedRun, view: str
+) -> None:
+    make_partitions(settings, 140)
+    all_have_locks = threading.Barrier(SESSIONS)
+
+    def ask(_: int) -> tuple[int, int]:
+        engine = database.connect(settings)
+        with engine.begin() as connection, database.raw_cursor(connection) as cursor:
+            cursor.execute(f"select count(*) from {view} where run_id = 'run-1'")
+            [[calls]] = cursor.fetchall()
+            cursor.execute("select count(*) from pg_locks where pid = pg_backend_pid()")
+            [[locks]] = cursor.fetchall()
+            all_have_locks.wait(timeout=120)
+        engine.dispose()
+        return calls, locks
+
+    with ThreadPoolExecutor(SESSIONS) as threads:
+        answers = list(threads.map(ask, range(SESSIONS)))
+    assert [calls for calls, _ in answers] == [1] * SESSIONS
+    # Were it few locks, the sessions would fit into the room that Postgres has without its setting.
+    room = run_sql(run.engine, "select 64 * cast(current_setting('max_connections') as integer)")[0][0]
+    assert sum(locks for _, locks in answers) > room
