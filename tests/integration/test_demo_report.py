@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.local.demo.progress import Snapshot, ToolProgress, read_progress
-from toolformer_ops.local.demo.report import print_next_query, print_report
+from toolformer_ops.local.demo.report import best_call, print_next_query, print_report
 from toolformer_ops.storage import database, queries
 
 SETTINGS = Settings(
@@ -127,3 +127,13 @@ def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, 
         ToolProgress("Calendar", "done", 2, 2, 98, 98),
     )
     assert read_progress(connection, "no-such-run") == Snapshot((), None)
+
+
+def test_the_best_call_so_far_is_the_first_of_the_report(connection: Connection, run: AnnotatedRun) -> None:
+    best = best_call(connection, run.run_id)
+    assert best is not None
+    assert best.plain == shown_calls(report_of(connection, run))[0]
+
+
+def test_a_run_that_keeps_no_call_yet_has_no_best_one(connection: Connection) -> None:
+    assert best_call(connection, "no-such-run") is None

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 from sqlalchemy import create_engine
 
 from toolformer_ops.airflow_tasks.airflow_client import TaskState
@@ -102,6 +103,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Console:
         driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri="s3://r")]
     )
     monkeypatch.setattr(driver, "read_progress", lambda *_: Snapshot((), 1))
+    monkeypatch.setattr(driver, "best_call", lambda *_: None)
     monkeypatch.setattr(driver, "SECONDS_BETWEEN_LOOKS", 0.0)
     return Console(file=io.StringIO(), width=200)
 
@@ -118,6 +120,14 @@ def run_dag(console: Console, airflow: Any) -> bool:
 
 def test_a_run_that_succeeded_has_made_what_it_is_for(console: Console) -> None:
     assert run_dag(console, scripted_airflow(["success"]))
+
+
+def test_the_first_kept_call_is_said_once(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = iter([None, Text("2.02  so [Calculator(2 + 2) -> 4] 4"), Text("a better one")])
+    monkeypatch.setattr(driver, "best_call", lambda *_: next(kept))
+    run_dag(console, scripted_airflow(["running", "running", "running", "success"]))
+    said = [line for line in written(console).splitlines() if "first kept call" in line]
+    assert said == ["A first kept call, and how many nats it saves: 2.02  so [Calculator(2 + 2) -> 4] 4"]
 
 
 def test_a_run_that_succeeded_without_a_release_kept_no_call(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
@@ -25,7 +26,7 @@ from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.local.demo.progress import Snapshot, progress_display, read_progress
-from toolformer_ops.local.demo.report import print_next_query, print_report, say
+from toolformer_ops.local.demo.report import best_call, print_next_query, print_report, say
 from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
 from toolformer_ops.runs.choices import ON_ONE_MACHINE, RunChoices
@@ -220,8 +221,13 @@ def _watch(
         say(console, f"To watch it again: {again}")
     engine = database.connect(settings)
 
+    first_call: Text | None = None
+
     def look() -> Snapshot:
+        nonlocal first_call
         with database.transaction(engine) as connection:
+            if first_call is None and (first_call := best_call(connection, run_id)) is not None:
+                say(console, f"A first kept call, and how many nats it saves: {first_call.plain}")
             return read_progress(connection, run_id)
 
     try:

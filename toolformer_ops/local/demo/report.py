@@ -84,6 +84,12 @@ def print_report(
     say(console, f"Airflow  {settings.airflow_url}  (user {settings.airflow_username}, {password})")
 
 
+def best_call(connection: Connection, run_id: str) -> Text | None:
+    """The kept call that saves most so far, in its sentence; None as long as none is kept."""
+    rows = database.fetch_all(connection, queries.demo.best_calls, run_id=run_id, at_most=1)
+    return call_in_sentence(rows[0]) if rows else None
+
+
 def print_thresholds(console: Console, counts: Sequence[Row[Any]], scored: Sequence[Row[Any]]) -> None:
     """Print how many calls each tool's keep rule keeps from each threshold on, of `scored` calls, and the share by chance."""
     thresholds = sorted({row.threshold for row in counts})
