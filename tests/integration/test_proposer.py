@@ -17,7 +17,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.models import model_identity
-from toolformer_ops.on_a_file.annotator import annotate_file
+from toolformer_ops.on_a_file.annotation import annotate_file
 from toolformer_ops.on_a_file.explanation import token_at
 from toolformer_ops.records import CallPosition, Document, Paragraph, PlacedCall
 from toolformer_ops.runs import models
@@ -174,7 +174,7 @@ def test_the_run_scores_by_its_own_tokens_and_loads_each_model_once(
     assert not audit(settings, "run", "r", sample=10).found
     # On a file the same calls, with the same losses.
     lines = list(
-        annotate_file(settings, corpus, TOOL, str(tiny_model_dir), None, {"proposer": "other"} | KEEPS_ALL)
+        annotate_file(settings, corpus, [TOOL], str(tiny_model_dir), None, {"proposer": "other"} | KEEPS_ALL)
     )
     on_file = [(line["position_token"], line["call"], round(line["loss_with_result"], 4)) for line in lines]
     stored = [(row.position_token, row.call_text, round(row.loss_with_result, 4)) for row in rows]

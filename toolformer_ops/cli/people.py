@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
+from toolformer_ops.errors import EXIT_NO_RESULT, TerminationRequest, UsageError
 from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import FilterRule
 
@@ -223,30 +223,77 @@ def explain(
 @app.command("annotate")
 def annotate(
     corpus: Corpus,
-    tool: ToolOption,
+    tools: ToolsOption = None,
     model: Model = "",
     limit: Annotated[int, typer.Option(help="Annotate only the first documents; 0 means all.", min=0)] = 0,
     parameters: RunParametersJson = "{}",
     all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
     field: FieldOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the calls to this file, as JSON Lines. If this is stopped, the same command continues."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on a terminal, too; a pipe gets JSON anyway.")
+    ] = False,
 ) -> None:
-    """Do the whole method in this process and print the calls with their losses, one JSON line each.
+    """Do the whole method in this process, with one or several tools, and print the kept calls with their losses.
 
-    The file's calls are the pool of placebos, so that nothing is printed before the last text is annotated;
-    with
+    How far it is goes to stderr, at the end with the reasons why texts gave nothing. The calls of all texts are
+    the pool of placebos, so that none is printed before the last text is annotated; with
     --parameters '{"placebos": 0, "placebo_sample": 0}' each text's calls follow at once, without their
-    information.
+    information. With --out FILE what is done is in FILE.partial meanwhile.
 
-    Example: toolformer-ops annotate docs.jsonl --tool Calculator --limit 10
+    Example: toolformer-ops annotate docs.jsonl --tools Calculator,Calendar --limit 10
+
+    Example: toolformer-ops annotate docs.jsonl --tool Calculator --out calls.jsonl
     """
-    from toolformer_ops.on_a_file.annotator import annotate_file
     from toolformer_ops.runs.choices import typed_values
+    from toolformer_ops.runs.durations import duration
+    from toolformer_ops.tools.registry import typed_tools
 
+    # 1. What is asked for, said before anything that takes long is imported.
     settings, name = load_settings(), model_name(model)
     values = with_fields(typed_values(parameters), field)
-    for line in annotate_file(settings, corpus, tool, name, limit or None, values):
-        if all_calls or line["kept"]:
-            typer.echo(json_to_show(line))
+    names = typed_tools(tools or ())
+    if not names:
+        raise UsageError("--tools: expected tools such as Calculator,Calendar, found none.")
+    typer.echo(
+        f"annotating {corpus} with {', '.join(names)}; {Path(name).name} on {settings.device} in {settings.dtype}",
+        err=True,
+    )
+    from rich.console import Console
+
+    from toolformer_ops.on_a_file.annotation import Annotation
+    from toolformer_ops.on_a_file.annotation_progress import shown
+    from toolformer_ops.on_a_file.partial_file import PartialFile, finish
+    from toolformer_ops.on_a_file.shown_calls import call_in_its_text
+
+    # 2. The work.
+    annotation = Annotation.of_corpus(settings, corpus, names, name, limit or None, values)
+    console, stdout = Console(stderr=True), Console(soft_wrap=True)
+    try:
+        with PartialFile.beside(out) as partial, shown(annotation.progress, console):
+            rows = (row for row in annotation.rows(partial) if all_calls or row["kept"])
+            if out is not None:
+                finish(out, map(json_to_show, rows))
+            elif as_json or not stdout.is_terminal:
+                for row in rows:
+                    typer.echo(json_to_show(row))
+            else:
+                for row in rows:
+                    stdout.print(call_in_its_text(row))
+    except (KeyboardInterrupt, TerminationRequest):
+        if out is not None:
+            typer.echo(f"stopped; the same command continues, from {out}.partial", err=True)
+        raise
+    # 3. What came of it.
+    progress = annotation.progress
+    speed = "" if progress.tokens_per_second is None else f", {progress.tokens_per_second:,.0f} tokens/s"
+    typer.echo(f"{progress.texts:,} texts in {duration(progress.seconds)}{speed}", err=True)
+    console.print(progress.summary())
 
 
 @app.command("estimate")

@@ -21,23 +21,16 @@ from toolformer_ops.annotation.candidates import Candidate, annotation_prompt, s
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import (
     JudgedCall,
-    PlaceboDraw,
-    PlaceboLoss,
-    carries_information,
-    information,
-    placebo_reduction,
-    score_placebos,
 )
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
+from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import Document, Paragraph, content_uuid
-from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import FilterChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
 from toolformer_ops.runs.models import load_model, load_scoring_model, proposer_beside, with_sample_end
-from toolformer_ops.runs.placebo_pools import Pool
-from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
 from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_file
@@ -51,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_without_call_full_context")
 """Losses of a `ScoredCall` that are printed, in nats."""
+BELOW_THRESHOLD = "below_threshold"
+"""Why a scored call is not kept (`runs/reasons.py`)."""
 
 
 def document_of(text: str, date: str | None) -> Document:
@@ -130,39 +125,43 @@ def filter_lines(
             yield {"id": name, **place, "kept": decision.kept, "reason": decision.reason}
 
 
-def annotate_file(
-    settings: Settings,
-    corpus: Path | str,
-    tool_name: str,
-    model_name: str,
-    limit: int | None,
-    values: dict[str, Any],
-) -> Iterator[dict[str, Any]]:
-    """Every call with a result of a file's documents, in the order of the text, with its losses and whether it is kept.
+def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> Iterator[tuple[str, Document]]:
+    """The documents that a run over the corpus would annotate, each text once, with the names of their records."""
+    seen: set[uuid.UUID] = set()
+    if limit is not None and limit <= 0:
+        return
+    for name, record in read_corpus(settings, corpus):
+        if not isinstance(record, Record):
+            continue
+        document = record.document()
+        if document.document_id not in seen:
+            seen.add(document.document_id)
+            yield name, document
+            if len(seen) == limit:
+                return
 
-    With placebos, the calls of the whole file are the pool, so that no call is returned before all are
-    scored, and the false-discovery rate is logged at the end. Without (`placebos` and `placebo_sample` 0),
-    each text's follow at once.
+
+def choices_of(
+    settings: Settings, corpus: Path | str, tools: Sequence[str], model_name: str, values: dict[str, Any]
+) -> RunChoices:
+    """A run's parameters for these tools on a corpus, with the keep thresholds raised to what calls cost.
 
     Raises:
-        UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds`
-        of the tool.
+        UsageError: a keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of a
+        tool.
     """
-    annotator = Annotator.of(settings, corpus, tool_name, model_name, values)
-    choices, tool = annotator.choices, annotator.tool
-    annotated = (
-        found for paragraphs in annotator.documents(limit) for found in annotator.annotate(paragraphs)
-    )
-    if not choices.wants_placebos:
-        for paragraph in annotated:
-            yield from paragraph.lines
-        return
-    paragraphs = list(annotated)
-    rate = annotator.judge(paragraphs)
-    for paragraph in paragraphs:
-        yield from paragraph.lines
-    threshold = choices.keep_threshold(tool.spec)
-    logger.info("%s from %g nats: %d calls kept; by chance %s", tool.spec.name, threshold, rate.calls, rate)
+    names = tuple(get_tool(name).spec.name for name in tools)
+    choices = RunChoices.parse({"tools": names, **values, "corpus": str(corpus), "model": model_name})
+    choices.kept_from()
+    return with_sample_end(settings, with_costs(choices, given_costs(choices)))
+
+
+def models_of(
+    settings: Settings, choices: RunChoices
+) -> "tuple[Callable[[], LanguageModel], Callable[[], LanguageModel] | None]":
+    """Functions that return the model that scores, and the one that proposes calls if it is another; each is loaded once."""
+    load = functools.partial(load_scoring_model, settings, choices.model, choices.verify_in_float32)
+    return functools.cache(load), proposer_beside(settings, choices)
 
 
 @dataclass(frozen=True)
@@ -209,17 +208,11 @@ class Annotator:
             UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the
             `call_seconds` of the tool.
         """
-        tool = get_tool(tool_name)
-        choices = RunChoices.parse(
-            {"tools": (tool.spec.name,), **values, "corpus": str(corpus), "model": model_name}
+        choices = choices_of(settings, corpus, (tool_name,), model_name, values)
+        model, proposer = models_of(settings, choices)
+        return cls(
+            settings=settings, tool=get_tool(tool_name), choices=choices, model=model, proposer=proposer
         )
-        choices.kept_from()
-        choices = with_sample_end(settings, with_costs(choices, given_costs(choices)))
-        model = functools.cache(
-            functools.partial(load_scoring_model, settings, model_name, choices.verify_in_float32)
-        )
-        proposer = proposer_beside(settings, choices)
-        return cls(settings=settings, tool=tool, choices=choices, model=model, proposer=proposer)
 
     def documents(self, limit: int | None) -> Iterator[list[Paragraph]]:
         """The paragraphs that the filter keeps, of each of the first documents of the corpus."""
@@ -241,52 +234,6 @@ class Annotator:
             annotation_prompt(self.tool), [text], at_most=1, threshold=0.0
         )
         self.runner  # noqa: B018 - opened here
-
-    def judge(self, paragraphs: Sequence[AnnotatedParagraph]) -> Rate:
-        """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
-
-        Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has
-        them; `kept` then follows the run's whole keep rule.
-        """
-        # 1. The pool: calls with losses, those that prove them useless among them.
-        judged = [
-            [
-                (call, line)
-                for call, line in zip(paragraph.calls, paragraph.lines, strict=True)
-                if call.has_losses
-            ]
-            for paragraph in paragraphs
-        ]
-        pool = Pool.of_calls(
-            (
-                (call.call_id, call.document_id, str(call.scored.result))
-                for calls in judged
-                for call, _ in calls
-            ),
-            self.choices.part(PlaceboChoices),
-        )
-        # 2. Losses, so many texts together as the stages take.
-        draw, together = PlaceboDraw(pool), self.settings.micro_batch_documents
-        texts = [
-            (paragraph.text, [call for call, _ in calls])
-            for paragraph, calls in zip(paragraphs, judged, strict=True)
-        ]
-        found: list[list[list[PlaceboLoss]]] = []
-        for first in range(0, len(texts), together):
-            found += score_placebos(self.model, self.choices, texts[first : first + together], draw)
-        # 3. What they say of each call, and of all.
-        tau, threshold = self.choices.least_information, self._keep_threshold
-        with_placebos: list[tuple[JudgedCall, list[PlaceboLoss]]] = []
-        for calls, of_text in zip(judged, found, strict=True):
-            for (call, line), placebos in zip(calls, of_text, strict=True):
-                with_placebos.append((call, placebos))
-                line |= {
-                    "information": information(placebos),
-                    "placebo_reduction": placebo_reduction(placebos),
-                    "placebos": sum(placebo.information is not None for placebo in placebos),
-                    "kept": line["kept"] and carries_information(placebos, tau),
-                }
-        return false_discovery_rate(with_placebos, pool.sample_share, threshold, tau)
 
     def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
         """The calls of each kept paragraph, in order; all are sampled and scored together, as the stages do with a micro-batch."""
@@ -354,32 +301,6 @@ class Annotator:
             )
 
 
-def false_discovery_rate(
-    calls: Sequence[tuple[JudgedCall, Sequence[PlaceboLoss]]],
-    sample_share: float,
-    threshold: float,
-    tau_information: float | None,
-) -> Rate:
-    """The rate of a tool's calls that are all in memory, each with its placebos; `runs/placebo_rates.py` counts those of a run."""
-    kept: Counter[uuid.UUID] = Counter()  # by document
-    by_chance: Counter[uuid.UUID] = Counter()
-    for call, placebos in calls:
-        if call.scored.is_kept(threshold) and carries_information(placebos, tau_information):
-            kept[call.document_id] += 1
-        by_chance[call.document_id] += sum(
-            placebo.is_sampled and placebo.is_kept(threshold, tau_information) for placebo in placebos
-        )
-    sampled = [placebo for _, placebos in calls for placebo in placebos if placebo.is_sampled]
-    scored = sum(placebo.has_losses for placebo in sampled)
-    documents = Counter(
-        (by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls}
-    )
-    counted = [
-        CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()
-    ]
-    return rate_of(counted, len(sampled) / sample_share, scored)
-
-
 def judged_call(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> JudgedCall:
     """A call as placebos are drawn for it; its id names no recipe, since a file has none."""
     document_id, token, call = paragraph.document.document_id, candidate.position.token, candidate.call
@@ -405,9 +326,10 @@ def call_line(
     """A call as `annotate` prints it; offsets are those of the document."""
     text = paragraph.document.text
     position = candidate.position.char
-    return {
+    line = {
         "document_id": str(paragraph.document.document_id),
         "call_id": str(judged_call(paragraph, candidate, scored).call_id),
+        "tool": candidate.call.tool,
         "position_char": position,
         "position_token": candidate.position.token,
         "position_probability": candidate.position.probability,
@@ -422,5 +344,17 @@ def call_line(
         "number_format": scored.number_format,
         "reduction_bound": scored.reduction_bound,
         "loss_reduction": scored.loss_reduction,
-        "kept": scored.is_kept(keep_threshold),
+    }
+    return with_verdict(line, keep_threshold)
+
+
+def with_verdict(line: Mapping[str, Any], keep_threshold: float) -> dict[str, Any]:
+    """The line of a call with whether its loss reduction is kept at this threshold, in nats, and if not, why."""
+    reduction = line["loss_reduction"]
+    kept = reduction is not None and is_kept(reduction, keep_threshold)
+    return {
+        **line,
+        "keep_threshold": keep_threshold,
+        "kept": kept,
+        "not_kept": None if kept else line["reason"] or BELOW_THRESHOLD,
     }

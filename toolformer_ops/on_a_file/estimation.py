@@ -9,12 +9,11 @@ stand-ins for results, since a probe has too few, and for all calls; of those th
 the share counts that a run samples. Writes `annotation_runs.estimate` if asked to.
 """
 
-import functools
 import heapq
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +21,13 @@ from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotator import Annotator, read_corpus
+from toolformer_ops.on_a_file.annotator import Annotator, distinct_documents, models_of
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
-from toolformer_ops.runs.models import load_scoring_model, proposer_beside, with_sample_end
+from toolformer_ops.runs.models import with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.corpus_records import Record
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
@@ -114,19 +112,6 @@ def count_kept(
                 key=lambda item: (item.document.document_id.int, item.number),
             )
     return kept
-
-
-def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> Iterator[Document]:
-    """The documents that a run over the corpus would annotate: each text once, up to the limit."""
-    seen: set[uuid.UUID] = set()
-    for _, record in read_corpus(settings, corpus):
-        if limit is not None and len(seen) >= limit:
-            return
-        if isinstance(record, Record):
-            document = record.document()
-            if document.document_id not in seen:
-                seen.add(document.document_id)
-                yield document
 
 
 def probe_tool(
@@ -257,14 +242,9 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     """
     choices = with_sample_end(settings, choices)
     tools = [get_tool(name) for name in choices.tools]
-    kept = count_kept(
-        distinct_documents(settings, choices.corpus_address, choices.document_limit),
-        tools,
-        choices,
-        probe_texts,
-    )
-    model = functools.cache(lambda: load_scoring_model(settings, choices.model, choices.verify_in_float32))
-    proposer = proposer_beside(settings, choices)
+    documents = distinct_documents(settings, choices.corpus_address, choices.document_limit)
+    kept = count_kept((document for _, document in documents), tools, choices, probe_texts)
+    model, proposer = models_of(settings, choices)
     return [
         extrapolate(
             tool,

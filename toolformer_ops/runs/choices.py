@@ -578,7 +578,9 @@ class RunChoices(
             sent["keep_thresholds"] = {**given, **by_tool}
         # 2. The preset. `finetune` is a switch, which is never empty: a preset that turns it off wins.
         name = sent.get("preset", "paper")
-        preset = PRESETS.get(name, {}) if isinstance(name, str) else {}
+        preset = dict(PRESETS.get(name, {})) if isinstance(name, str) else {}
+        if sent.get("placebos") == 0:  # nothing that information could be measured against
+            preset.pop("keep_rule", None)
         switches = {switch: False for switch, value in preset.items() if value is False}
         return {**preset, **sent, **switches}
 

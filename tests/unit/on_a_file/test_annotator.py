@@ -11,7 +11,8 @@ from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.losses import is_kept
-from toolformer_ops.on_a_file.annotator import annotate_file, filter_lines
+from toolformer_ops.on_a_file.annotation import annotate_file
+from toolformer_ops.on_a_file.annotator import filter_lines
 from toolformer_ops.on_a_file.explanation import call_in_text, explain_call, explanation_table, token_at
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.choices import FilterChoices
@@ -31,7 +32,7 @@ def lines(tmp_path: Path, **values: Any) -> dict[int, dict[str, Any]]:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"text": SUM}) + "\n")
     numbers = {"max_positions": 9, "samples_per_position": 1} | values
-    found = annotate_file(Settings(), corpus, "Calculator", "fake", None, numbers)
+    found = annotate_file(Settings(), corpus, ["Calculator"], "fake", None, numbers)
     return {line["position_char"]: json.loads(json.dumps(line, allow_nan=False)) for line in found}
 
 
@@ -78,7 +79,7 @@ def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(tmp_p
     with pytest.raises(CorpusError, match=r"usable record in .*corpus\.jsonl, found corrupt_json 2"):
         list(filter_lines(Settings(), "Calculator", corpus, FilterChoices()))
     with pytest.raises(CorpusError, match="usable record"):
-        list(annotate_file(Settings(), corpus, "Calculator", "fake", None, {}))
+        list(annotate_file(Settings(), corpus, ["Calculator"], "fake", None, {}))
 
 
 BOXES = range(2, 10)
@@ -93,21 +94,16 @@ def annotated_boxes(
     texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in boxes]
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     numbers = {"max_positions": 2, "samples_per_position": 12} | values
-    return annotate_file(Settings(), corpus, "Calculator", "fake", None, numbers)
+    return annotate_file(Settings(), corpus, ["Calculator"], "fake", None, numbers)
 
 
 def test_the_calls_of_a_file_are_the_pool_of_its_placebos(
-    tmp_path: Path,
-    model: FakeLanguageModel,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, model: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with caplog.at_level("INFO"):
-        found = list(annotated_boxes(tmp_path, model))
+    found = list(annotated_boxes(tmp_path, model))
     kept = [line for line in found if line["kept"]]
     columns = ("loss_reduction", "placebo_reduction", "information", "placebos")
     assert [tuple(line[name] for name in columns) for line in kept] == [(1.0, -0.25, 1.25, 3)] * len(BOXES)
-    assert "Calculator from 0.5 nats: 8 calls kept; by chance" in caplog.text
     # Batches change nothing.
     monkeypatch.setenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS", "1")
     assert list(annotated_boxes(tmp_path, model)) == found

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import load_settings
-from toolformer_ops.on_a_file import estimation
+from toolformer_ops.on_a_file import annotator
 from toolformer_ops.on_a_file.estimation import (
     KeptTexts,
     ProbedText,
@@ -152,7 +152,7 @@ def test_a_tool_that_is_a_model_takes_the_device_too_and_the_total_is_the_sum_of
 def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimation, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))
+    monkeypatch.setattr(annotator, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))
     path = tmp_path / "corpus.jsonl"  # in which one text is there twice
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in [SUMS[0], *SUMS, NO_SUM]))
     chosen = ["--parameters", '{"max_positions": 3, "samples_per_position": 3, "prune_below": 0}']

@@ -1,0 +1,257 @@
+"""Several tools in one process, told as it works, and continued after a kill with the rows of a run that was left alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tests.fake_language_model import FakeLanguageModel
+from toolformer_ops.cli.people import app
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.errors import UsageError
+from toolformer_ops.on_a_file.annotation import Annotation
+from toolformer_ops.on_a_file.annotation_progress import shown
+from toolformer_ops.on_a_file.partial_file import PartialFile, finish
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+NO_SUM = "No number at all."
+DATED = {"text": "The market opens today with oysters.", "url": "https://example.org/2013/02/14/market"}
+
+
+class Loaded:
+    """The model that is loaded, and how often."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *script: str) -> None:
+        self.model = FakeLanguageModel(script or ("Calculator(2 + 3)",))
+        self.loads = 0
+        monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", self.load)
+
+    def load(self, *_: object) -> FakeLanguageModel:
+        self.loads += 1
+        return self.model
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
+    return Loaded(monkeypatch)
+
+
+def corpus_of(folder: Path, *records: dict[str, Any]) -> Path:
+    path = folder / "docs.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def annotation(corpus: Path, *tools: str, **values: Any) -> Annotation:
+    numbers = {"max_positions": 9, "samples_per_position": 1, "placebos": 0, "placebo_sample": 0} | values
+    return Annotation.of_corpus(Settings(), corpus, tools or ("Calculator",), "fake", None, numbers)
+
+
+def rows(corpus: Path, out: Path | None = None, **values: Any) -> list[dict[str, Any]]:
+    with PartialFile.beside(out) as partial:
+        return list(annotation(corpus, **values).rows(partial))
+
+
+def test_two_tools_share_one_load(tmp_path: Path, loaded: Loaded) -> None:
+    loaded.model.script = ("Calculator(2 + 3)", "Calendar()")
+    corpus = corpus_of(tmp_path, {"text": SUM}, DATED)
+    numbers = {"samples_per_position": 2, "prune_below": 0.0}
+    with PartialFile.beside(None) as partial:
+        tools = {row["tool"] for row in annotation(corpus, "Calculator", "Calendar", **numbers).rows(partial)}
+    assert (tools, loaded.loads) == ({"Calculator", "Calendar"}, 1)
+
+
+def test_a_text_that_is_there_twice_is_annotated_once(tmp_path: Path, loaded: Loaded) -> None:
+    once, twice = ({"id": "a", "text": SUM}, {"id": "b", "text": SUM})
+    assert {row["id"] for row in rows(corpus_of(tmp_path, once, twice))} == {"a"}
+    assert loaded.model.added == [SUM]
+
+
+def test_records_that_share_an_id_are_texts_of_their_own(tmp_path: Path, loaded: Loaded) -> None:
+    texts = [SUM, SUM.replace("There", "Here")]
+    corpus = corpus_of(tmp_path, *({"id": "same", "text": text} for text in texts))
+    assert {row["before"].split()[0] for row in rows(corpus)} == {"There", "Here"}
+
+
+def test_a_finished_text_is_not_annotated_again(tmp_path: Path, loaded: Loaded) -> None:
+    corpus, out = corpus_of(tmp_path, {"text": SUM}), tmp_path / "calls.jsonl"
+    first = rows(corpus, out)
+    loaded.model.added.clear()
+    assert rows(corpus, out) == first
+    assert loaded.model.added == []
+
+
+def test_what_other_parameters_made_is_not_taken(tmp_path: Path, loaded: Loaded) -> None:
+    corpus, out = corpus_of(tmp_path, {"text": SUM}), tmp_path / "calls.jsonl"
+    rows(corpus, out)
+    rows(corpus, out, seed=1)
+    assert loaded.model.added == [SUM, SUM]
+
+
+def test_a_keep_threshold_decides_anew_about_finished_texts(tmp_path: Path, loaded: Loaded) -> None:
+    corpus, out = corpus_of(tmp_path, {"text": SUM}), tmp_path / "calls.jsonl"
+    assert sum(row["kept"] for row in rows(corpus, out)) == 1  # saves 1 nat
+    again = rows(corpus, out, keep_thresholds={"Calculator": 1.5})
+    assert {(row["kept"], row["keep_threshold"]) for row in again} == {(False, 1.5)}
+    assert loaded.model.added == [SUM]
+
+
+def test_the_filter_and_the_samples_say_why_texts_gave_nothing(tmp_path: Path, loaded: Loaded) -> None:
+    loaded.model.script = ("Calculator(2 / 0)",)
+    work = annotation(corpus_of(tmp_path, {"text": SUM}, {"text": NO_SUM}))
+    with PartialFile.beside(None) as partial:
+        assert list(work.rows(partial)) == []
+    counted = work.progress.tools["Calculator"]
+    assert (dict(counted.not_asked), dict(counted.nothing)) == (
+        {"fewer_than_three_numbers": 1},
+        {"division_by_zero": 1},
+    )
+    console = Console(width=120)
+    with console.capture() as summary:
+        console.print(work.progress.summary())
+    assert "Calculator, not asked: 1 fewer than three numbers" in summary.get()
+    assert "Calculator, nothing kept: 1 division by zero" in summary.get()
+
+
+def test_a_pipe_gets_lines_about_the_progress(
+    tmp_path: Path, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotation_progress.SECONDS_BETWEEN_LINES", 0.01)
+    work = annotation(corpus_of(tmp_path, {"text": SUM}))
+    with (tmp_path / "lines").open("w") as file, shown(work.progress, Console(file=file)):
+        time.sleep(0.2)
+    assert (
+        "starting: 0 of 0 texts, 0 samples, 0 calls scored, 0 save enough" in (tmp_path / "lines").read_text()
+    )
+
+
+def test_the_panel_shows_the_newest_call_in_its_text(tmp_path: Path, loaded: Loaded) -> None:
+    work = annotation(corpus_of(tmp_path, {"text": SUM}))
+    with PartialFile.beside(None) as partial:
+        list(work.rows(partial))
+    console = Console(width=120, force_terminal=True, color_system=None)
+    with console.capture() as panel:
+        console.print(work.progress.panel())
+    assert (
+        "newest: +1.00  There were 2 cats and 3 dogs, a total of [Calculator(2 + 3) -> 5] 5 animals."
+        in panel.get()
+    )
+
+
+def test_the_parameters_of_the_help_are_taken_by_the_small_preset(tmp_path: Path, loaded: Loaded) -> None:
+    corpus = corpus_of(tmp_path, {"text": SUM})
+    chosen = ["--parameters", '{"placebos": 0, "placebo_sample": 0}']
+    words = ["annotate", str(corpus), "--tools", "calculator", "--model", "fake", *chosen]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 0
+    assert [json.loads(line)["call"] for line in ended.stdout.splitlines()] == ["Calculator(2 + 3)"]
+    assert ended.stderr.startswith(f"annotating {corpus} with Calculator; fake on cpu in float32\n")
+
+
+def test_no_tool_is_refused(tmp_path: Path) -> None:
+    ended = CliRunner().invoke(app, ["annotate", str(corpus_of(tmp_path, DATED)), "--model", "fake"])
+    assert "--tools: expected tools such as Calculator,Calendar, found none." in str(ended.exception)
+
+
+def refusal(out: Path) -> str:
+    with pytest.raises(UsageError) as refused, PartialFile.beside(out):
+        pass
+    return str(refused.value)
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    out = tmp_path / "calls.jsonl"
+    out.write_text("mine\n")
+    assert "expected no file at" in refusal(out)
+    assert out.read_text() == "mine\n"
+
+
+def test_a_partial_file_of_something_else_is_not_touched(tmp_path: Path) -> None:
+    partial = tmp_path / "calls.jsonl.partial"
+    partial.write_text("mine\n")
+    assert "found something else" in refusal(tmp_path / "calls.jsonl")
+    assert partial.read_text() == "mine\n"
+
+
+def test_two_processes_do_not_share_a_file(tmp_path: Path) -> None:
+    out = tmp_path / "calls.jsonl"
+    with PartialFile.beside(out):
+        assert "found another process at work on it" in refusal(out)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert "No such file or directory" in refusal(tmp_path / "none" / "calls.jsonl")
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_last_line_that_was_cut_is_done_again(tmp_path: Path, cut: int) -> None:
+    out, partial = tmp_path / "calls.jsonl", tmp_path / "calls.jsonl.partial"
+    with PartialFile.beside(out) as file:
+        file.add(("text", "r", "a"), {"rows": []})
+        whole = partial.stat().st_size
+        file.add(("text", "r", "b"), {"rows": []})
+    os.truncate(partial, partial.stat().st_size - cut)
+    with PartialFile.beside(out) as file:
+        assert (file.line(("text", "r", "a")), file.line(("text", "r", "b"))) == ({"rows": []}, None)
+    assert partial.stat().st_size == whole
+
+
+def test_the_finished_file_takes_the_place_of_the_partial_one(tmp_path: Path) -> None:
+    out = tmp_path / "calls.jsonl"
+    with PartialFile.beside(out):
+        finish(out, iter(["1", "2"]))
+    assert ([file.name for file in tmp_path.iterdir()], out.read_text()) == (["calls.jsonl"], "1\n2\n")
+
+
+TEXTS = 40
+SLOW_MODEL = """
+import time
+from tests.fake_language_model import FakeLanguageModel
+from toolformer_ops.__main__ import main
+
+class Slow(FakeLanguageModel):
+    def _see(self, text):
+        time.sleep(0.01)
+
+import toolformer_ops.on_a_file.annotator as annotator
+annotator.load_scoring_model = lambda *_: Slow(tuple(f"Calculator({n} + 1)" for n in range(2, 6)))
+main()
+"""
+"""The command line with a model that takes its time."""
+
+
+@pytest.mark.parametrize(("killed_in", "lines"), [("annotation", 4), ("placebos", TEXTS + 2)])
+def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
+    tmp_path: Path, killed_in: str, lines: int
+) -> None:
+    texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, TEXTS + 2)]
+    corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
+    words = ["annotate", str(corpus), "--tools", "Calculator", "--model", "fake", "--all"]
+    words += ["--parameters", '{"max_positions": 9, "samples_per_position": 4}']
+    program = [sys.executable, "-c", SLOW_MODEL, *words]
+    # 1. Killed as soon as the partial file has so many lines; half a line is put behind them.
+    killed, partial = tmp_path / "killed.jsonl", tmp_path / "killed.jsonl.partial"
+    with subprocess.Popen([*program, "--out", str(killed)], cwd=REPOSITORY) as process:
+        while not (partial.exists() and partial.read_bytes().count(b"\n") >= lines):
+            assert process.poll() is None
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert not killed.exists()
+    assert (b'["placebos"' in partial.read_bytes()) == (killed_in == "placebos")
+    with partial.open("ab") as file:
+        file.write(b'{"key": ["te')
+    # 2. Continued; and a run that was left alone.
+    left_alone = tmp_path / "left_alone.jsonl"
+    for out in (killed, left_alone):
+        subprocess.run([*program, "--out", str(out)], cwd=REPOSITORY, check=True)
+    assert killed.read_bytes() == left_alone.read_bytes()
+    assert len(left_alone.read_bytes().splitlines()) > TEXTS

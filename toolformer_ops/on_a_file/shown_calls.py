@@ -1,0 +1,49 @@
+"""Calls as a person reads them: in their text, with how many nats each saves, and why one is not kept."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from toolformer_ops.call_syntax import call_with_result, parse_call
+from toolformer_ops.runs.reasons import title
+from toolformer_ops.shown_text import visible
+
+Row = Mapping[str, Any]
+"""A call as `annotate` prints it."""
+
+
+def written_call(row: Row) -> str:
+    """The call with its result, as a text would hold it."""
+    return call_with_result(parse_call(row["call"]), str(row["result"]))
+
+
+def call_in_its_text(row: Row) -> Text:
+    """`+1.21 ...a total of [Calculator(2 + 3) -> 5] 5 animals.`: the nats that it saves, and the call in bold in its text."""
+    before, after = visible(row["before"]), visible(row["after"])
+    cut_before = "..." if row["position_char"] > len(row["before"]) else ""
+    space = " " if before and not before[-1:].isspace() else ""
+    line = Text(f"{saved_in_words(row)}  ")
+    line.append(f"{cut_before}{before}{space}".replace("\n", " "))
+    line.append(visible(written_call(row)), style="bold green" if row["kept"] else "yellow")
+    line.append(f"{'' if after[:1].isspace() else ' '}{after}".replace("\n", " "))
+    return line
+
+
+def saved_in_words(row: Row) -> str:
+    """The nats that a call saves, `+1.21`; `<=0.30` if only a bound is known; `?` if neither."""
+    if row["loss_reduction"] is not None:
+        return f"{row['loss_reduction']:+.2f}"
+    return "?" if row["reduction_bound"] is None else f"<={row['reduction_bound']:.2f}"
+
+
+def verdict(row: Row) -> str:
+    """Whether a call is kept, and why not: `kept, from 0.5 nats on`."""
+    if row["kept"]:
+        unteachable = (
+            "; a release leaves it out: " + title("input_only_after") if row["input_only_after"] else ""
+        )
+        return f"kept, from {row['keep_threshold']:g} nats on{unteachable}"
+    if row["not_kept"] == "below_threshold":
+        return f"not kept: saves less than {row['keep_threshold']:g} nats"
+    return f"not kept: {title(row['not_kept'])}"
