@@ -222,18 +222,23 @@ class AnnotationProgress:
     def summary(self) -> Group:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""
         table = Table("tool")
-        for column in ("texts asked", "samples", "scored", "kept calls", "in texts", "kept by chance"):
+        for column in ("texts asked", "samples", "scored", "kept calls", "in texts"):
             table.add_column(column, justify="right")
         for name, tool in self.tools.items():
             counts = (tool.asked, tool.samples, tool.scored, tool.kept, tool.kept_texts)
-            table.add_row(name, *map("{:,}".format, counts), tool.rate or "no placebos")
-        reasons = [
+            table.add_row(name, *map("{:,}".format, counts))
+        lines = [
+            Text(f"{name}, kept by chance: {tool.rate}")
+            for name, tool in self.tools.items()
+            if tool.rate is not None
+        ]
+        lines += [
             Text(f"{name}, {what}: {_reasons(counts)}")
             for name, tool in self.tools.items()
             for what, counts in (("not asked", tool.not_asked), ("nothing kept", tool.nothing))
             if counts
         ]
-        return Group(table, *reasons)
+        return Group(table, *lines)
 
 
 def _reasons(counts: Counter[str]) -> str:
