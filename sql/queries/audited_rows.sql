@@ -212,6 +212,14 @@ from recipes
 where cast(:recipe_ids as text[]) is null or recipe_id = any(cast(:recipe_ids as text[]))
 order by recipe_id
 
+-- name: in_history_alone
+-- Of these recipes those whose rows retention has dropped.
+select recipe_id
+from recipes
+where recipe_id = any(cast(:recipe_ids as text[]))
+  and dropped_at is not null
+  and to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage || '_' || recipe_id)) is null
+
 -- name: finished
 -- Audit: what finished_work says of the newest version of a corpus that a recipe has finished: each document due has its ledger row.
 with due as (

@@ -35,6 +35,8 @@ select member.variant_id as document_id
 from members_to_do(:members) member
 join stage_ledger done on done.recipe_id = :recipe_id and done.document_id = member.variant_id and done.stage = :stage
 where done.rows_written > 0
+  -- The ledger of rows that retention dropped stays.
+  and to_regclass(quote_ident(cast(:table as text) || '_' || cast(:recipe_id as text))) is not null
   and not exists (
       select from history_documents written
       where written.recipe_id = :recipe_id and written.document_id = member.variant_id
@@ -244,6 +246,37 @@ update history_files file set state = 'leaving'
 from lost
 where file.file_key = :file_key
    or lost.table_name in ('corpus_joined', 'corpus_left') and file.table_name = lost.table_name and file.owner_id = lost.owner_id
+
+-- name: rows_of_recipe
+-- How many rows Postgres has of a recipe, in the table of its stage, and of how many documents the history does not know the file. Of the
+-- three tables Postgres plans the one that is asked for.
+select count(*) as rows,
+       count(distinct document_id) filter (
+           where not exists (
+               select from history_documents written
+               where written.recipe_id = :recipe_id and written.document_id = held.document_id)
+       ) as unwritten
+from (
+    select document_id from candidate_calls where :stage = 'sample' and sampling_recipe_id = :recipe_id
+    union all
+    select document_id from call_losses where :stage = 'score' and scoring_recipe_id = :recipe_id
+    union all
+    select document_id from placebo_losses where :stage = 'placebo' and placebo_recipe_id = :recipe_id
+) held
+
+-- name: runs_dropped
+-- Finished runs of which calls, losses or placebos are in the history alone, the newest first, with the time of the last drop.
+select run.run_id, max(recipe.dropped_at) as dropped_at
+from history_runs written
+join annotation_runs run using (run_id)
+join run_tools rt using (run_id)
+cross join stages_of(rt) stage
+join recipes recipe using (recipe_id)
+where recipe.dropped_at is not null
+  and stage.stage in ('sample', 'score', 'placebo')
+  and to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage.stage || '_' || stage.recipe_id)) is null
+group by run.run_id, run.finished_at
+order by run.finished_at desc, run.run_id
 
 -- name: dropped_recipe
 -- When the rows of a recipe were dropped last; no row, or null, if they never were.

@@ -1,24 +1,33 @@
 -- Rows of recipes that no run needs.
 
+-- name: delete_work
+-- Delete the marks that the work of a recipe is finished, and what it has in tables without partitions.
+select delete_work(:recipe_id, null)
+
 -- name: drop_rows
 -- Delete what a recipe has in tables without partitions.
 select delete_work(:recipe_id, null);
 delete from placebo_pools where placebo_recipe_id = :recipe_id;
 update recipes set dropped_at = now() where recipe_id = :recipe_id
 
+-- name: drop_rows_in_history
+-- Rows of a recipe are in the history alone from now on. Its ledger stays; a run that uses the recipe again does its work again.
+delete from finished_work where recipe_id = :recipe_id;
+update recipes set dropped_at = now() where recipe_id = :recipe_id
+
 -- name: drop_results
 delete from call_results where tool = :tool and tool_version = :tool_version
 
 -- name: runs_in_use
--- Runs whose recipes are kept: unfinished ones, finished ones whose numbers are not stored yet, those with a release that is not withdrawn,
--- those that ended within so many days, and the newest successful run of each corpus, model and schedule (null: by hand), which the next
+-- Runs whose recipes are kept: unfinished ones, finished ones whose numbers are not stored yet, those with a release that is not withdrawn
+-- (with_releases), those that ended within so many days, and the newest successful run of each corpus, model and schedule (null: by hand), which the next
 -- night continues, but for schedules whose file is gone (schedules: null where schedules are not known here).
 select run_id
 from annotation_runs run
 where state = 'running'
    or numbers_stored_at is null
    or coalesce(finished_at, started_at) > now() - make_interval(days => :older_than_days)
-   or exists (
+   or :with_releases and exists (
        select
        from run_releases made
        join dataset_releases release on release.release_id = made.release_id
@@ -60,6 +69,31 @@ from (
 ) used
 where used.partitions <> '{}'
 order by used.tool, array_position(array['filter', 'sample', 'execute', 'score', 'placebo'], used.stage), used.recipe_id
+
+-- name: recipes_in_history
+-- Recipes of calls, losses and placebos that none of these runs uses, and all of whose runs are in the history as they ended; with the
+-- documents of their ledger and the bytes of the partition that would be dropped.
+select used.stage, used.tool, used.recipe_id,
+       (select count(*) from stage_ledger done where done.recipe_id = used.recipe_id) as documents,
+       pg_total_relation_size(used.partition) as bytes
+from (
+    select distinct stage.stage, rt.tool, stage.recipe_id,
+           to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage.stage || '_' || stage.recipe_id)) as partition
+    from run_tools rt
+    cross join stages_of(rt) stage
+    where stage.recipe_id = coalesce(cast(:recipe_id as text), stage.recipe_id)
+) used
+where used.partition is not null
+  and not exists (
+      select
+      from run_tools user_tool
+      cross join stages_of(user_tool) stage
+      join annotation_runs run using (run_id)
+      left join history_runs written using (run_id)
+      where stage.recipe_id = used.recipe_id
+        and (run_id = any(cast(:run_ids as text[])) or written.numbers_stored_at is distinct from run.numbers_stored_at)
+  )
+order by used.tool, array_position(array['sample', 'score', 'placebo'], used.stage), used.recipe_id
 
 -- name: unused_results
 -- Results of versions of tools that none of these runs uses.

@@ -19,7 +19,7 @@ from tests.run_sql import run_sql
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit.running import audit
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import REPOSITORY, Settings, load_settings
 from toolformer_ops.errors import BusyError, HistoryError, ObjectStoreUnreachableError, UsageError
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.tries import retry_failed
@@ -219,6 +219,152 @@ def test_rows_that_retention_drops_stay_in_the_history(corpus: Corpus, settings:
     history.write(settings)
     assert of_postgres(settings, "scored_calls")["rows"] == []
     assert of_history(settings, "scored_calls") == before
+
+
+# What the history alone has
+
+CALLS_AND_LOSSES = [
+    ("sample", recipe_id("sample", "Calculator")),
+    ("score", recipe_id("score", "Calculator")),
+]
+NO_NEXT_NIGHT = retention.Uses(schedules=())
+
+
+@pytest.fixture
+def old(corpus: Corpus, settings: Settings) -> Corpus:
+    """The corpus, whose run has a release and is continued by no night: its schedule is gone."""
+    run_sql(settings, "update annotation_runs set schedule = 'gone'")
+    ids = ", ".join(f"('{recipe}', '{stage}', 'Calculator', '{{}}')" for stage, recipe in CALLS_AND_LOSSES)
+    run_sql(settings, f"insert into recipes (recipe_id, stage, tool, definition) values {ids}")
+    history.write(settings)
+    return corpus
+
+
+def calls_in_postgres(settings: Settings) -> int:
+    return len(run_sql(settings, "select from scored_calls"))
+
+
+def test_calls_of_a_release_that_the_history_holds_are_dropped(old: Corpus, settings: Settings) -> None:
+    assert retention.unused(settings, NO_NEXT_NIGHT)[0] == []
+    before = {view: of_history(settings, view) for view in VIEWS}
+    dropped = retention.drop_written(settings, NO_NEXT_NIGHT)
+    assert [(recipe.stage, recipe.recipe_id) for recipe in dropped] == CALLS_AND_LOSSES
+    assert all(recipe.bytes > 0 for recipe in dropped)
+    assert calls_in_postgres(settings) == 0
+    history.write(settings)
+    assert {view: of_history(settings, view) for view in VIEWS} == before
+
+
+def test_what_the_history_lacks_stays_in_postgres(old: Corpus, settings: Settings) -> None:
+    tables = ("stage_ledger", "filter_decisions", "release_calls", "documents", "finished_run_yield")
+    counts = "select " + ", ".join(f"(select count(*) from {table})" for table in tables)
+    [before] = run_sql(settings, counts)
+    assert all(before)
+    retention.drop_written(settings, NO_NEXT_NIGHT)
+    assert run_sql(settings, counts) == [before]
+
+
+def test_calls_that_the_history_does_not_hold_stay(settings: Settings) -> None:
+    Corpus(settings)
+    run_sql(settings, "update annotation_runs set schedule = 'gone'")
+    assert retention.drop_written(settings, NO_NEXT_NIGHT) == []
+    assert calls_in_postgres(settings) == 3
+
+
+def test_calls_that_the_next_night_needs_stay(corpus: Corpus, settings: Settings) -> None:
+    assert retention.drop_written(settings, retention.Uses()) == []
+    assert calls_in_postgres(settings) == 3
+
+
+@pytest.mark.parametrize(
+    "damage", ["gone", "other bytes", "not in the manifest", "a row too few", "unregistered"]
+)
+def test_calls_of_which_a_file_is_not_whole_stay(old: Corpus, settings: Settings, damage: str) -> None:
+    objects = Objects(settings)
+    [calls], [losses] = files(settings, "candidate_calls"), files(settings, "call_losses")
+    if damage == "gone":
+        objects.delete(losses.file_key)
+    if damage == "other bytes":
+        objects.put(losses.file_key, objects.get(losses.file_key)[::-1], "application/octet-stream")
+    if damage == "not in the manifest":
+        objects.put(MANIFEST_KEY, manifest_bytes([calls]), "application/json")
+    if damage == "a row too few":
+        run_sql(
+            settings, "update history_files set rows = rows - 1 where file_key = :key", key=losses.file_key
+        )
+    if damage == "unregistered":
+        run_sql(settings, "delete from history_documents where file_key = :key", key=losses.file_key)
+    assert [recipe.stage for recipe in retention.drop_written(settings, NO_NEXT_NIGHT)] == ["sample"]
+    assert run_sql(settings, "select count(*) from call_losses") == [(3,)]
+
+
+def test_a_run_that_uses_a_recipe_again_finds_none_of_its_work_done(old: Corpus, settings: Settings) -> None:
+    retention.drop_written(settings, NO_NEXT_NIGHT)
+    with database.transaction(old.engine) as connection:
+        for stage, recipe in CALLS_AND_LOSSES:
+            database.ensure_partitions(connection, stage, recipe)
+    stages = run_sql(settings, "select distinct stage from stage_ledger order by 1")
+    assert stages == [("execute",), ("filter",)]
+
+
+def test_an_audit_misses_no_call_that_the_history_has(old: Corpus, settings: Settings) -> None:
+    findings = "select kind, relation, place from audit_findings where audit_id = :id order by 1, 2, 3"
+    before = run_sql(settings, findings, id=audit(settings).audit_id)
+    retention.drop_written(settings, NO_NEXT_NIGHT)
+    assert run_sql(settings, findings, id=audit(settings).audit_id) == before
+
+
+def test_a_lost_file_of_calls_that_postgres_lacks_is_not_written_without_rows(
+    old: Corpus, settings: Settings
+) -> None:
+    retention.drop_written(settings, NO_NEXT_NIGHT)
+    [losses] = files(settings, "call_losses")
+    Objects(settings).delete(losses.file_key)
+    assert history.write(settings).lost == [losses.file_key]
+    assert files(settings, "call_losses") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "is_told"),
+    [
+        (["select count(*) from kept_calls"], True),
+        (["select count(*) from kept_calls where run_id = 'run-1'"], True),
+        (["--run", "run-1", "select count(*) from kept_calls"], True),
+        (["select count(*) from kept_calls where run_id = 'run-2'"], False),
+        (["select count(*) from documents"], False),
+    ],
+)
+def test_a_question_about_calls_that_were_dropped_is_told_where_they_are(
+    old: Corpus, settings: Settings, words: list[str], is_told: bool
+) -> None:
+    retention.drop_written(settings, NO_NEXT_NIGHT)
+    done = CliRunner().invoke(app, ["sql", *words])
+    assert (
+        "Postgres has no calls of run run-1 any more: retention dropped them on 2" in done.stderr
+    ) is is_told
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "calls"),
+    [
+        (["--yes"], "0 recipes dropped: ", 3),
+        (["--in-history"], "2 recipes would be dropped (--yes does it): ", 3),
+        (["--in-history", "--yes"], "2 recipes dropped: ", 0),
+    ],
+)
+def test_the_command_drops_what_the_history_holds_only_if_told_so(
+    old: Corpus,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    answer: str,
+    calls: int,
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_SCHEDULES_DIR", str(tmp_path))  # without a file of the run's schedule
+    load_settings.cache_clear()
+    assert answer in CliRunner().invoke(app, ["retention", *words]).stdout
+    assert calls_in_postgres(settings) == calls
 
 
 # Forgetting

@@ -99,6 +99,13 @@ def retention_command(
     older_than: Annotated[
         int, typer.Option(help="Runs that ended within so many days count as used.", min=0, metavar="DAYS")
     ] = 0,
+    in_history: Annotated[
+        bool,
+        typer.Option(
+            "--in-history",
+            help="Drop those calls of releases, too, that the history holds in verified files and no next night needs.",
+        ),
+    ] = False,
     yes: Annotated[
         bool, typer.Option("--yes", help="Drop it; without, only say what would be dropped.")
     ] = False,
@@ -106,9 +113,10 @@ def retention_command(
     """Drop the rows of recipes that no release, no unfinished run and no next night uses, and say how much space that returns.
 
     Runs, their stored numbers, recipes' definitions, documents and releases stay; calls and losses of these
-    recipes are gone.
+    recipes are gone, but for those that the history holds.
 
     Example: toolformer-ops retention --older-than 30
+    Example: toolformer-ops retention --older-than 30 --in-history --yes
     """
     from toolformer_ops.airflow_tasks.schedules import schedule_files
     from toolformer_ops.storage import retention
@@ -118,7 +126,12 @@ def retention_command(
         [path.stem for path in schedule_files(settings.schedules_dir)] if settings.schedules_dir else None
     )
     run = retention.drop_unused if yes else retention.unused
-    recipes, results = run(settings, retention.Uses(older_than_days=older_than, schedules=schedules))
+    uses = retention.Uses(older_than_days=older_than, schedules=schedules)
+    recipes, results = run(settings, uses)
+    if in_history:
+        names = {recipe.recipe_id for recipe in recipes}
+        written = (retention.drop_written if yes else retention.written)(settings, uses)
+        recipes += [recipe for recipe in written if recipe.recipe_id not in names]
     for recipe in recipes:
         typer.echo(
             f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {recipe.bytes:,} bytes on disk"

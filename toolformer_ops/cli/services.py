@@ -4,6 +4,7 @@
 embedded services of this machine. Most are also targets of the Makefile.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from toolformer_ops.errors import (
     EXIT_FAILED,
     EXIT_USAGE,
     ConfigurationError,
+    DatabaseError,
     ObjectStoreError,
     UsageError,
 )
@@ -172,10 +174,23 @@ def sql_command(
             env=environment,
             check=False,
         )
+        if not finished.returncode:
+            _say_where_older_rows_are(statement, run)
         raise typer.Exit(
             EXIT_USAGE if finished.returncode == _STATEMENT_FAILED else finished.returncode and EXIT_FAILED
         )
     os.execve(command[0], [*command, *variables], environment)  # noqa: S606 - an argument list, no shell
+
+
+def _say_where_older_rows_are(query: str, run: str) -> None:
+    from toolformer_ops.storage import database, history_queries
+
+    # A database of another version may lack the tables of the history; the query is answered all the same.
+    with contextlib.suppress(DatabaseError):
+        engine = database.connect_dsn(load_settings().reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
+        if said := history_queries.where_older_rows_are(engine, query, run):
+            typer.echo(said, err=True)
+        engine.dispose()
 
 
 def _answered_from_history(query: str, run: str) -> bool:

@@ -85,6 +85,7 @@ def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) ->
     if not rows:
         return None
     recipe_id = str(rows[0].placebo_recipe_id)
+    database.ensure_partitions(connection, "placebo", recipe_id)
     database.execute(connection, queries.placebo_pools.use, **{**run.ids, "placebo_recipe_id": recipe_id})
     return recipe_id
 

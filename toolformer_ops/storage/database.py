@@ -426,9 +426,24 @@ def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
 
 
 def ensure_partitions(connection: Connection, stage: str, recipe_id: str) -> None:
-    """Make the partitions in which a stage writes its rows and its ledger rows under a recipe, unless they are there."""
+    """Make the partitions in which a stage writes its rows and its ledger rows under a recipe, unless they are there.
+
+    If retention has dropped the rows and kept the ledger, the ledger goes now, with the marks that the work is
+    finished: it would say that documents are done whose rows are gone.
+    """
+    rows, *others = TABLES_OF_STAGE[stage]
+    if others and not has_partition(connection, rows, recipe_id):
+        execute(connection, queries.retention.delete_work, recipe_id=recipe_id)
+        for table in others:
+            drop_partition(connection, table, recipe_id)
     for table in TABLES_OF_STAGE[stage]:
         ensure_partition(connection, table, recipe_id)
+
+
+def has_partition(connection: Connection, table: str, recipe_id: str) -> bool:
+    """Whether a recipe has its partition of a table; no other transaction makes or drops it until the end of this one."""
+    partition = lock_partition(connection, table, recipe_id)
+    return bool(fetch_all(connection, queries.schema.partition_exists, partition=partition))
 
 
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
@@ -437,9 +452,9 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
     Made as a separate table and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage
     that reads or writes the other partitions.
     """
-    partition = lock_partition(connection, table, recipe_id)
-    if fetch_all(connection, queries.schema.partition_exists, partition=partition):
+    if has_partition(connection, table, recipe_id):
         return
+    partition = f"{table}_{recipe_id}"
     # Its rows are never updated: frozen when they are vacuumed first, they are not read again to be frozen.
     statements = [
         "create table {partition} (like {table} including all) with (autovacuum_freeze_min_age = 0)"

@@ -43,6 +43,7 @@ from toolformer_ops.storage.history_files import (
     arrow_schema,
     key_of,
     manifest_bytes,
+    read_manifest,
 )
 from toolformer_ops.storage.objects import Objects
 from toolformer_ops.storage.queries import Statement
@@ -137,6 +138,33 @@ def take_out_forgotten(settings: Settings, engine: Engine) -> int:
     count = writer.mend()
     writer.conclude()
     return count
+
+
+def lacks_of_recipe(settings: Settings, engine: Engine, stage: str, recipe_id: str) -> str:
+    """Compare the files of a recipe with Postgres; returns what is wrong in words, or nothing if all of its rows are there.
+
+    The lock is held (`writing`). Each file is read from S3 and compared with its hash.
+
+    Raises:
+        ObjectStoreError: S3 refuses, or does not answer.
+    """
+    objects = Objects(settings)
+    files = [row for row in database.fetch_all(engine, queries.history.files) if row.owner_id == recipe_id]
+    [stored] = database.fetch_all(engine, queries.history.rows_of_recipe, stage=stage, recipe_id=recipe_id)
+    rows = sum(row.rows for row in files if row.state == "whole")
+    if stored.unwritten or rows != stored.rows or any(row.state != "whole" for row in files):
+        return f"expected the {stored.rows:,} rows of Postgres in whole files, found {rows:,}"
+    listed = {file.file_key for file in read_manifest(objects)}
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=settings.state_dir) as folder:
+        for row in files:
+            content = _content(objects, row.file_key, Path(folder) / "copy.parquet")
+            if content != row.sha256 or row.file_key not in listed:
+                where = "" if row.file_key in listed else ", which the manifest lacks"
+                return (
+                    f"expected {objects.uri(row.file_key)} with content {row.sha256}, found {content}{where}"
+                )
+    return ""
 
 
 @contextlib.contextmanager
@@ -268,8 +296,8 @@ class _Writer:
 
         with self._folder() as folder:
             old, new = folder / "old.parquet", folder / "new.parquet"
-            if (found := self._copy(row, old)) != row.sha256:
-                self._lose(row, found)
+            if (content := _content(self._objects, row.file_key, old)) != row.sha256:
+                self._lose(row, content)
                 return
             file = None
             if is_of_corpus or len(named):
@@ -287,15 +315,6 @@ class _Writer:
                 )
                 self._set_state("whole", file.file_key, on=connection)
             self._set_state("leaving", row.file_key, on=connection)
-
-    def _copy(self, row: Row[Any], path: Path) -> str:
-        """Fetch a file; returns the hash of its bytes, or what was found instead."""
-        try:
-            return self._objects.sha256(row.file_key, path)
-        except ObjectNotFoundError:
-            return "nothing"
-        except CorruptObjectError:
-            return "bytes that are not those of its checksum"
 
     # A run
 
@@ -334,6 +353,7 @@ class _Writer:
             members=members,
             recipe_id=recipe.recipe_id,
             stage=recipe.stage,
+            table=OF_STAGE[recipe.stage],
         )
         documents = [row.document_id for row in rows]
         for start in range(0, len(documents), DOCUMENTS_PER_FILE):
@@ -492,6 +512,16 @@ class _Writer:
 
     def _set_state(self, state: str, *keys: str, on: Connection | None = None) -> None:
         database.execute(on or self._engine, queries.history.set_state, state=state, file_keys=list(keys))
+
+
+def _content(objects: Objects, key: str, path: Path) -> str:
+    """Fetch an object; returns the hash of its bytes, or what was found instead."""
+    try:
+        return objects.sha256(key, path)
+    except ObjectNotFoundError:
+        return "nothing"
+    except CorruptObjectError:
+        return "bytes that are not those of its checksum"
 
 
 def _of_row(row: Row[Any]) -> HistoryFile:

@@ -26,12 +26,21 @@ from toolformer_ops.errors import (
     ObjectNotFoundError,
     UsageError,
 )
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import remember, verified_sha256
-from toolformer_ops.storage.history_files import TABLES, WRITE, HistoryFile, arrow_schema, read_manifest
+from toolformer_ops.storage.history_files import (
+    OF_STAGE,
+    TABLES,
+    WRITE,
+    HistoryFile,
+    arrow_schema,
+    read_manifest,
+)
 from toolformer_ops.storage.objects import PARTS_AT_ONCE, Objects
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from sqlalchemy import Engine
 
 GIB = 2**30
 EXAMPLES = (
@@ -179,6 +188,27 @@ def tables_of(query: str) -> set[str]:
             found.add(name)
             names += _words(statements.get(name, ""))
     return found & {*TABLES}
+
+
+def where_older_rows_are(engine: "Engine", query: str, run: str = "") -> str:
+    """A sentence for a query of Postgres that asks for calls which the history alone has by now; empty if it asks for none.
+
+    It is about the runs that `run` or the query names; about all such runs if the query names no run.
+    """
+    if not tables_of(query) & {*OF_STAGE.values()}:
+        return ""
+    rows = database.fetch_all(engine, queries.history.runs_dropped, table_of_stage=dict(OF_STAGE))
+    named = [row for row in rows if row.run_id == run or row.run_id in query]
+    if not named and (run or "run_id" in query):
+        return ""
+    runs = named or rows
+    if not runs:
+        return ""
+    others = f" and of {len(runs) - 1} more runs" if len(runs) > 1 else ""
+    return (
+        f"Postgres has no calls of run {runs[0].run_id}{others} any more: retention dropped them on {runs[0].dropped_at:%Y-%m-%d}. "
+        "They are in the history: `toolformer-ops sql --history`, or `make sql HISTORY=1`."
+    )
 
 
 def remove_from_cache(settings: Settings, files: Iterable[HistoryFile]) -> None:

@@ -4,6 +4,10 @@ A recipe is used by a run that is unfinished, whose numbers are not stored, that
 withdrawn, that ended a short time ago, or that is the newest successful one of its corpus, model and
 schedule, since the next night continues it. What is dropped can be computed again. Runs, stored numbers,
 recipes' definitions, documents, micro-batches and releases stay.
+
+Calls, losses and placebos may go earlier (`drop_written`): those of releases, too, if the history has all of
+their rows, in files that are compared with their hashes. What the history lacks stays: the ledger, filter
+decisions, pruned positions and results.
 """
 
 import logging
@@ -13,7 +17,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, history, queries
+from toolformer_ops.storage.history_files import OF_STAGE
 
 logger = logging.getLogger(__name__)
 
@@ -93,12 +98,69 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
     return dropped, results
 
 
-def _runs_in_use(connection: Connection, uses: Uses) -> list[str]:
-    schedules = None if uses.schedules is None else list(uses.schedules)
+def written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
+    """The recipes whose calls, losses or placebos `drop_written` would drop, if the files of the history are whole."""
+    with database.transaction(database.connect(settings)) as connection:
+        return _recipes_in_history(connection, uses)
+
+
+def drop_written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
+    """Drop the calls, losses and placebos that the history has, unless the next night needs them; returns their recipes.
+
+    A recipe of which a file is not as it was written keeps its rows, with a warning. May be killed and run again.
+
+    Raises:
+        HistoryError: there is no manifest, or it is damaged.
+        ObjectStoreError: S3 refuses, or does not answer.
+    """
+    engine = database.connect(settings)
+    dropped: list[UnusedRecipe] = []
+    with history.writing(engine):  # so that no file changes
+        for recipe in written(settings, uses):
+            # 1. The files, outside of a transaction: it may take long to read them.
+            if lacks := history.lacks_of_recipe(settings, engine, recipe.stage, recipe.recipe_id):
+                logger.warning(
+                    "recipe %s (%s of %s) stays: %s", recipe.recipe_id, recipe.stage, recipe.tool, lacks
+                )
+                continue
+            # 2. The rows, unless a run has begun to use them.
+            table = OF_STAGE[recipe.stage]
+            with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
+                database.lock_partition(connection, table, recipe.recipe_id)
+                if not _recipes_in_history(connection, uses, recipe.recipe_id):
+                    continue
+                database.execute(
+                    connection, queries.retention.drop_rows_in_history, recipe_id=recipe.recipe_id
+                )
+                database.drop_partition(connection, table, recipe.recipe_id)
+            dropped.append(recipe)
+            logger.info("%s of recipe %s are in the history alone", table, recipe.recipe_id)
+    return dropped
+
+
+def _runs_in_use(connection: Connection, uses: Uses, *, with_releases: bool = True) -> list[str]:
     rows = database.fetch_all(
-        connection, queries.retention.runs_in_use, older_than_days=uses.older_than_days, schedules=schedules
+        connection,
+        queries.retention.runs_in_use,
+        older_than_days=uses.older_than_days,
+        schedules=None if uses.schedules is None else list(uses.schedules),
+        with_releases=with_releases,
     )
     return [row.run_id for row in rows]
+
+
+def _recipes_in_history(
+    connection: Connection, uses: Uses, recipe_id: str | None = None
+) -> list[UnusedRecipe]:
+    """All recipes whose rows the history has and no next night needs, or this one if it is such a recipe."""
+    rows = database.fetch_all(
+        connection,
+        queries.retention.recipes_in_history,
+        run_ids=_runs_in_use(connection, uses, with_releases=False),
+        recipe_id=recipe_id,
+        table_of_stage=dict(OF_STAGE),
+    )
+    return [UnusedRecipe(**row._mapping) for row in rows]
 
 
 def _unused_recipes(connection: Connection, uses: Uses, recipe_id: str | None = None) -> list[UnusedRecipe]:
