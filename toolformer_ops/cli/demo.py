@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolformer_ops.cli.people import FieldOption, ToolsOption
+from toolformer_ops.cli.people import FieldOption, ToolsOption, print_observations
 
 app = typer.Typer()
 
@@ -105,6 +105,7 @@ def run_corpus(
     from toolformer_ops.local.demo import driver
     from toolformer_ops.local.demo.choices import corpus_choices
     from toolformer_ops.local.demo.outcome import outcome_line
+    from toolformer_ops.on_a_file.checking import observations
 
     if attach and (corpus or tools or limit or field or model or parameters or thresholds or not finetune):
         raise UsageError("--attach: expected nothing else, found what only a new run takes.")
@@ -131,6 +132,9 @@ def run_corpus(
                 finetune=finetune,
                 fields=field or (),
             )
+            if not chosen.corpus.startswith("s3://"):  # which is looked at once S3 is up
+                lines = observations(settings, chosen, measures_time=False, is_here=False)
+                print_observations(lines, err=as_json)
             driver.run_corpus(console, settings, chosen, run_id)
     except KeyboardInterrupt:
         print_outcome(INTERRUPTED, "interrupted: the run continues")

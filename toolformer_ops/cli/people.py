@@ -7,10 +7,10 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,10 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, TerminationRequest, UsageError
 from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import FilterRule
+
+if TYPE_CHECKING:
+    from toolformer_ops.on_a_file.checking import Observation
+    from toolformer_ops.runs.choices import RunChoices
 
 EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-text", "preference-sharegpt")
 
@@ -220,6 +224,64 @@ def explain(
         raise typer.Exit(EXIT_NO_RESULT)
 
 
+def run_choices(
+    corpus: str,
+    tools: Sequence[str] | None,
+    model: str,
+    limit: int,
+    parameters: str,
+    field: Sequence[str] | None,
+) -> "RunChoices":
+    """The parameters of a run that a command's options ask for; raises `UsageError` if they are none."""
+    from toolformer_ops.runs.choices import RunChoices, typed_values
+    from toolformer_ops.tools.registry import typed_tools
+
+    values = {**with_fields(typed_values(parameters), field), "corpus": corpus, "model": model_name(model)}
+    if names := typed_tools(tools or ()):
+        values["tools"] = names
+    if limit:
+        values["document_limit"] = limit
+    choices = RunChoices.parse(values)
+    choices.kept_from()
+    return choices
+
+
+def print_observations(lines: "Iterable[Observation]", *, err: bool = False) -> None:
+    """Print what `check` sees, line by line; raises `UsageError` if a run would end with one of them."""
+    wrong = []
+    for line in lines:
+        typer.echo(visible(str(line)), err=err)
+        if line.state == "wrong":
+            wrong.append(line.subject)
+    if wrong:
+        raise UsageError(
+            f"expected a corpus, tools and a model that a run can use, found {', '.join(wrong)} wrong."
+        )
+
+
+@app.command("check")
+def check(
+    corpus: Corpus,
+    tools: ToolsOption = None,
+    model: Model = "",
+    limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
+    parameters: RunParametersJson = "{}",
+    field: FieldOption = None,
+    measure: Annotated[
+        bool,
+        typer.Option(help="Load the model and annotate a few texts a tool, to say how long all take."),
+    ] = True,
+) -> None:
+    """Look at corpus, fields, tools, model and memory, and say what to mend and how long it takes; starts nothing.
+
+    Example: toolformer-ops check posts.jsonl --tools Calculator,Calendar
+    """
+    from toolformer_ops.on_a_file.checking import observations
+
+    choices = run_choices(corpus, tools, model, limit, parameters, field)
+    print_observations(observations(load_settings(), choices, measures_time=measure))
+
+
 @app.command("annotate")
 def annotate(
     corpus: Corpus,
@@ -317,17 +379,9 @@ def estimate(
     Example: toolformer-ops estimate docs.jsonl --tool Calculator,Calendar --limit 1000
     """
     from toolformer_ops.on_a_file import estimation
-    from toolformer_ops.runs.choices import RunChoices, typed_values
-    from toolformer_ops.tools.registry import typed_tools
 
     settings = load_settings()
-    name = model_name(model)
-    values = {**with_fields(typed_values(parameters), field), "corpus": corpus, "model": name}
-    if names := typed_tools(tools or ()):
-        values["tools"] = names
-    if limit:
-        values["document_limit"] = limit
-    choices = RunChoices.parse(values)
+    choices = run_choices(corpus, tools, model, limit, parameters, field)
     estimates = estimation.estimate_run(settings, choices, probe)
     if store:
         estimation.store_estimate(settings, store, estimation.as_json(settings, estimates))

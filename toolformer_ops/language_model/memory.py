@@ -19,14 +19,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
 import torch
 
 from toolformer_ops.errors import DeviceMemoryError
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, DeviceKind
+from toolformer_ops.language_model.main_memory import free_main_memory
 from toolformer_ops.language_model.models.gpus import free_bytes, require_own_memory
 
 logger = logging.getLogger(__name__)
@@ -200,26 +199,6 @@ def _free_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return free_main_memory()
     return free_bytes(device.index or 0)
-
-
-def free_main_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes of main memory that this process may still take: what the machine has, and what its container's limit leaves."""
-    free = int(psutil.virtual_memory().available)
-    for group, limit, used, cache in (
-        (cgroup, "memory.max", "memory.current", "inactive_file"),
-        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        if (
-            not (group / limit).is_file()
-            or (most := (group / limit).read_text(encoding="ascii").strip()) == "max"
-        ):
-            continue
-        stat = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
-        taken = int((group / used).read_text(encoding="ascii")) - int(
-            stat.get(cache, 0)
-        )  # read files count as used
-        free = min(free, int(most) - taken)
-    return max(0, free)
 
 
 def give_back() -> None:

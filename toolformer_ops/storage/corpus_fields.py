@@ -38,6 +38,24 @@ LIKELY_TEXTS = frozenset(
 )
 """Names under which corpora have the text, in small letters; a message proposes one that is there."""
 
+LIKELY_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "date": frozenset(
+            (
+                "created",
+                "created_at",
+                "date_published",
+                "datetime",
+                "day",
+                "pub_date",
+                "published",
+                "published_at",
+            )
+        ),
+        "url": frozenset(("link", "page_url", "permalink", "source_url", "uri", "web_url")),
+    }
+)
+"""Names under which corpora have a date of writing or an address, in small letters."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEMA_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 """What a field of JSON is called if a program named it. Other names may be data."""
@@ -165,9 +183,15 @@ def shared_fields(records: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(name for name in shared if _SCHEMA_NAME.fullmatch(name))
 
 
-def likely_text(names: Iterable[str]) -> str:
-    """The first of the fields that is called as a text often is, or NAME."""
-    return next(filter(_is_likely_text, names), "NAME")
+def likely_text(names: Iterable[str]) -> str | None:
+    """The first of the fields that is called as a text often is; None if none is."""
+    return next(filter(_is_likely_text, names), None)
+
+
+def likely_fields(names: Iterable[str], target: str) -> list[str]:
+    """Those of the fields that are called as a date or a url often is, if `target` is one of these."""
+    words = LIKELY_NAMES.get(target, frozenset())
+    return [name for name in names if name.casefold() in words]
 
 
 def _is_likely_text(name: str) -> bool:

@@ -311,7 +311,8 @@ class OpenedFile:
             self._stored = self._open_files.enter_context(closing(self._file.open()))
         except OSError as error:
             raise CorpusError(f"expected to read {self.uri}, found: {error.strerror or error}.") from error
-        self._source = io.BufferedReader(_Source(self._stored, self.uri, self._digest), _BUFFER_BYTES)
+        self._counted = _Source(self._stored, self.uri, self._digest)
+        self._source = io.BufferedReader(self._counted, _BUFFER_BYTES)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -321,6 +322,11 @@ class OpenedFile:
     def is_parquet(self) -> bool:
         """Whether it is a Parquet file by its first bytes, or by its name."""
         return self._source.peek(4)[:4] == _PARQUET_MAGIC or self.uri.lower().endswith(PARQUETS)
+
+    @property
+    def bytes_read(self) -> int:
+        """How many of its bytes, as they are stored, were read so far; of Parquet, which is read in places, all."""
+        return self._counted.bytes_read
 
     def lines(self, max_line_bytes: int) -> Iterator[Line]:
         """Its lines that are not blank, in order; one with number 0 last if it is empty, breaks off or holds too much.

@@ -43,6 +43,8 @@ from toolformer_ops.storage.record_dates import day_of
 
 ID_CHARACTERS = 300
 """Longest "id" of a record that is taken."""
+FIRST_LINES = 20
+"""By which it is told what fields the records of a file have."""
 ROWS_PER_BATCH = 16
 """Most rows of a Parquet file that are decoded at once; a page of each column is held beside them."""
 BATCH_BYTES = 1 << 25
@@ -107,6 +109,8 @@ class Rejection:
     cut: bool = False
     """Whether the file is read no further, or breaks off here: packed data or Parquet that is not whole or
     holds too much, or a last line that is half a record."""
+    likely_text: str | None = None
+    """Of a record without its text: a field that is there and may hold it."""
 
 
 def read_records(
@@ -184,6 +188,25 @@ def _shared_fields(lines: Sequence[Line]) -> frozenset[str]:
     return shared_fields([value for value in values if isinstance(value, dict)])
 
 
+def field_names(file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits) -> list[str]:
+    """The fields that the first records of a file have in common, in their order; the columns of Parquet.
+
+    None of a file with one record, whose names may be data. Raises as `OpenedFile`.
+    """
+    with OpenedFile(file, limits) as opened:
+        if opened.refusal:
+            return []
+        if opened.is_parquet:
+            import pyarrow.parquet
+
+            try:
+                return list(pyarrow.parquet.ParquetFile(opened.seekable()).schema_arrow.names)
+            except (pyarrow.ArrowException, ValueError, OSError):
+                return []
+        first_lines = list(itertools.islice(opened.lines(max_record_bytes), FIRST_LINES))
+        return sorted(_shared_fields(first_lines))
+
+
 def read_file(
     file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits, names: FieldNames = UNMAPPED
 ) -> Iterator[tuple[int, Record | Rejection]]:
@@ -219,7 +242,10 @@ def read_record(
             found = Rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
     if isinstance(found, Record):
         return found
-    return _rejection(found.reason, f"{found.detail} (a line of {len(content):,} bytes)", quoted(content))
+    return replace(
+        _rejection(found.reason, f"{found.detail} (a line of {len(content):,} bytes)", quoted(content)),
+        likely_text=found.likely_text,
+    )
 
 
 def _record_of(
@@ -287,10 +313,12 @@ def _record_of(
 def _no_text(names: FieldNames, there: Sequence[str], of_schema: Collection[str]) -> Rejection:
     """The refusal of a record, or file, without the field that holds the text, with the fields that are there."""
     found = fields_there(there, of_schema)
-    return _rejection(
+    likely = likely_text(there)
+    refusal = _rejection(
         "no_text",
-        f"expected the field {names.text}, or another one by --field text={likely_text(there)}, found {found}",
+        f"expected the field {names.text}, or another one by --field text={likely or 'NAME'}, found {found}",
     )
+    return replace(refusal, likely_text=likely)
 
 
 def _string_or_none(value: object, reason: str, ignored: list[str]) -> str | None:

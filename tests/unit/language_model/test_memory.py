@@ -14,7 +14,8 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import DeviceMemoryError
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 from toolformer_ops.language_model.comparison import compared_model
-from toolformer_ops.language_model.memory import DeviceMemory, free_main_memory
+from toolformer_ops.language_model.main_memory import free_main_memory
+from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.records import CallPosition, PlacedCall
 
 GIGABYTE = 2**30

@@ -1,0 +1,142 @@
+"""What `check` sees of a corpus, tools and a model before anything starts, and which remedy it names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.fake_language_model import FakeLanguageModel
+from toolformer_ops.cli.people import app
+from toolformer_ops.config import Settings
+from toolformer_ops.on_a_file import checking
+from toolformer_ops.on_a_file.checking import observations, weights_of
+from toolformer_ops.runs.choices import RunChoices
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+
+
+def seen(corpus: Path, *tools: str, is_here: bool = False, model: str = "m", **values: Any) -> dict[str, str]:
+    """The lines by their subject."""
+    given = {"corpus": str(corpus), "model": model, "tools": tools or ("Calculator",), **values}
+    lines = observations(Settings(), RunChoices.parse(given), measures_time=False, is_here=is_here)
+    return {line.subject: f"{line.state} {line.detail}" for line in lines}
+
+
+def corpus_of(folder: Path, *records: dict[str, Any]) -> Path:
+    path = folder / "docs.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def test_a_text_under_another_name_is_named_with_its_option(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, {"id": 1, "content": SUM}, {"id": 2, "content": "b"})
+    assert seen(corpus)["corpus"] == (
+        "wrong no usable record: 2 record has no text. content, not text: --field text=content"
+    )
+
+
+def test_with_the_option_the_texts_are_there(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, {"id": 1, "content": SUM}, {"id": 2, "content": "b"})
+    lines = seen(corpus, fields=("text=content",))
+    assert lines["corpus"] == f"ok 2 texts, of {(len(SUM) + 1) / 2:,.0f} characters in the mean"
+    assert lines["fields"] == "ok text is content; no url; no date"
+
+
+def test_a_field_that_may_be_the_date_is_named_with_its_option(tmp_path: Path) -> None:
+    corpus = corpus_of(
+        tmp_path, *({"text": f"{n}", "created": "2020-01-01", "link": "https://a"} for n in range(2))
+    )
+    assert seen(corpus)["fields"] == (
+        "mind text is text; no url; no date; not read: created, link. created may be the date: --field date=created. "
+        "link may be the url: --field url=link"
+    )
+
+
+def test_refused_records_are_counted_with_the_first(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, {"text": SUM}, {"text": ""})
+    assert seen(corpus)["records"].startswith(
+        "mind 1 of 2 are refused: 1 text is empty. The first: found 0 characters"
+    )
+
+
+def test_a_tool_that_is_asked_in_no_text_says_why(tmp_path: Path) -> None:
+    assert seen(corpus_of(tmp_path, {"text": SUM}), "Calendar")["Calendar"] == (
+        "mind asked in 0 of 1 texts, so it does nothing here: 1 neither URL nor date"
+    )
+
+
+def test_a_tool_says_in_how_many_texts_it_is_asked(tmp_path: Path) -> None:
+    assert seen(corpus_of(tmp_path, {"text": SUM}, {"text": "None."}))["Calculator"] == (
+        "ok asked in 1 of 2 texts (others: 1 fewer than three numbers); at most 20 places with 10 samples a text, kept "
+        "from 0.5 nats on"
+    )
+
+
+def test_a_search_without_an_index_is_wrong_where_it_would_run(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, {"text": SUM})
+    assert seen(corpus, "QA", is_here=True)["QA"].startswith("wrong expected a search index in")
+    assert seen(corpus, "QA", is_here=False)["QA"].startswith("ok asked in 1 of 1 texts")
+
+
+def test_of_a_large_corpus_the_first_texts_say_about_how_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "MOST_TEXTS", 1000)
+    corpus = corpus_of(tmp_path, *({"text": f"{n:06} {'word ' * 200}"} for n in range(4000)))
+    line = seen(corpus)["corpus"]
+    assert line.startswith("ok about ")
+    about = int(line.split()[2].replace(",", ""))
+    assert 3500 < about < 4500
+
+
+def test_a_corpus_that_is_not_there_is_wrong(tmp_path: Path) -> None:
+    assert seen(tmp_path / "none.jsonl")["corpus"].startswith("wrong expected the corpus")
+
+
+def test_the_weights_of_a_model_are_counted_by_their_headers(tiny_model_dir: Path) -> None:
+    from safetensors.torch import load_file
+
+    tensors = load_file(tiny_model_dir / "model.safetensors")
+    assert weights_of(tiny_model_dir) == sum(tensor.numel() for tensor in tensors.values())
+
+
+def test_a_model_beside_another_size_s_preset_is_pointed_out(tmp_path: Path, tiny_model_dir: Path) -> None:
+    corpus = corpus_of(tmp_path, {"text": SUM})
+    paper, small = (
+        seen(corpus, is_here=True, model=str(tiny_model_dir), preset=preset)["model"]
+        for preset in ("paper", "small_model")
+    )
+    assert """--parameters '{"preset": "small_model"}'""" in paper
+    assert small.startswith("ok ")
+
+
+def test_weights_that_do_not_fit_are_wrong(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "free_main_memory", lambda: 1000)
+    line = seen(corpus_of(tmp_path, {"text": SUM}), is_here=True, model=str(tiny_model_dir))["memory"]
+    assert line.startswith("wrong 0.0 GiB for the weights in float32, 0.0 GiB free on cpu. Choose a smaller")
+
+
+def test_the_command_ends_with_2_if_something_is_wrong(tmp_path: Path) -> None:
+    ended = CliRunner().invoke(app, ["check", str(tmp_path / "none.jsonl"), "--model", "m", "--tool", "QA"])
+    assert "expected a corpus, tools and a model that a run can use, found corpus, model wrong." in str(
+        ended.exception
+    )
+
+
+def test_the_time_is_measured_on_a_few_texts(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: FakeLanguageModel()
+    )
+    corpus = corpus_of(tmp_path, {"text": SUM})
+    words = ["check", str(corpus), "--model", str(tiny_model_dir), "--tool", "Calculator"]
+    ended = CliRunner().invoke(app, words)
+    assert (ended.exit_code, ended.output.splitlines()[-1].startswith("ok    time: about 0.0 s in one")) == (
+        0,
+        True,
+    )

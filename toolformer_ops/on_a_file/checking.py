@@ -1,0 +1,324 @@
+"""Look at what a run would work with, before anything starts: corpus, fields, tools, model, memory, and about how long it takes.
+
+Reads the first `MOST_TEXTS` records of the corpus and asks the filters about them; the number of all texts
+follows from the share of the bytes that was read. The time is measured on a few texts a tool, with the model
+loaded, if that is asked for. Starts no service and no server of a tool, and writes nothing.
+"""
+
+import functools
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from toolformer_ops.annotation.filtering import filter_document
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ToolformerError
+from toolformer_ops.language_model.main_memory import free_main_memory
+from toolformer_ops.language_model.models.identity import (
+    local_folder,
+    model_config,
+    model_identity,
+    split_revision,
+)
+from toolformer_ops.on_a_file.annotator import models_of
+from toolformer_ops.on_a_file.estimation import PROBE_TEXTS, count_kept, extrapolate, probe_tool, total
+from toolformer_ops.records import Document
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.durations import duration
+from toolformer_ops.runs.models import with_sample_end
+from toolformer_ops.runs.reasons import title
+from toolformer_ops.storage.corpus_addresses import CorpusAddress
+from toolformer_ops.storage.corpus_fields import FieldNames, likely_fields
+from toolformer_ops.storage.corpus_files import OpenedFile, UnpackingLimits, find_files
+from toolformer_ops.storage.corpus_records import Record, Rejection, field_names, read_records
+from toolformer_ops.tools.registry import get_tool
+
+MOST_TEXTS = 1000
+"""Records that are read: a second's work."""
+MOST_REASONS = 3
+NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+SMALL_WEIGHTS = 1e9
+"""Models with fewer weights need the numbers of the preset `small_model`; larger ones those of the paper."""
+GIB = 2**30
+
+State = Literal["ok", "mind", "wrong"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One line of what was seen."""
+
+    state: State
+    """`mind`: it works, and is perhaps not what is meant; `wrong`: a run would end with it."""
+    subject: str
+    detail: str
+    """What is there, with the remedy if that is not what is meant."""
+
+    def __str__(self) -> str:
+        return f"{self.state:6}{self.subject}: {self.detail}"
+
+
+def observed(subject: str, look: Callable[[], Observation]) -> Observation:
+    """What a look shows; `wrong` with the message if it raises a known error."""
+    try:
+        return look()
+    except ToolformerError as error:
+        return Observation("wrong", subject, str(error))
+
+
+@dataclass
+class CorpusLook:
+    """The first records of a corpus."""
+
+    names: FieldNames
+    documents: list[Document] = field(default_factory=list)
+    """Each text once."""
+    records: int = 0
+    with_field: Counter[str] = field(default_factory=Counter)
+    """Usable records with a url, a date, a title, an id."""
+    refused: Counter[str] = field(default_factory=Counter)
+    first_refusal: Rejection | None = None
+    fields: list[str] = field(default_factory=list)
+    """That the first records have in common; empty if that is not known."""
+    share_read: float = 1.0
+    """Of the bytes."""
+
+    @property
+    def texts(self) -> int:
+        """Distinct texts in all, about if not all were read."""
+        return round(len(self.documents) / self.share_read)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all records were read."""
+        return self.share_read == 1.0
+
+
+def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) -> None:
+    """Read the first records; raises `CorpusError` or `UsageError` if there is no file that may be read."""
+    address = CorpusAddress.parse(choices.corpus_address).normal()
+    limits = UnpackingLimits.of(settings)
+    files = find_files(settings, address.files)
+    look.names = address.names
+    look.fields = field_names(files[0], settings.max_line_bytes, limits)
+    most = min(MOST_TEXTS, choices.document_limit or MOST_TEXTS)
+    seen: set[object] = set()
+    whole_bytes = sum(file.size or 0 for file in files)
+    read_bytes = 0
+    for file in files:
+        with OpenedFile(file, limits) as opened:
+            for _, record, _ in read_records(opened, settings.max_line_bytes, names=address.names):
+                _take(look, record, seen)
+                if len(look.documents) + sum(look.refused.values()) >= most:
+                    read_bytes += opened.bytes_read
+                    look.share_read = min(1.0, read_bytes / whole_bytes) if whole_bytes else 1.0
+                    return
+        read_bytes += file.size or 0
+
+
+def _take(look: CorpusLook, record: Record | Rejection, seen: set[object]) -> None:
+    if isinstance(record, Rejection):
+        look.refused[record.reason] += 1
+        look.first_refusal = look.first_refusal or record
+        return
+    look.records += 1
+    values = {"url": record.url, "date": record.document_date, "title": record.title, "id": record.record_id}
+    look.with_field.update(name for name, value in values.items() if value is not None)
+    document = record.document()
+    if document.document_id not in seen:
+        seen.add(document.document_id)
+        look.documents.append(document)
+
+
+def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
+    """What the records say: how many texts, which fields, which records are refused."""
+    # 1. The texts.
+    most_common = look.refused.most_common(MOST_REASONS)
+    refused = ", ".join(f"{count:,} {title(reason)}" for reason, count in most_common)
+    first = look.first_refusal
+    if not look.documents:
+        found = refused or "the file is empty"
+        yield Observation("wrong", "corpus", f"no usable record: {found}. {_remedy(look)}")
+        return
+    characters = sum(len(document.text) for document in look.documents) / len(look.documents)
+    texts = f"{len(look.documents):,} texts"
+    if choices.document_limit is not None and choices.document_limit <= len(look.documents):
+        texts += ", the limit"
+    elif not look.is_whole:
+        texts = f"about {look.texts:,} texts, of which the first {len(look.documents):,} were read"
+    yield Observation("ok", "corpus", f"{texts}, of {characters:,.0f} characters in the mean")
+    if look.refused and first is not None:
+        of_all = f"{look.refused.total():,} of {look.records + look.refused.total():,}"
+        yield Observation("mind", "records", f"{of_all} are refused: {refused}. The first: {first.detail}")
+    # 2. The fields.
+    said = [f"text is {look.names.text}"]
+    for target in ("url", "date"):
+        name, count = getattr(look.names, target), look.with_field[target]
+        said.append(f"{target} is {name}, in {count:,} of {look.records:,}" if count else f"no {target}")
+    others = [name for name in look.fields if name not in look.names.read.values()]
+    if others:
+        said.append(f"not read: {', '.join(others[:8])}{' and more' if len(others) > 8 else ''}")
+    remedies = [
+        f"{likely} may be the {target}: --field {target}={likely}"
+        for target in ("date", "url")
+        if not look.with_field[target]
+        for likely in likely_fields(others, target)[:1]
+    ]
+    yield Observation("mind" if remedies else "ok", "fields", ". ".join(["; ".join(said), *remedies]))
+
+
+def _remedy(look: CorpusLook) -> str:
+    """What to do about records of which none is usable."""
+    first = look.first_refusal
+    if first is None:
+        return "Write a JSON object on each line."
+    if first.likely_text is not None:
+        return f"{first.likely_text}, not {look.names.text}: --field text={first.likely_text}"
+    return f"The first: {first.detail}."
+
+
+def of_tool(
+    settings: Settings, name: str, look: CorpusLook, choices: RunChoices, *, is_here: bool
+) -> Observation:
+    """In how many texts the tool is asked, and with `is_here` whether what it needs is on this machine."""
+    tool = get_tool(name)
+    if is_here:
+        tool.version(settings, "")  # raises if an index or a model is not there
+    asked = 0
+    reasons: Counter[str] = Counter()
+    for document in look.documents:
+        decisions = filter_document(tool, document, choices, chains=choices.chains)
+        if any(decision.kept for decision in decisions):
+            asked += 1
+        elif decisions:
+            reasons[decisions[0].reason] += 1
+    why = "; ".join(f"{count:,} {title(reason)}" for reason, count in reasons.most_common(MOST_REASONS))
+    numbers = choices.for_tool(tool.spec, tool.prompt)
+    cost = (
+        f"at most {numbers.max_positions} places with {numbers.samples_per_position} samples a text, kept from "
+        f"{choices.keep_threshold(tool.spec):g} nats on"
+    )
+    asked_of = f"asked in {asked:,} of {len(look.documents):,} texts"
+    if not asked:
+        return Observation("mind", name, f"{asked_of}, so it does nothing here: {why}")
+    return Observation("ok", name, f"{asked_of}{f' (others: {why})' if why else ''}; {cost}")
+
+
+def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
+    """Whether the model is there and can annotate, and whether its weights fit into memory."""
+    name, revision = split_revision(choices.model)
+    seen: list[int] = []
+
+    def look() -> Observation:
+        identity = model_identity(name, revision, annotates=True, settings=settings)
+        architecture = (model_config(choices.model, settings).get("architectures") or ["?"])[0]
+        folder = None if name.startswith("s3://") else local_folder(name, settings)
+        if folder is None:
+            detail = f"{identity}, {architecture}; its size is known once it is fetched"
+            return Observation("ok", "model", detail)
+        seen.append(weights_of(folder))
+        size = f"{seen[0] / 1e6:,.0f} million weights"
+        is_small, has_small_numbers = seen[0] < SMALL_WEIGHTS, choices.preset == "small_model"
+        if choices.preset != "only_look" and is_small != has_small_numbers:
+            better = "small_model" if is_small else "paper"
+            chosen = f'--parameters \'{{"preset": "{better}"}}\''
+            remedy = f"the numbers of the preset {choices.preset} are for other sizes: {chosen}"
+            return Observation("mind", "model", f"{identity}, {architecture}, {size}; {remedy}")
+        return Observation("ok", "model", f"{identity}, {architecture}, {size}; preset {choices.preset}")
+
+    yield observed("model", look)
+    if seen:
+        needed = seen[0] * NUMBER_BYTES[settings.dtype]
+        free = _free_bytes(settings)
+        detail = (
+            f"{needed / GIB:.1f} GiB for the weights in {settings.dtype}, {free / GIB:.1f} GiB free on "
+            f"{settings.device}"
+        )
+        remedy = (
+            ". Choose a smaller model, bfloat16 (TOOLFORMER_DTYPE), or another device (TOOLFORMER_DEVICE)"
+        )
+        state: State = "ok" if needed < 0.7 * free else "mind" if needed < free else "wrong"
+        yield Observation(state, "memory", detail + ("" if state == "ok" else remedy))
+
+
+def weights_of(folder: Path) -> int:
+    """How many weights the safetensors of a folder hold, by their headers."""
+    found = 0
+    for path in folder.glob("*.safetensors"):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        found += sum(math.prod(item["shape"]) for key, item in header.items() if key != "__metadata__")
+    return found
+
+
+def _free_bytes(settings: Settings) -> int:
+    if settings.device == "cpu":
+        return free_main_memory()
+    import torch
+
+    from toolformer_ops.language_model.models.gpus import free_bytes
+
+    return free_bytes(torch.device(settings.device).index or 0)
+
+
+def of_time(settings: Settings, choices: RunChoices, look: CorpusLook) -> Observation:
+    """About how long one process takes for all texts, measured on one text a tool."""
+    choices = with_sample_end(settings, choices)
+    tools = [get_tool(name) for name in choices.tools]
+    kept = count_kept(look.documents, tools, choices, PROBE_TEXTS)
+    model, proposer = models_of(settings, choices)
+    estimates = []
+    for tool in tools:
+        texts = kept[tool.spec.name]
+        probed = probe_tool(settings, model, tool, choices, texts.probe, proposer)
+        texts.texts = round(texts.texts / look.share_read)
+        estimates.append(extrapolate(tool, texts, probed, choices.part(PlaceboChoices)))
+    of_tools = ", ".join(
+        f"{estimate.tool} {duration(3600 * estimate.device_hours)}"
+        for estimate in estimates
+        if estimate.texts
+    )
+    whole = duration(3600 * total(estimates).device_hours)
+    return Observation(
+        "ok",
+        "time",
+        f"about {whole} in one process on {settings.device} ({of_tools}), measured on {PROBE_TEXTS} texts a tool",
+    )
+
+
+def observations(
+    settings: Settings, choices: RunChoices, *, measures_time: bool, is_here: bool = True
+) -> Iterator[Observation]:
+    """All of it, each line as soon as it is known; with `is_here` a run would work in this process, on this machine.
+
+    The time is measured only if nothing is wrong.
+    """
+    is_wrong = False
+    look = CorpusLook(FieldNames())
+    for line in _before_time(settings, choices, look, is_here=is_here):
+        is_wrong = is_wrong or line.state == "wrong"
+        yield line
+    if measures_time and not is_wrong:
+        yield observed("time", lambda: of_time(settings, choices, look))
+
+
+def _before_time(
+    settings: Settings, choices: RunChoices, look: CorpusLook, *, is_here: bool
+) -> Iterator[Observation]:
+    """What is seen without running anything; fills `look`."""
+    try:
+        read_corpus_into(settings, choices, look)
+    except ToolformerError as error:
+        yield Observation("wrong", "corpus", str(error))
+    else:
+        yield from of_corpus(look, choices)
+    if look.documents:
+        for name in choices.tools:
+            look_at_tool = functools.partial(of_tool, settings, name, look, choices, is_here=is_here)
+            yield observed(name, look_at_tool)
+    if is_here:
+        yield from of_model(settings, choices)
