@@ -47,6 +47,7 @@ _QUICK_SETTINGS = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "max_wal_size": "256MB",
+    "shared_buffers": "256MB",
 }
 _MEMORY = Path("/dev/shm")  # noqa: S108
 _MEMORY_BYTES = 6 * 2**30

@@ -186,3 +186,11 @@ select limits.connections, limits.connections * cast(current_setting('max_locks_
 from (
     select cast(current_setting('max_connections') as integer) + cast(current_setting('max_prepared_transactions') as integer) as connections
 ) limits
+
+-- name: memory
+-- Bytes of the database, of Postgres' buffers, and of each sort of each session; whether Postgres is on the machine that asks.
+select pg_database_size(current_database()) as database_bytes,
+       pg_size_bytes(current_setting('shared_buffers')) as shared_buffers,
+       pg_size_bytes(current_setting('work_mem')) as work_mem,
+       cast(current_setting('max_connections') as integer) as connections,
+       coalesce(inet_server_addr() << inet '127.0.0.0/8' or inet_server_addr() = inet '::1', true) as is_here

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY
 
@@ -554,9 +555,46 @@ def test_a_command_that_reads_works_on_the_database_of_newer_code_and_nothing_is
     assert (doctor.state, "migrations/9999_more.sql of a newer version" in doctor.detail) == ("missing", True)
 
 
-def locks_finding(settings: Settings) -> Finding:
-    [finding] = [finding for finding in findings(settings) if finding.subject == "Postgres locks"]
+def finding_about(subject: str, settings: Settings) -> Finding:
+    [finding] = [finding for finding in findings(settings) if finding.subject == subject]
     return finding
+
+
+def locks_finding(settings: Settings) -> Finding:
+    return finding_about("Postgres locks", settings)
+
+
+def test_the_doctor_says_how_large_the_buffers_of_postgres_are(settings: Settings) -> None:
+    finding = finding_about("Postgres memory", settings)
+    assert finding.state == "ok"
+    assert re.fullmatch(
+        r"0\.25 GiB of shared_buffers for 0\.0\d GiB of data; 4 MiB of work_mem for each sort of \d+ sessions",
+        finding.detail,
+    )
+
+
+def test_the_doctor_names_buffers_that_are_too_small_for_the_database(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_check, "BYTES_PER_BUFFER_BYTE", 0.001)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=16 * 2**30))
+    finding = finding_about("Postgres memory", settings)
+    assert finding.state == "missing"
+    assert "Set shared_buffers to 2,048MB or more" in finding.detail
+
+
+def test_the_doctor_names_sorts_that_take_more_than_half_of_the_memory(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**29))
+    finding = finding_about("Postgres memory", settings)
+    assert finding.state == "missing"
+    assert "Set work_mem to 2MB or less" in finding.detail
+
+
+@pytest.mark.parametrize(("memory_gib", "buffers_mb"), [(2, 256), (24, 1536), (512, 8192)])
+def test_the_buffers_of_the_embedded_postgres_follow_the_memory(memory_gib: int, buffers_mb: int) -> None:
+    assert postgres.shared_buffers_mb(memory_gib * 2**30) == buffers_mb
 
 
 def test_the_doctor_says_how_many_locks_a_question_about_all_runs_takes(settings: Settings) -> None:

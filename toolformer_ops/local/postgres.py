@@ -58,7 +58,6 @@ _SETTINGS: Mapping[str, str] = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
     "max_connections": "100",
-    "shared_buffers": "256MB",
     "max_wal_size": "2GB",
     # A question about all runs locks each recipe's partitions with their indexes.
     "max_locks_per_transaction": "1024",
@@ -67,6 +66,16 @@ _SETTINGS: Mapping[str, str] = {
     # A statement that fails is logged whole otherwise, and texts and passwords with it.
     "log_min_error_statement": "panic",
 }
+
+
+_LEAST_BUFFERS_MB, _MOST_BUFFERS_MB = 256, 8192
+_BUFFERS_OF_MEMORY = 16
+"""Postgres' buffers are this part of the memory: models, Airflow and S3 are on the same machine."""
+
+
+def shared_buffers_mb(memory_bytes: int) -> int:
+    """The size of Postgres' buffers on a machine with so much memory, MiB."""
+    return min(_MOST_BUFFERS_MB, max(_LEAST_BUFFERS_MB, memory_bytes // _BUFFERS_OF_MEMORY // 2**20))
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,8 @@ class Cluster:
 
         They hold no secret: everybody can see them in `ps`.
         """
-        settings = {**_SETTINGS, "port": str(port)}
+        buffers = shared_buffers_mb(psutil.virtual_memory().total)
+        settings = {**_SETTINGS, "shared_buffers": f"{buffers}MB", "port": str(port)}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [str(self.programs / "bin" / "postgres"), "-D", str(self.data), *options]
 

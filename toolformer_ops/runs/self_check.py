@@ -20,6 +20,11 @@ from toolformer_ops.errors import ConfigurationError, ToolformerError, UnseenErr
 
 SESSIONS_AT_ONCE = 20
 """Stages, pages and people that ask Postgres at the same time."""
+BYTES_PER_BUFFER_BYTE = 32
+"""A database may be so many times as large as shared_buffers: the upper levels of its indexes and a night's rows fit."""
+BUFFERS_OF_MEMORY = 8
+"""Postgres' buffers need not be more than this part of its machine's memory, the rest of which caches its files, too."""
+GIB = 2**30
 
 State = Literal["ok", "missing", "unknown"]
 
@@ -52,6 +57,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
     """A line for each thing that a stage needs here."""
     yield looked("Postgres", partial(_postgres, settings))
     yield looked("Postgres locks", partial(_locks, settings))
+    yield looked("Postgres memory", partial(_memory, settings))
     yield looked("S3", partial(_object_store, settings))
     yield looked("device", partial(device, settings))
     yield looked("state folder", partial(_folder, settings.state_dir))
@@ -88,6 +94,35 @@ def _locks(settings: Settings) -> str:
             f"{described}, so that {sessions} sessions that ask at once fill them (out of shared memory). Set "
             f"max_locks_per_transaction to {wanted:,} or more in postgresql.conf and restart Postgres, or drop old recipes with "
             "`toolformer-ops retention`."
+        )
+    return described
+
+
+def _memory(settings: Settings) -> str:
+    """Whether Postgres' buffers are of the size of the database, and its sessions of that of its machine, if that is this one."""
+    import psutil
+
+    from toolformer_ops.storage import database, queries
+
+    engine = database.connect(settings)
+    [seen] = database.fetch_all(engine, queries.schema.memory)
+    engine.dispose()
+    memory = psutil.virtual_memory().total if seen.is_here else None
+    described = (
+        f"{seen.shared_buffers / GIB:.2f} GiB of shared_buffers for {seen.database_bytes / GIB:.2f} GiB of data; "
+        f"{seen.work_mem / 2**20:.0f} MiB of work_mem for each sort of {seen.connections} sessions"
+    )
+    buffers = seen.database_bytes / BYTES_PER_BUFFER_BYTE
+    if memory is not None:
+        buffers = min(buffers, memory / BUFFERS_OF_MEMORY)
+    if seen.shared_buffers < buffers:
+        raise ConfigurationError(
+            f"{described}. Set shared_buffers to {math.ceil(buffers / 2**20):,}MB or more in postgresql.conf and restart Postgres."
+        )
+    if memory is not None and seen.work_mem * seen.connections > memory / 2:
+        raise ConfigurationError(
+            f"{described}: together more than half of this machine's {memory / GIB:.1f} GiB. Set work_mem to "
+            f"{math.floor(memory / 2 / seen.connections / 2**20):,}MB or less, or max_connections to fewer."
         )
     return described
 
