@@ -14,8 +14,9 @@ import uvicorn
 
 from toolformer_ops.config import REPOSITORY, load_settings
 from toolformer_ops.tools import registry
+from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_table, toml_value, with_recorded
 from toolformer_ops.tools.servers.connection import ask_server
-from toolformer_ops.tools.servers.tool_file import RecordedPart, read_tool_file, toml_value, with_recorded
+from toolformer_ops.tools.servers.server_file import RecordedPart, ServerToolFile
 
 SERVERS = REPOSITORY / "tests" / "data" / "mcp_servers"
 TEXT_SCHEMA = {
@@ -63,9 +64,9 @@ def write_tool(
     path.write_text("\n".join([*head, tables, "[server]", *lines]) + "\n")
     prompt.write_text(PROMPT.format(name=name))
     if ask:
-        recorded = ask_server(read_tool_file(path), folder).recorded
+        recorded = ask_server(read_tool_file(path, ServerToolFile), folder).recorded
     said = recorded or RecordedPart(server="faulty", version="1.0", input_schema=json.dumps(schema))
-    path.write_text(with_recorded(path.read_text(), said))
+    path.write_text(with_recorded(path.read_text(), recorded_table(said)))
     return path
 
 

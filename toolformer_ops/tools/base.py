@@ -153,6 +153,8 @@ class Tool:
     """
 
     spec: ToolSpec
+    connections: tuple[str, ...] = ()
+    """Airflow Connections whose addresses `open` looks for in the environment, as AIRFLOW_CONN_ID."""
 
     @functools.cached_property
     def prompt(self) -> str:

@@ -3,8 +3,8 @@
 The paper's five, those that installed packages offer as entry points in the group `toolformer_ops.tools`, and
 those of the tool files in `Settings.tools_folder`. An entry point or a file that cannot be used (it does not
 import, is no tool, lacks its prompt, or has another tool's name) is left out with a warning, and asking for
-it by name raises its error; the other tools work. Importing this module imports no tool, and no server of a
-tool file is started here.
+it by name raises its error; the other tools work. Importing this module imports no tool, and nothing that a
+tool file names is started or reached here.
 """
 
 import functools
@@ -19,8 +19,8 @@ from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.tools.base import Tool, ToolSpec
-from toolformer_ops.tools.servers.file_tool import FileTool
-from toolformer_ops.tools.servers.tool_file import tool_files
+from toolformer_ops.tools.files.kinds import tool_of_file
+from toolformer_ops.tools.files.tool_file import tool_files
 
 ENTRY_POINT_GROUP = "toolformer_ops.tools"
 
@@ -105,7 +105,7 @@ def _added_tools() -> tuple[dict[str, Tool], dict[str, str]]:
     for path in tool_files(load_settings().tools_folder):
         name = path.stem.lower()
         try:
-            tool = FileTool(path)
+            tool = tool_of_file(path)
             name = tool.spec.name.lower()
             if name in {paper_tool.lower() for paper_tool in PAPER_TOOLS} | set(tools):
                 raise ToolError(

@@ -11,15 +11,23 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
+from tests.hostile_queries import sqlite_shop
 from tests.tool_files import SERVERS, forget_tools
 from toolformer_ops.cli.tools import app
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ToolError, UsageError
-from toolformer_ops.on_a_file.new_tool import NewTool, refresh_tool, run_examples, write_new_tool
+from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
+from toolformer_ops.on_a_file.new_tool import (
+    NewTool,
+    database_part,
+    run_examples,
+    write_database_tool,
+    write_server_tool,
+)
 from toolformer_ops.tools.base import ToolOutput
+from toolformer_ops.tools.files.kinds import refresh_tool
 from toolformer_ops.tools.registry import get_tool
-from toolformer_ops.tools.servers.file_tool import FileTool
-from toolformer_ops.tools.servers.tool_file import ServerPart
+from toolformer_ops.tools.servers.served_tool import ServedTool
+from toolformer_ops.tools.servers.server_file import ServerPart
 
 FAULTY = [sys.executable, str(SERVERS / "faulty.py")]
 
@@ -38,7 +46,7 @@ def made(
 ) -> NewTool:
     path = settings.tools_folder.parent / "examples.txt"
     path.write_text(examples)
-    return write_new_tool(
+    return write_server_tool(
         settings, ServerPart(command=tuple(FAULTY)), tool, name, path, allow_writes=allow_writes
     )
 
@@ -83,7 +91,9 @@ def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp
     document.write_text('{"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": {}}')
     server = ServerPart(url="http://127.0.0.1:1", openapi=str(document))
     with pytest.raises(ToolError, match=r"expected a tool 'capital' of the server, found none\."):
-        write_new_tool(settings, server, "capital", "Capital", tmp_path / "examples.txt", allow_writes=False)
+        write_server_tool(
+            settings, server, "capital", "Capital", tmp_path / "examples.txt", allow_writes=False
+        )
     assert list(settings.tools_folder.iterdir()) == []
 
 
@@ -106,12 +116,62 @@ def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> No
     changed = text.replace("[server]\n", '[server]\nenvironment = {FAULTY = "version"}\n')
     new.path.write_text(changed)
     with pytest.raises(ToolError, match="found another version"):
-        run_examples(settings, replace(new, tool=FileTool(new.path)))
+        run_examples(settings, replace(new, tool=ServedTool(new.path)))
     before, now = refresh_tool(new.path)
     assert before is not None
     assert (before.version, now.version) == ("1.0", "2.0")
     assert new.path.read_text() == changed.replace('version = "1.0"', 'version = "2.0"')
-    assert run_examples(settings, replace(new, tool=FileTool(new.path))) == [("a", ToolOutput.of("a"))]
+    assert run_examples(settings, replace(new, tool=ServedTool(new.path))) == [("a", ToolOutput.of("a"))]
+
+
+SHOP_EXAMPLES = "It has [Shop(SELECT stock FROM products WHERE name = 'kettle')] 667 kettles.\n"
+
+
+def test_the_command_line_makes_a_tool_of_a_database(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sqlite_shop(tmp_path)
+    (tmp_path / "examples.txt").write_text(SHOP_EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+    words = ["new-tool", "--sql", "sqlite:///shop.db", "--examples", "examples.txt", "--table", "products"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "[Shop(SELECT stock FROM products WHERE name = 'kettle') -> 667]" in done.output
+    prompt = (settings.tools_folder / "shop.txt").read_text()
+    assert (
+        'A row of products is (kettle, 667, 24.5). You can call the API by writing "[Shop(query)]"' in prompt
+    )
+    assert "one SELECT of SQLite on the tables products(name, stock, price). Here are" in prompt
+    assert f'url = "sqlite:///{tmp_path / "shop.db"}"' in (settings.tools_folder / "shop.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://reader:secret@db/shop", "expected no password in `url`, found one"),
+        ("postgresql://reader:{PASSWORD}@db/shop", "holds PASSWORD, which `secrets` does not name"),
+        ("mysql://db/shop", "begins with sqlite:/// or postgresql://, found 'mysql'"),
+    ],
+)
+def test_an_address_of_a_database_that_may_not_be_written_is_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as refused:
+        database_part(url, "", (), ())
+    assert ":secret@" not in str(refused.value)
+
+
+def test_a_database_that_is_not_there_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
+    database = database_part(f"sqlite:///{tmp_path / 'none.db'}", "", (), ())
+    with pytest.raises(ToolError, match=r"expected a file of SQLite at .*none\.db, found none"):
+        write_database_tool(settings, database, "Shop", tmp_path / "examples.txt")
+    assert list(settings.tools_folder.iterdir()) == []
+
+
+def test_an_example_that_does_not_fit_names_the_arguments_in_words(settings: Settings) -> None:
+    with pytest.raises(
+        UsageError, match="Its arguments: city \\(text in double quotes\\), date \\(text in double quotes"
+    ) as refused:
+        made(settings, "weather", 'It is [Weather(city: "Paris", date: "1 May")] mild.')
+    assert '{"' not in str(refused.value)
 
 
 def test_the_command_line_writes_a_file_shows_answers_and_tries_the_tool_on_ten_texts(

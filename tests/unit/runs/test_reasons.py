@@ -9,11 +9,20 @@ import pytest
 
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.runs.reasons import TITLES, title
+from toolformer_ops.tools.databases import reasons as query_reasons
 
 PACKAGE = REPOSITORY / "toolformer_ops"
 OUTPUTS = sorted(
     file
-    for folder in ("storage", "tools", "tools/retrieval", "tools/servers", "annotation")
+    for folder in (
+        "storage",
+        "tools",
+        "tools/retrieval",
+        "tools/files",
+        "tools/servers",
+        "tools/databases",
+        "annotation",
+    )
     for file in (PACKAGE / folder).glob("*.py")
 )
 
@@ -42,6 +51,11 @@ def test_each_reason_that_a_module_writes_has_words(file: Path) -> None:
 def test_reasons_are_looked_for_where_they_are_written() -> None:
     reasons = {reason for file in OUTPUTS for reason in written_reasons(file)}
     assert {"fewer_than_three_numbers", "empty_query"} <= reasons
+
+
+def test_each_reason_of_a_query_has_words() -> None:
+    named = {value for name, value in vars(query_reasons).items() if name.isupper()}
+    assert sorted(named - set(TITLES)) == []
 
 
 def test_each_release_outcome_of_the_database_has_words() -> None:

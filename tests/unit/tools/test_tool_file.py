@@ -17,8 +17,8 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.costs import CallCost, given_costs, with_costs
 from toolformer_ops.tools.registry import get_tool, tool_names
-from toolformer_ops.tools.servers.file_tool import FileTool
-from toolformer_ops.tools.servers.tool_file import RecordedPart
+from toolformer_ops.tools.servers.served_tool import ServedTool
+from toolformer_ops.tools.servers.server_file import RecordedPart
 
 NOT_THERE = {"command": ["/no/such/server"]}
 PROPERTIES = {name: {"type": "string"} for name in ("city", "date", "unit", "key")}
@@ -102,10 +102,10 @@ def test_a_file_that_cannot_be_used_is_left_out_and_named(
 def test_arguments_are_those_that_are_not_fixed_and_one_required_text_is_the_whole_input(
     tools_folder: Path,
 ) -> None:
-    echo = FileTool(write_tool(tools_folder, "Echo", "echo"))
+    echo = ServedTool(write_tool(tools_folder, "Echo", "echo"))
     assert echo.arguments("a:  b, c") == {"text": "a:  b, c"}
     assert echo.effective_input("a:  b, c", Document.of("")) == "a:  b, c"
-    tool = FileTool(weather(tools_folder))
+    tool = ServedTool(weather(tools_folder))
     assert list(tool.parameters["properties"]) == ["city", "date", "unit"]
     assert tool.parameters["required"] == ["city", "date"]
     asked = tool.effective_input('date:  "1 May", city: "Paris"', Document.of(""))
@@ -119,29 +119,33 @@ def test_a_tool_without_open_arguments_takes_no_input_and_its_filter_is_the_file
     tools_folder: Path,
 ) -> None:
     schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
-    tool = FileTool(weather(tools_folder, schema=schema))
+    tool = ServedTool(weather(tools_folder, schema=schema))
     assert not tool.spec.takes_input
     assert tool.sent_arguments("") == {"key": "k"}
-    tool = FileTool(write_tool(tools_folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"'))
+    tool = ServedTool(
+        write_tool(tools_folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"')
+    )
     assert [tool.filter(Document.of(text))[0].kept for text in ("She says so.", "Essays are long.")] == [
         True,
         False,
     ]
-    assert tool.spec.filter_version != FileTool(write_tool(tools_folder, "Echo", "echo")).spec.filter_version
+    assert (
+        tool.spec.filter_version != ServedTool(write_tool(tools_folder, "Echo", "echo")).spec.filter_version
+    )
 
 
 def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_run_that_asks_for_it(
     tools_folder: Path,
 ) -> None:
     asked = {"corpus": "c", "model": "m", "tools": ["Calculator", "Echo", "Weather"], "nats_per_price": 0.5}
-    free = FileTool(write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)).version(Settings(), "model")
+    free = ServedTool(write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)).version(Settings(), "model")
     weather(tools_folder)
     with pytest.raises(UsageError, match=r"expected prices in one unit among the chosen tools, found none\."):
         RunChoices.parse(asked).kept_from()
     dear = write_tool(
         tools_folder, "Echo", "echo", server=NOT_THERE, tables='[cost]\nprice = 3\nunit = "cent"'
     )
-    assert FileTool(dear).version(Settings(), "model") == free
+    assert ServedTool(dear).version(Settings(), "model") == free
     forget_tools()
     choices = RunChoices.parse(asked)
     costs = given_costs(choices)
@@ -162,7 +166,7 @@ def test_another_answer_is_another_version_and_another_prompt_is_not(tools_folde
         {"keys": ['revision = "2"']},
     ):
         path = weather(tools_folder)
-        first = FileTool(path).version(Settings(), "model")
+        first = ServedTool(path).version(Settings(), "model")
         path.with_suffix(".txt").write_text(PROMPT.format(name="Weather") + "More.\n")
-        assert FileTool(path).version(Settings(), "model") == first
-        assert FileTool(weather(tools_folder, **changes)).version(Settings(), "model") != first
+        assert ServedTool(path).version(Settings(), "model") == first
+        assert ServedTool(weather(tools_folder, **changes)).version(Settings(), "model") != first

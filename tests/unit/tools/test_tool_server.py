@@ -16,9 +16,9 @@ from tests.tool_files import served, write_tool
 from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
-from toolformer_ops.tools.servers import file_tool
+from toolformer_ops.tools.servers import served_tool
 from toolformer_ops.tools.servers.call_texts import check_arguments, read_arguments, write_arguments
-from toolformer_ops.tools.servers.file_tool import FileTool, ServerRunner
+from toolformer_ops.tools.servers.served_tool import ServedTool, ServerRunner
 
 Open = Callable[[Path], ServerRunner]
 LACKING = "result_lacks_field"
@@ -26,7 +26,7 @@ LACKING = "result_lacks_field"
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_tool, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(served_tool, "FIRST_PAUSE_SECONDS", 0.001)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def opened() -> Iterator[Open]:
     runners: list[ServerRunner] = []
 
     def open_file(path: Path) -> ServerRunner:
-        runners.append(ServerRunner(FileTool(path)))
+        runners.append(ServerRunner(ServedTool(path)))
         return runners[-1]
 
     yield open_file
@@ -58,7 +58,7 @@ def ask(runner: ServerRunner, *inputs: str) -> list[str | None]:
 
 def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
     path = write_tool(tmp_path, "Weather", "weather", ask=True, tables='[fixed]\nkey = "k"')
-    tool, runner = FileTool(path), opened(path)
+    tool, runner = ServedTool(path), opened(path)
     outcomes = {
         'date: "2023-01-01", city: "Paris"': "Paris 2023-01-01 k",
         "Paris": "arguments_do_not_parse",
@@ -225,7 +225,7 @@ def test_fixed_arguments_are_checked_against_the_servers_schema(tmp_path: Path) 
     }
     path = write_tool(tmp_path, "Echo", "echo", tables='[fixed]\nkey = "too long"', schema=schema)
     with pytest.raises(RejectedInputError, match="argument_not_of_the_schema"):
-        FileTool(path).sent_arguments("a")
+        ServedTool(path).sent_arguments("a")
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ paths:
         path = write_tool(
             tmp_path, "Capital", "capital_of", server=table, keys=['result = "{capital}"'], ask=True
         )
-        recorded = FileTool(path).file.recorded
+        recorded = ServedTool(path).file.recorded
         assert recorded is not None
         assert (recorded.server, recorded.version, recorded.read_only) == ("Capitals", "2023-01-30", True)
         assert ask(opened(path), "France", "Atlantis") == ["Paris", "server_refused"]

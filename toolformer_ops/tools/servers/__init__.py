@@ -1,1 +1,1 @@
-"""Tools that a server of somebody else offers: the file that names one, its calls, its connection."""
+"""Tools of MCP servers and OpenAPI services: the file that names one, its calls, its connection."""

@@ -2,7 +2,7 @@
 
 The one in this process is made of an OpenAPI document by fastmcp, and asks the document's service. A
 connection is opened, which describes the tool, answers calls, and is closed, each within a time limit.
-`file_tool.py` decides what is tried again.
+`served_tool.py` decides what is tried again.
 
 A started server gets a bare environment (PATH, HOME and the like) with the variables and secrets that the
 file names, and none of this deployment's settings. Its stderr is read, and its last lines are part of each
@@ -22,9 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from dotenv import dotenv_values
-
-from toolformer_ops.config import state_dir
 from toolformer_ops.errors import (
     InfrastructureError,
     NoAnswerError,
@@ -34,7 +31,8 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.local_paths import read_beside
-from toolformer_ops.tools.servers.tool_file import SECRET, RecordedPart, ToolFile
+from toolformer_ops.tools.files.secret_values import secret_values, without_secrets
+from toolformer_ops.tools.servers.server_file import SECRET, RecordedPart, ServerToolFile
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ class ServerTool:
 class Connection:
     """One connection to a server, from its start to its end; used in one event loop."""
 
-    def __init__(self, file: ToolFile, folder: Path) -> None:
+    def __init__(self, file: ServerToolFile, folder: Path) -> None:
         """Prepare it; `folder` is the tool file's.
 
         Raises:
@@ -84,16 +82,7 @@ class Connection:
         self._file = file
         self._server = server = file.server
         # 1. Secrets, and headers that hold them.
-        stored = dotenv_values(state_dir() / "environment") if server.secrets else {}
-        self._secrets = secrets = {
-            name: os.environ.get(name) or stored.get(name) or "" for name in server.secrets
-        }
-        if missing := [name for name, value in secrets.items() if not value]:
-            raise ToolError(
-                f"tool {file.name}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "
-                "of that name. Set them where the stages run: in the environment, in the file `environment` of the state folder, "
-                "or in the Kubernetes Secret."
-            )
+        self._secrets = secrets = secret_values(server.secrets, file.name)
         headers = {
             key: SECRET.sub(lambda match: secrets[match[1]], value) for key, value in server.headers.items()
         }
@@ -224,12 +213,10 @@ class Connection:
         """The text with the server's last lines on stderr, and names in place of secrets."""
         lines = " | ".join(self._last_lines)
         text += f"; its last lines on stderr: {lines}" if lines else ""
-        for name, value in self._secrets.items():
-            text = text.replace(value, f"<{name}>")
-        return text
+        return without_secrets(text, self._secrets)
 
 
-def ask_server(file: ToolFile, folder: Path) -> ServerTool:
+def ask_server(file: ServerToolFile, folder: Path) -> ServerTool:
     """What a server says of a tool; it is started and ended for it. Errors are those of `Connection`."""
 
     async def ask() -> ServerTool:

@@ -1,4 +1,4 @@
-"""The tool of a tool file: a call becomes a request of its server, and the answer a line of text.
+"""The tool of a server's file: a call becomes a request of its server, and the answer a line of text.
 
 Calls of a tool that needs one text take the input as it is, `Capital(France)`; others name their arguments,
 `Weather(city: "Paris", date: "2023-01-01")` (`call_texts.py`). When the tool is opened, its server is asked
@@ -15,27 +15,20 @@ the batch fails as a whole (`InfrastructureError`), and the stage begins anew la
 import asyncio
 import atexit
 import contextlib
-import functools
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import (
-    InfrastructureError,
-    NoAnswerError,
-    RejectedInputError,
-    ToolError,
-    UsageError,
-)
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import InfrastructureError, NoAnswerError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.storage.local_paths import local_path
-from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec, load_prompt
+from toolformer_ops.tools.base import ToolOutput
+from toolformer_ops.tools.files.file_tool import FileTool
+from toolformer_ops.tools.files.tool_file import read_tool_file, short_hash
 from toolformer_ops.tools.servers.call_texts import (
     check_arguments,
     read_arguments,
@@ -43,8 +36,8 @@ from toolformer_ops.tools.servers.call_texts import (
     texts_of,
     write_arguments,
 )
-from toolformer_ops.tools.servers.connection import REFUSED, STOP_SECONDS, Connection
-from toolformer_ops.tools.servers.tool_file import RecordedPart, read_tool_file, short_hash
+from toolformer_ops.tools.servers.connection import REFUSED, STOP_SECONDS, Connection, ask_server
+from toolformer_ops.tools.servers.server_file import RecordedPart, ServerToolFile
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -60,8 +53,8 @@ LOGGED_REFUSALS = 5
 Answer = TypeVar("Answer")
 
 
-class FileTool(Tool):
-    """The tool of a file. Opening it starts or reaches its server."""
+class ServedTool(FileTool):
+    """The tool of a server. Opening it starts or reaches its server."""
 
     def __init__(self, path: Path) -> None:
         """Read the file.
@@ -69,8 +62,7 @@ class FileTool(Tool):
         Raises:
             ToolError: the file cannot be used.
         """
-        self.path = path
-        self.file = file = read_tool_file(path)
+        self.file = file = read_tool_file(path, ServerToolFile)
         if file.recorded is None:
             raise ToolError(
                 f"tool file {path}: expected a table [recorded] with what the server says of {file.tool}, found none. "
@@ -90,40 +82,10 @@ class FileTool(Tool):
         required = [name for name in whole.get("required", ()) if name not in file.fixed]
         alone = len(required) == 1 and open_properties.get(required[0], {}).get("type") == "string"
         self.input_argument = required[0] if alone else None
-        """The argument that is the input as it is; None if calls name their arguments."""
         if alone:
             open_properties = {required[0]: open_properties[required[0]]}
         self._schema = {**whole, "type": "object", "properties": open_properties, "required": required}
-        self.spec = ToolSpec(
-            name=file.name,
-            purpose=file.purpose,
-            prompt_file=file.prompt,
-            source=f"tool file {path}",
-            filter_version=short_hash(file.filter.pattern) if file.filter.pattern else "1",
-            code_version=file.revision,
-            takes_input=bool(open_properties),
-            executes_apart=file.executes_apart,
-            price=file.cost.price if file.cost else None,
-            price_unit=file.cost.unit if file.cost else "",
-            **file.numbers.model_dump(),
-        )
-
-    @functools.cached_property
-    def prompt(self) -> str:
-        """The text of the prompt file beside the tool file; a ToolError says that this deployment lets nobody read there."""
-        folder = self.path.parent
-        try:
-            path = local_path(load_settings(), str(folder / self.file.prompt), "prompt", within=folder)
-        except UsageError as error:
-            raise ToolError(f"tool file {self.path}: {error}") from error
-        return load_prompt(path, tool=self.spec.name)
-
-    def filter(self, document: Document) -> list[FilterDecision]:
-        """Texts that hold the file's pattern."""
-        if not self.file.filter.pattern:
-            return super().filter(document)
-        kept = re.search(self.file.filter.pattern, document.text) is not None
-        return [FilterDecision(kept, "holds_pattern" if kept else "no_pattern", end_char=len(document.text))]
+        super().__init__(path, file, takes_input=bool(open_properties))
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -144,6 +106,10 @@ class FileTool(Tool):
         arguments = self.arguments(call_input) | self.file.fixed
         check_arguments(arguments, self._whole_schema)
         return arguments
+
+    def check_input(self, call_input: str) -> None:
+        """Raise a RejectedInputError if a call with this input would not be sent."""
+        self.sent_arguments(call_input)
 
     def effective_input(self, call_input: str, document: Document) -> str | None:
         """The input; if arguments are named, in one spelling.
@@ -182,10 +148,21 @@ class FileTool(Tool):
         return ServerRunner(self)
 
 
+def record_server(path: Path) -> tuple[RecordedPart | None, RecordedPart]:
+    """What the file of a server's tool has recorded, and what the server says now.
+
+    Raises:
+        ToolError, InfrastructureError: the file cannot be read, the server does not answer, or has no such
+        tool.
+    """
+    file = read_tool_file(path, ServerToolFile)
+    return file.recorded, ask_server(file, path.parent).recorded
+
+
 class ServerRunner:
     """The open tool of a file; its connection has an event loop in a separate thread."""
 
-    def __init__(self, tool: FileTool) -> None:
+    def __init__(self, tool: ServedTool) -> None:
         self._tool = tool
         self._limits = limits = tool.file.limits
         pauses = LONGEST_PAUSE_SECONDS * (limits.tries - 1)

@@ -1,0 +1,154 @@
+"""The tool file of a database: what names its version, what is compared when it is opened, and what a wrong one says."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import InfrastructureError, ToolError
+from toolformer_ops.records import Document
+from toolformer_ops.tools.databases.database_tool import DatabaseTool, rows_text
+from toolformer_ops.tools.files.kinds import refresh_tool, tool_of_file
+
+
+def changed(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """The tool file of an SQLite file beside it."""
+    sqlite_shop(tmp_path)
+    return database_tool(tmp_path, "sqlite:///shop.db", tables=("products",))
+
+
+def test_the_tool_of_the_file_is_one_of_a_database(shop: Path) -> None:
+    tool = tool_of_file(shop)
+    assert isinstance(tool, DatabaseTool)
+    assert tool.parameters["properties"]["query"]["description"] == (
+        "one SELECT of SQLite on the tables products(name, stock, price)"
+    )
+
+
+def test_white_space_within_a_query_is_part_of_the_input(shop: Path) -> None:
+    query = "select stock from products where name = 'a  b' "
+    assert DatabaseTool(shop).effective_input(query, Document.of("")) == query.strip()
+
+
+def test_another_content_of_the_file_is_another_version(shop: Path) -> None:
+    first = DatabaseTool(shop).version(Settings(), "model")
+    assert DatabaseTool(shop).version(Settings(), "model") == first
+    changed(shop.with_name("shop.db"), "update products set stock = 1")
+    assert DatabaseTool(shop).version(Settings(), "model") != first
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('prompt = "shop.txt"', 'prompt = "shop.txt"\nrevision = "2"'),
+        ("[limits]", "[limits]\nrows = 5"),
+        ("[limits]", "[limits]\nbytes = 50"),
+        ('tables = ["products"]', 'tables = ["products", "staff"]'),
+    ],
+)
+def test_what_decides_answers_is_another_version(shop: Path, before: str, after: str) -> None:
+    first = DatabaseTool(shop).version(Settings(), "model")
+    shop.write_text(shop.read_text().replace(before, after, 1))
+    assert DatabaseTool(shop).version(Settings(), "model") != first
+
+
+def test_a_longer_time_is_no_other_version(shop: Path) -> None:
+    first = DatabaseTool(shop).version(Settings(), "model")
+    shop.write_text(shop.read_text().replace("[limits]", "[limits]\nseconds = 60"))
+    assert DatabaseTool(shop).version(Settings(), "model") == first
+
+
+def test_another_column_is_refused_until_it_is_recorded(shop: Path) -> None:
+    changed(shop.with_name("shop.db"), "alter table products add column colour text")
+    with pytest.raises(ToolError, match=r"expected the tables that are recorded in .* refresh-tool"):
+        opened(shop)
+    refresh_tool(shop)
+    runner = opened(shop)
+    assert ask(runner, "select count(colour) from products") == "0"
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('url = "sqlite:///shop.db"', "", "expected a `url` or a `connection`, found both or neither"),
+        ("sqlite:///shop.db", "postgresql://a:b@db/shop", "expected no password in `url`, found one"),
+        ("sqlite:///shop.db", "oracle://db/shop", "found 'oracle'"),
+        ("[database]", '[database]\nsecrets = ["TOOLFORMER_DATABASE_DSN"]', "is of this deployment itself"),
+        ("[database]", "[database]\ncolour = 1", r"database\.colour"),
+        ("[database]", '[server]\nurl = "http://x"\n[database]', r"found \[database\] and \[server\]"),
+        ("[database]", "[databse]", "found none"),
+        ("tables = '{", "tables = '", "expected JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(shop: Path, before: str, after: str, said: str) -> None:
+    shop.write_text(shop.read_text().replace(before, after, 1))
+    with pytest.raises(ToolError, match=said):
+        tool_of_file(shop)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"no database at all, but text", "file is not a database"), (None, "expected a file of SQLite")],
+)
+def test_a_file_that_is_no_database_is_named(shop: Path, content: bytes | None, said: str) -> None:
+    database = shop.with_name("shop.db")
+    database.unlink()
+    if content is not None:
+        database.write_bytes(content)
+    with pytest.raises(ToolError, match=said):
+        opened(shop)
+
+
+def test_a_file_of_sqlite_that_may_not_be_read_is_refused(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write_text(shop.read_text().replace("sqlite:///shop.db", "sqlite:////etc/shop.db"))
+    with pytest.raises(ToolError, match=r"expected files that may be read, found /etc/shop\.db"):
+        opened(shop)
+
+
+def test_a_process_that_is_gone_is_one_reason_and_the_next_query_starts_another(shop: Path) -> None:
+    runner = opened(shop)
+    process = runner._process._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert ask(runner, "select 1") == "query_ended_its_process"
+    assert ask(runner, "select 1") == "1"
+    runner.close()
+
+
+def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(shop: Path) -> None:
+    runner = opened(shop)
+    process = runner._process._process
+    assert process is not None
+    process.kill()
+    ask(runner, "select 1")
+    shop.with_name("shop.db").unlink()
+    with pytest.raises(InfrastructureError, match="tool Shop: expected a file of SQLite"):
+        ask(runner, "select 1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ([["667"]], "667"),
+        ([["kettle", "667"]], "kettle, 667"),
+        ([["kettle", None], ["cup", "12"]], "kettle; cup, 12"),
+        ([["a\nb\x1b[31m"]], "a b␛[31m"),
+        ([["one two three four"]], "one two three"),
+    ],
+)
+def test_rows_are_one_line_within_the_budget(rows: list[list[str | None]], line: str) -> None:
+    assert rows_text(rows, 5 if "four" not in str(rows) else 3) == line

@@ -1,0 +1,198 @@
+"""Queries of somebody who wants to get out of an SQLite file: each has its reason, and the file stays as it is."""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
+from toolformer_ops.errors import ToolError
+from toolformer_ops.tools.databases.database_tool import DatabaseRunner
+
+LONG = "replace(printf('%%%dd', 1), ' ', 'a')"
+ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t)"
+HOSTILE = {
+    # Writing
+    "insert into products values ('cup', 1, 1)": "query_not_a_select",
+    "delete from products": "query_not_a_select",
+    "drop table products": "query_not_a_select",
+    "create table t as select 1": "query_not_a_select",
+    "with t as (select 1) insert into products select 'x', 1, 1 from t": "query_writes",
+    "with t as (select 1) delete from products where exists (select 1 from t)": "query_writes",
+    "with t as (select 1) update staff set salary = 1": "query_writes",
+    "values (1) returning 1": "query_invalid",
+    "/* select */ delete from products": "query_not_a_select",
+    "replace into products values ('cup', 1, 1)": "query_not_a_select",
+    "insert into notes(notes) values ('delete-all')": "query_not_a_select",
+    # Several statements
+    "select 1; delete from products": "query_of_several_statements",
+    "select 1;; vacuum": "query_of_several_statements",
+    "select 1; -- \n drop table products": "query_of_several_statements",
+    # Settings, other files, code
+    "pragma writable_schema = 1": "query_not_a_select",
+    "pragma query_only = 0": "query_not_a_select",
+    "select * from pragma_query_only": "query_table_refused",
+    "select * from pragma_database_list": "query_table_refused",
+    "attach database '/etc/passwd' as other": "query_not_a_select",
+    "attach database 'file:new.db?mode=rwc' as other": "query_not_a_select",
+    "vacuum into '/tmp/copy-of-shop.db'": "query_not_a_select",
+    "select load_extension('/tmp/evil.so')": "query_function_refused",
+    "select fts3_tokenizer('simple', x'4141414141414141')": "query_function_refused",
+    "select readfile('/etc/passwd')": "query_invalid",
+    "select writefile('/tmp/x', 'y')": "query_invalid",
+    "explain query plan select * from staff": "query_not_a_select",
+    "begin exclusive": "query_not_a_select",
+    # What is not offered
+    "select * from staff": "query_table_refused",
+    "select count(*) from staff": "query_table_refused",
+    "select (select salary from staff) from products": "query_table_refused",
+    "select name from products union select name from staff": "query_table_refused",
+    "select sql from sqlite_master": "query_table_refused",
+    "select * from sqlite_schema": "query_table_refused",
+    "select * from dbstat": "query_table_refused",
+    "select * from sqlite_stmt": "query_table_refused",
+    "select sqlite_source_id()": "query_function_refused",
+    # Chance and the clock have another answer each time
+    "select random()": "query_function_refused",
+    "select current_timestamp": "query_function_refused",
+    "select replace(printf('%900000d', 1), ' ', 'a') like '" + "%a" * 40 + "%b'": "0",
+    # Rows, bytes, memory
+    f"{ENDLESS} select n from t": "query_too_many_rows",
+    f"{ENDLESS} select n from t limit 1000000000": "query_too_many_rows",
+    "select * from json_each('[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21]')": "query_too_many_rows",
+    "select randomblob(1000000000)": "query_function_refused",
+    "select zeroblob(1000000000)": "query_function_refused",
+    "select length(printf('%1000000000d', 1))": "query_without_value",
+    "select replace(printf('%900000d', 1), ' ', 'ab')": "query_result_too_large",
+    "select printf('%900000d', 1)": "query_result_too_large",
+    f"select group_concat(printf('%9000d', n)) from ({ENDLESS} select n from t limit 1000)": (
+        "query_result_too_large"
+    ),
+    "with recursive t(s) as (select 'x' union all select s || s from t) select max(length(s)) from t": (
+        "query_result_too_large"
+    ),
+    "select x'00ff'": "result_not_text",
+    # Deep, long, and no SQL at all
+    "select " + "(" * 200 + "1" + ")" * 200: "query_invalid",
+    "select 1" + " union select 1" * 60: "query_invalid",
+    "select 'it": "query_invalid",
+    "": "query_not_a_select",
+    "--": "query_not_a_select",
+    "select \x00 1": "query_invalid",
+}
+JSON_OF_2000 = "json_each('[' || replace(printf('%2000d', 1), ' ', '1,') || ']')"
+TOO_LONG = (
+    f"{ENDLESS} select count(*) from t",
+    f"{ENDLESS} select max(n) from t where n < 0",
+    f"select count(*) from ({ENDLESS} select n from t limit 1000000000)",
+    f"select sum(1) from {JSON_OF_2000} a, {JSON_OF_2000} b, {JSON_OF_2000} c",
+    # Within one step of SQLite, which only the end of the process ends
+    f"select instr({LONG % 900_000}, {LONG % 450_000} || 'b')",
+)
+HARMLESS = {
+    "select stock from products where name = 'kettle'": "667",
+    "SELECT stock FROM products WHERE name = 'kettle';": "667",
+    "-- how many\nselect stock from products where name = 'kettle'": "667",
+    "select price from products where name = 'kettle'": "24.5",
+    "select name, stock from products where name = 'cup'": "cup, 12",
+    "select name, stock from products order by name": "cup, 12; jug; kettle, 667",
+    "select sum(stock) from products": "679",
+    "select 0.1 + 0.2": "0.3",
+    "select 'a;b -- c'": "a;b -- c",
+    "select name from cheap order by name": "cup; jug",
+    "select body from notes where notes match 'boils'": "The kettle boils",
+    "with recursive t(n) as (select 1 union all select n + 1 from t where n < 5) select sum(n) from t": "15",
+    "with p as (select * from products) select count(*) from p": "3",
+    "select name from products where stock > 1000": "query_without_rows",
+    "select stock from products where name = 'jug'": "query_without_value",
+    "select colour from products": "query_invalid",
+    "selec stock": "query_not_a_select",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shop")
+
+
+@pytest.fixture(scope="module")
+def runner(folder: Path) -> Iterator[DatabaseRunner]:
+    """The shop's products, its view and its notes; its staff is not offered."""
+    url = f"sqlite:///{sqlite_shop(folder).name}"
+    limits = "seconds = 30\nrows = 20\nbytes = 10000"
+    runner = opened(database_tool(folder, url, tables=("products", "cheap", "notes"), limits=limits))
+    yield runner
+    runner.close()
+
+
+@pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query:.60}")
+def test_a_hostile_query_has_its_reason(runner: DatabaseRunner, query: str) -> None:
+    assert ask(runner, query) == HOSTILE[query]
+
+
+@pytest.mark.parametrize("query", TOO_LONG, ids=lambda query: f"{query:.60}")
+def test_a_query_without_end_is_ended(tmp_path: Path, query: str) -> None:
+    sqlite_shop(tmp_path)
+    runner = opened(database_tool(tmp_path, "sqlite:///shop.db", limits="seconds = 0.2"))
+    assert ask(runner, query) == "query_timed_out"
+    assert ask(runner, "select stock from products where name = 'cup'") == "12"
+    runner.close()
+
+
+@pytest.mark.parametrize("query", HARMLESS, ids=lambda query: f"{query:.60}")
+def test_a_query_that_reads_has_its_result(runner: DatabaseRunner, query: str) -> None:
+    assert ask(runner, query) == HARMLESS[query]
+
+
+def test_no_hostile_query_changes_the_file_or_leaves_another(folder: Path, runner: DatabaseRunner) -> None:
+    before = hashlib.sha256((folder / "shop.db").read_bytes()).hexdigest()
+    files = sorted(folder.iterdir())
+    for query in HOSTILE:
+        ask(runner, query)
+    assert hashlib.sha256((folder / "shop.db").read_bytes()).hexdigest() == before
+    assert sorted(folder.iterdir()) == files
+
+
+def test_a_query_that_grows_without_end_meets_the_bound_of_memory(
+    folder: Path, runner: DatabaseRunner
+) -> None:
+    endless = opened(database_tool(folder, "sqlite:///shop.db", limits="seconds = 100"))
+    query = (
+        "with recursive t(n, s) as (select 1, printf('%900000d', 1) union select n + 1, printf('%900000d', n) "
+        "from t) select count(*) from t"
+    )
+    assert ask(endless, query) == "query_out_of_memory"
+    assert ask(endless, "select stock from products where name = 'cup'") == "12"
+    endless.close()
+
+
+def test_a_write_ahead_log_is_read(tmp_path: Path) -> None:
+    path = sqlite_shop(tmp_path)
+    writer = sqlite3.connect(path)
+    writer.execute("pragma journal_mode = wal")
+    writer.execute("update products set stock = 1 where name = 'cup'")
+    writer.commit()
+    runner = opened(database_tool(tmp_path, "sqlite:///shop.db"))
+    assert ask(runner, "select stock from products where name = 'cup'") == "1"
+    runner.close()
+    writer.close()
+
+
+def test_a_file_whose_view_calls_what_no_query_may_call_is_no_way_around(tmp_path: Path) -> None:
+    path = sqlite_shop(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.execute("create view evil as select load_extension('/tmp/evil.so') as x")
+    connection.execute("create view pay as select salary from staff")
+    connection.commit()
+    connection.close()
+    with pytest.raises(
+        ToolError, match="view evil that SQLite can read, found one that calls what it may not"
+    ):
+        database_tool(tmp_path, "sqlite:///shop.db", tables=("products", "evil"))
+    runner = opened(database_tool(tmp_path, "sqlite:///shop.db", tables=("products", "pay")))
+    assert ask(runner, "select x from evil") == "query_invalid"
+    assert ask(runner, "select salary from staff") == "query_table_refused"
+    assert ask(runner, "select salary from pay") == "5200"  # what is offered is offered
+    runner.close()

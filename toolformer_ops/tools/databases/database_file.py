@@ -1,0 +1,223 @@
+"""The TOML file of a tool of a database: which database, the tables that queries may name, limits (docs/own_tools.md).
+
+The file holds the tables and columns of the database when it was written (`[recorded]`). No password is in
+it: a Postgres' address has the name of an environment variable instead, or is an Airflow Connection's.
+`database_tool.py` makes a tool of it.
+"""
+
+import json
+import os
+import re
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from pydantic import Field, model_validator
+
+from toolformer_ops.config import ENV_PREFIX
+from toolformer_ops.errors import ToolError
+from toolformer_ops.tools.files.secret_values import secret_values
+from toolformer_ops.tools.files.tool_file import FilePart, RecordedTable, ToolFile, short_hash
+
+ENGINES = {"sqlite": "SQLite", "postgresql": "Postgres"}
+"""By the first part of an address, as people know them."""
+CONNECTION_VARIABLE = "AIRFLOW_CONN_"
+"""Airflow reads a Connection from the variable of this name and the Connection's in capitals; so do we."""
+_PLACE = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
+_PARAMETERS = frozenset(
+    {"sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs", "connect_timeout"}
+)
+"""What an address may say behind its `?`."""
+
+
+class DatabasePart(FilePart):
+    """`[database]`: which one. A `url`, or the `connection` that has it."""
+
+    url: str = ""
+    """`sqlite:///shop.db`, relative to the file's folder, or `postgresql://reader:{SHOP_PASSWORD}@host/shop`."""
+    secrets: tuple[str, ...] = Field(default=(), strict=False)
+    """Environment variables of the stage that `url` names as `{NAME}`."""
+    connection: str = Field(default="", pattern=r"^[A-Za-z0-9_]*$")
+    """An Airflow Connection of a Postgres, whose address and password are used."""
+    tables: tuple[str, ...] = Field(default=(), strict=False)
+    """Tables and views that a query may name; none: all that can be read."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "DatabasePart":
+        if bool(self.url) == bool(self.connection):
+            raise ValueError("expected a `url` or a `connection`, found both or neither. Name one of them")
+        if self.connection:
+            return self
+        engine = self.engine
+        if engine not in ENGINES:
+            raise ValueError(
+                f"expected a `url` that begins with sqlite:/// or postgresql://, found {engine or 'none'!r}"
+            )
+        own = [name for name in self.secrets if name.startswith(ENV_PREFIX) or name.startswith("AIRFLOW")]
+        if own:
+            raise ValueError(f"`secrets`: {', '.join(own)} is of this deployment itself. Name the tool's own")
+        parts = urlsplit(self.url)
+        if parts.password and not _PLACE.fullmatch(unquote(parts.password)):
+            raise ValueError(
+                "expected no password in `url`, found one. Put it into an environment variable, name that in `secrets`, and "
+                "write {NAME} for it"
+            )
+        if unknown := set(_PLACE.findall(self.url)) - set(self.secrets):
+            raise ValueError(f"`url` holds {', '.join(sorted(unknown))}, which `secrets` does not name")
+        return self
+
+    @property
+    def engine(self) -> str:
+        """The kind of database, without the driver that an address may name; of a connection Postgres."""
+        if self.connection:
+            return "postgresql"
+        engine = urlsplit(self.url).scheme.partition("+")[0]
+        return "postgresql" if engine == "postgres" else engine
+
+    @property
+    def name(self) -> str:
+        """What the database is called: a file without its ending, a Postgres' database, or the connection."""
+        if self.connection:
+            return self.connection
+        path = urlsplit(self.url).path
+        return PurePath(path).stem or "Database"
+
+    @property
+    def sqlite_path(self) -> str:
+        """The path in `url` as SQLAlchemy has it: relative after three slashes, absolute after four."""
+        return self.url.partition(":///")[2]
+
+
+class LimitsPart(FilePart):
+    """`[limits]`: of one query."""
+
+    seconds: float = Field(default=5.0, gt=0, le=600, strict=False)
+    """Longest run."""
+    rows: int = Field(default=20, ge=1, le=10_000)
+    """Most rows of an answer; a query with more has none."""
+    bytes: int = Field(default=10_000, ge=1, le=1_000_000)
+    """Longest answer."""
+    result_tokens: int = Field(default=64, ge=1, le=1000)
+    """Longest result, in words and punctuation marks."""
+
+
+class RecordedTables(RecordedTable):
+    """`[recorded]`: tables and columns of the database."""
+
+    engine: str
+    """SQLite or Postgres."""
+    tables: str
+    """By table, the types of its columns by name, as JSON."""
+
+    @model_validator(mode="after")
+    def _is_json(self) -> "RecordedTables":
+        try:
+            tables = json.loads(self.tables)
+        except ValueError as error:
+            raise ValueError("`tables`: expected JSON") from error
+        if not isinstance(tables, dict) or not all(isinstance(columns, dict) for columns in tables.values()):
+            raise ValueError("`tables`: expected columns by table")
+        return self
+
+    @property
+    def columns(self) -> dict[str, dict[str, str]]:
+        """The types of columns by name, by table."""
+        columns: dict[str, dict[str, str]] = json.loads(self.tables)
+        return columns
+
+    @property
+    def schema_hash(self) -> str:
+        """Names tables and columns, in whatever order they are listed."""
+        return short_hash(json.dumps(self.columns, sort_keys=True))
+
+    @property
+    def words(self) -> str:
+        """The engine, how many tables, and a hash of their columns."""
+        return f"{self.engine}, {len(self.columns)} tables, schema {self.schema_hash}"
+
+
+class DatabaseToolFile(ToolFile):
+    """The whole file."""
+
+    database: DatabasePart
+    limits: LimitsPart = LimitsPart()
+    recorded: RecordedTables | None = None
+
+
+def postgres_address(part: DatabasePart, tool: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The parameters of libpq for a Postgres, and the secrets among them by name.
+
+    Raises:
+        ToolError: a secret or the Connection is not set, or is no address of a Postgres.
+    """
+    if part.connection:
+        return _of_connection(part.connection, tool)
+    secrets = secret_values(part.secrets, tool)
+    return _of_url(part.url, secrets, tool), secrets
+
+
+def connection_variable(connection: str) -> str:
+    """The environment variable in which Airflow looks for a Connection."""
+    return CONNECTION_VARIABLE + connection.upper()
+
+
+def _of_url(url: str, secrets: dict[str, str], tool: str) -> dict[str, str]:
+    parts = urlsplit(url)
+    try:
+        port = str(parts.port or "")
+    except ValueError as error:
+        raise ToolError(f"tool {tool}: expected a port from 1 to 65535 in `url`, found another.") from error
+    found = {
+        "host": parts.hostname or "",
+        "port": port,
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "dbname": unquote(parts.path.lstrip("/")),
+    }
+    more = dict(parse_qsl(parts.query))
+    # psycopg2 and libpq take the folder of a socket as a parameter, too.
+    found["host"] = more.pop("host", found["host"])
+    if unknown := set(more) - _PARAMETERS:
+        raise ToolError(
+            f"tool {tool}: expected of {', '.join(sorted(_PARAMETERS))} behind the `?` of the address, found "
+            f"{', '.join(sorted(unknown))}. Remove it."
+        )
+    filled = {
+        key: _PLACE.sub(lambda place: secrets[place[1]], value) for key, value in (found | more).items()
+    }
+    return {key: value for key, value in filled.items() if value}
+
+
+def _of_connection(connection: str, tool: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The address that an Airflow Connection has: a URI, or JSON as Airflow writes it."""
+    variable = connection_variable(connection)
+    value = os.environ.get(variable, "")
+    if not value:
+        value = secret_values((variable,), tool)[variable]
+    if value.lstrip().startswith("{"):
+        address = _of_json(value, variable, tool)
+    else:
+        if urlsplit(value).scheme.partition("+")[0] not in {"postgres", "postgresql"}:
+            raise ToolError(
+                f"tool {tool}: expected the Connection {connection} of a Postgres, found another."
+            )
+        whole, _, query = value.partition("?")
+        # Airflow writes what else a Connection holds into its address, too.
+        of_libpq = [(key, item) for key, item in parse_qsl(query) if key in _PARAMETERS]
+        address = _of_url(f"{whole}?{urlencode(of_libpq)}", {}, tool)
+    return address, {variable: value, f"{variable}'s password": address.get("password") or value}
+
+
+def _of_json(value: str, variable: str, tool: str) -> dict[str, str]:
+    try:
+        said: dict[str, Any] = json.loads(value)
+        extra = said.get("extra") or {}
+        extra = json.loads(extra) if isinstance(extra, str) else extra
+        named = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
+        found = {key: str(said.get(name) or "") for key, name in named.items()}
+        found |= {key: str(item) for key, item in extra.items() if key in _PARAMETERS}
+    except (ValueError, AttributeError) as error:
+        raise ToolError(
+            f"tool {tool}: expected a Connection as JSON in {variable}, found other text."
+        ) from error
+    return {key: text for key, text in found.items() if text}

@@ -1,0 +1,272 @@
+"""The tool of a database: the model writes a SELECT, and its rows become a line of text.
+
+A call's input is the query as it is, `Shop(SELECT stock FROM products WHERE name = 'kettle')`. It runs in a
+process of its own, reading only (`query_process.py`, `worker.py`). A single value is the result as it stands,
+`667`; the values of a row have commas between them, and rows semicolons: `kettle, 667; cup, 12`. NULL is no
+value, and a query without any has no result.
+
+When the tool is opened, its tables are compared with those that are recorded. The content of an SQLite file is
+part of the version, so that calls are executed anew when it changes; of a Postgres `revision` says that.
+"""
+
+import atexit
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError, UsageError
+from toolformer_ops.records import Document
+from toolformer_ops.storage.corpus_records import escape_control_characters
+from toolformer_ops.storage.file_hashes import verified_sha256
+from toolformer_ops.storage.local_paths import local_path
+from toolformer_ops.tools.base import ToolOutput
+from toolformer_ops.tools.databases import reasons
+from toolformer_ops.tools.databases.database_file import (
+    ENGINES,
+    DatabaseToolFile,
+    RecordedTables,
+    postgres_address,
+)
+from toolformer_ops.tools.databases.query_process import GRACE_SECONDS, START_SECONDS, QueryProcess
+from toolformer_ops.tools.databases.requests import AwayError, Opened, Opening, WrongDatabaseError
+from toolformer_ops.tools.files.file_tool import FileTool
+from toolformer_ops.tools.files.secret_values import without_secrets
+from toolformer_ops.tools.files.tool_file import read_tool_file, short_hash
+from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+
+CODE_VERSION = 1
+"""Raised when the same query would get another result."""
+QUERY = "query"
+"""The one argument of a call."""
+
+
+class DatabaseTool(FileTool):
+    """The tool of a database. Opening it starts the process that asks the database."""
+
+    input_argument = QUERY
+
+    def __init__(self, path: Path) -> None:
+        """Read the file.
+
+        Raises:
+            ToolError: the file cannot be used.
+        """
+        self.file = file = read_tool_file(path, DatabaseToolFile)
+        if file.recorded is None:
+            raise ToolError(
+                f"tool file {path}: expected a table [recorded] with the tables of the database, found none. "
+                f"Write it: toolformer-ops refresh-tool {path}"
+            )
+        self.recorded = file.recorded
+        self.connections = (file.database.connection,) if file.database.connection else ()
+        super().__init__(path, file, takes_input=True)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """One text, the query, with what may be asked."""
+        said = f"one SELECT of {self.recorded.engine} on the tables {tables_text(self.recorded)}"
+        return {
+            "type": "object",
+            "properties": {QUERY: {"type": "string", "description": said}},
+            "required": [QUERY],
+        }
+
+    def arguments(self, call_input: str) -> dict[str, Any]:
+        """The query."""
+        return {QUERY: call_input}
+
+    def effective_input(self, call_input: str, document: Document) -> str | None:
+        """The query as it is: white space within its texts is part of what is asked."""
+        return call_input.strip()
+
+    def version(self, settings: Settings, model_identity: str) -> str:
+        """Database, its tables, the content of an SQLite file, and what of the tool file decides answers.
+
+        Raises:
+            ToolError: an SQLite file is not there.
+        """
+        file, limits = self.file, self.file.limits
+        content = ""
+        if file.database.engine == "sqlite":
+            path = sqlite_file(file, self.path.parent)
+            files = (path, path.with_name(f"{path.name}-wal"))
+            hashes = [
+                verified_sha256(settings, part) for part in files if part.exists() and part.stat().st_size
+            ]
+            content = f" content={short_hash(' '.join(hashes))}"
+        database = file.database.model_dump(include={"url", "connection", "tables"})
+        deciding = [CODE_VERSION, database, limits.rows, limits.bytes, limits.result_tokens]
+        return (
+            f"{file.name} revision={file.revision} engine={self.recorded.engine} schema={self.recorded.schema_hash}"
+            f"{content} file={short_hash(json.dumps(deciding, sort_keys=True))}"
+        )
+
+    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "DatabaseRunner":
+        """Open the database, and compare its tables with those that are recorded.
+
+        Raises:
+            ToolError: it cannot be used, or its tables are others.
+            InfrastructureError: it does not answer now.
+        """
+        runner = DatabaseRunner(self.file, self.path.parent)
+        try:
+            opened = runner.open()
+            now = recorded_tables(self.file, opened)
+            if now.schema_hash != self.recorded.schema_hash:
+                raise ToolError(  # noqa: TRY301
+                    f"tool {self.file.name}: expected the tables that are recorded in {self.path} ({self.recorded.words}), found "
+                    f"others ({now.words}). Take them over as another version of the tool, whose calls run anew: "
+                    f"toolformer-ops refresh-tool {self.path}"
+                )
+        except BaseException:
+            runner.close()
+            raise
+        for warning in opened.warnings:
+            logger.warning("tool %s: %s", self.file.name, warning)
+        return runner
+
+
+class DatabaseRunner:
+    """The open tool of a database."""
+
+    def __init__(self, file: DatabaseToolFile, folder: Path) -> None:
+        """Prepare it; `folder` is the tool file's.
+
+        Raises:
+            ToolError: a secret is not set, or the file of an SQLite may not be read.
+        """
+        self._file = file
+        self._secrets: dict[str, str] = {}
+        if file.database.engine == "sqlite":
+            address = {"path": str(sqlite_file(file, folder))}
+        else:
+            address, self._secrets = postgres_address(file.database, file.name)
+        limits = file.limits
+        self.time_limit_seconds = 2 * (limits.seconds + GRACE_SECONDS + START_SECONDS)
+        """Longest time of an input in a batch, with a start of the process; only what hangs reaches it."""
+        self._process = QueryProcess(
+            Opening(
+                engine=file.database.engine,
+                address=address,
+                tables=file.database.tables,
+                seconds=limits.seconds,
+                rows=limits.rows,
+                bytes=limits.bytes,
+            )
+        )
+        atexit.register(self.close)
+
+    def open(self) -> Opened:
+        """Start the process; returns what the database says of itself.
+
+        Raises:
+            ToolError: it cannot be used.
+            InfrastructureError: it does not answer now.
+        """
+        try:
+            return self._process.open()
+        except WrongDatabaseError as error:
+            raise ToolError(self._told(error, "Look at [database] of the tool file")) from error
+        except AwayError as error:
+            raise InfrastructureError(
+                self._told(error, "Is its server up, and its address right?")
+            ) from error
+
+    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
+        """One output a query, in order.
+
+        Raises:
+            InfrastructureError: the database does not answer now, so that nothing may be said of the queries.
+        """
+        return [self._output(query) for query in inputs]
+
+    def close(self) -> None:
+        """End the process."""
+        atexit.unregister(self.close)
+        self._process.close()
+
+    def _output(self, query: str) -> ToolOutput:
+        try:
+            rows = self._process.answer(query)
+            return ToolOutput.of(rows_text(rows, self._file.limits.result_tokens))
+        except RejectedInputError as error:
+            return ToolOutput.none(error.reason)
+        except (WrongDatabaseError, AwayError) as error:
+            raise InfrastructureError(self._told(error, "Is its server up?")) from error
+
+    def _told(self, error: Exception, remedy: str) -> str:
+        """An error message: the tool, what was expected and found, the remedy; no secret is in it."""
+        found = without_secrets(str(error).rstrip("."), self._secrets)
+        said = found if found.startswith("expected") else f"expected a database that answers, found: {found}"
+        return f"tool {self._file.name}: {said}. {remedy}{'' if remedy.endswith('?') else '.'}"
+
+
+def rows_text(rows: Sequence[Sequence[str | None]], tokens: int) -> str:
+    """Rows as one line of at most `tokens` words and punctuation marks.
+
+    Raises:
+        RejectedInputError: there is no row, no value, or the first value is too long.
+    """
+    if not rows:
+        raise RejectedInputError(reasons.NO_ROWS)
+    lines = [", ".join(value for value in row if value) for row in rows]
+    line = escape_control_characters(" ".join("; ".join(filter(None, lines)).split()))[0]
+    if not line:
+        raise RejectedInputError(reasons.NO_VALUE)
+    cut = cut_at_sentence_end(line, tokens)
+    if not cut:
+        raise RejectedInputError(reasons.TOO_LONG)
+    return cut
+
+
+def tables_text(recorded: RecordedTables) -> str:
+    """Tables and their columns: `products(name, stock), orders(id)`."""
+    return ", ".join(f"{name}({', '.join(columns)})" for name, columns in recorded.columns.items())
+
+
+def recorded_tables(file: DatabaseToolFile, opened: Opened) -> RecordedTables:
+    """What is recorded of an open database."""
+    tables = {table.name: dict(table.columns) for table in opened.tables}
+    return RecordedTables(engine=ENGINES[file.database.engine], tables=json.dumps(tables, ensure_ascii=False))
+
+
+def look_at_database(file: DatabaseToolFile, folder: Path) -> Opened:
+    """What a database says of itself; it is opened and closed for it. Errors are those of `DatabaseTool.open`."""
+    runner = DatabaseRunner(file, folder)
+    try:
+        return runner.open()
+    finally:
+        runner.close()
+
+
+def record_database(path: Path) -> tuple[RecordedTables | None, RecordedTables]:
+    """What the file of a database's tool has recorded, and the tables of the database now.
+
+    Raises:
+        ToolError, InfrastructureError: the file cannot be read, or the database not be used.
+    """
+    file = read_tool_file(path, DatabaseToolFile)
+    return file.recorded, recorded_tables(file, look_at_database(file, path.parent))
+
+
+def sqlite_file(file: DatabaseToolFile, folder: Path) -> Path:
+    """The absolute path of an SQLite file; relative to the tool file's folder.
+
+    Raises:
+        ToolError: nothing is there, or this deployment lets nobody read there.
+    """
+    try:
+        path = local_path(load_settings(), str(folder / file.database.sqlite_path), "url", within=folder)
+    except UsageError as error:
+        raise ToolError(f"tool {file.name}: {error}") from error
+    if not path.is_file():
+        raise ToolError(f"tool {file.name}: expected a file of SQLite at {path}, found none.")
+    return path

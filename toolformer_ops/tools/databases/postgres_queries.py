@@ -1,0 +1,268 @@
+"""Queries of Postgres, which only read: each runs in a transaction that is READ ONLY, under the server's own time limits.
+
+1. The text is read (`query_text.py`): one SELECT, functions of a list, no system catalog, nothing hidden.
+2. The server parses it as one statement, by the extended protocol, which takes no second one.
+3. It becomes a cursor over its rows as JSON, cut to the longest answer by the server, so that neither a huge
+   value nor 10^9 rows are ever sent. What a parsed SELECT is in brackets no text of it can leave.
+4. So many rows are fetched, and the transaction is rolled back.
+
+What the role may not read it cannot read here. A role that may do more than read is named in a warning.
+"""
+
+import contextlib
+import json
+from typing import Any
+
+import psycopg
+from psycopg.pq import DiagnosticField, ExecStatus
+
+from toolformer_ops.errors import RejectedInputError
+from toolformer_ops.tools.databases import reasons
+from toolformer_ops.tools.databases.query_text import check_postgres_query, without_last_semicolon
+from toolformer_ops.tools.databases.requests import (
+    AwayError,
+    Opened,
+    Opening,
+    Table,
+    WrongDatabaseError,
+    number_text,
+)
+
+_FUNCTIONS = """
+abs acos age any_value array_length array_position array_to_string asin atan atan2 avg bit_length bool_and
+bool_or btrim cardinality cbrt ceil ceiling char_length character_length chr coalesce concat concat_ws corr cos
+count cume_dist date date_bin date_part date_trunc degrees dense_rank div every exp extract first_value floor gcd
+greatest initcap isfinite json_array_length json_extract_path json_extract_path_text jsonb_array_length
+jsonb_extract_path jsonb_extract_path_text justify_days lag last_value lcm lead least left length ln log log10
+lower ltrim make_date make_interval max md5 min mod nth_value ntile nullif octet_length overlay
+percent_rank percentile_cont percentile_disc pi plainto_tsquery position power radians rank regexp_count
+regexp_like regexp_match regexp_replace regexp_substr replace reverse right round row row_number rtrim scale
+sign sin split_part sqrt starts_with stddev stddev_pop stddev_samp string_agg strpos substr substring sum tan
+to_char to_date to_number to_timestamp to_tsquery to_tsvector translate trim trunc unnest upper
+var_pop var_samp variance width_bucket
+"""
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+"""What a query may call: what computes a value from its arguments alone, and is no factor of its size."""
+CONNECT_SECONDS = 10
+SHOWN_ROWS = 2
+"""Of each table, for a prompt."""
+MOST_TABLES = 200
+"""Of a database whose tables are not named."""
+
+_LIMITS = b"""
+select pg_catalog.set_config('statement_timeout', '%(limit)d', true),
+    pg_catalog.set_config('lock_timeout', '%(limit)d', true),
+    pg_catalog.set_config('idle_in_transaction_session_timeout', '%(idle)d', true),
+    pg_catalog.set_config('standard_conforming_strings', 'on', true),
+    pg_catalog.set_config('max_parallel_workers_per_gather', '0', true),
+    pg_catalog.set_config('datestyle', 'ISO', true)
+"""
+_RELATIONS = b"""
+select n.nspname, c.relname, pg_catalog.pg_table_is_visible(c.oid), pg_catalog.has_table_privilege(c.oid, 'SELECT'),
+    pg_catalog.has_table_privilege(c.oid, 'INSERT') or pg_catalog.has_table_privilege(c.oid, 'UPDATE')
+        or pg_catalog.has_table_privilege(c.oid, 'DELETE') or pg_catalog.has_table_privilege(c.oid, 'TRUNCATE'),
+    c.relispartition
+from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where c.relkind in ('r', 'v', 'm', 'f', 'p') and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
+order by n.nspname, c.relname
+"""
+_COLUMNS = b"""
+select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod)
+from pg_catalog.pg_attribute a
+where a.attrelid = pg_catalog.to_regclass($1) and a.attnum > 0 and not a.attisdropped
+    and pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+order by a.attnum
+"""
+_ROLE = b"""
+select r.rolname, r.rolsuper,
+    pg_catalog.pg_has_role(r.oid, 'pg_read_server_files', 'MEMBER')
+        or pg_catalog.pg_has_role(r.oid, 'pg_write_server_files', 'MEMBER')
+        or pg_catalog.pg_has_role(r.oid, 'pg_execute_server_program', 'MEMBER')
+from pg_catalog.pg_roles r where r.rolname = current_user
+"""
+_LOST_CLASSES = ("08", "57P", "58", "25P03", "53300")
+"""SQLSTATEs that say something of the server, and nothing of the query."""
+
+_BUSY = ("starting up", "shutting down", "too many", "connection slots", "recovery")
+"""What a server says that refuses now, and may not later."""
+
+
+class _Relation:
+    """A table or view of the database."""
+
+    def __init__(self, row: list[str | None]) -> None:
+        schema, name, is_visible, may_read, may_write, is_partition = row
+        self.schema, self.relation = schema or "", name or ""
+        self.name = self.relation if is_visible == "t" else f"{schema}.{name}"
+        """As a query names it."""
+        self.may_read, self.may_write = may_read == "t", may_write == "t"
+        self.is_partition = is_partition == "t"
+
+
+class PostgresQueries:
+    """A connection to Postgres; queries run on it one by one."""
+
+    def __init__(self, opening: Opening) -> None:
+        """Connect.
+
+        Raises:
+            WrongDatabaseError: it refuses the role, or there is no such database or table.
+            AwayError: it does not answer.
+        """
+        self._opening = opening
+        try:
+            self._connection = psycopg.connect(
+                **{"connect_timeout": str(CONNECT_SECONDS), **opening.address},  # type: ignore[arg-type]
+                client_encoding="UTF8",
+                autocommit=True,
+                application_name="toolformer-ops tool",
+            )
+        except psycopg.Error as error:
+            said = " ".join(str(error).split())
+            refused = "FATAL" in said and not any(words in said for words in _BUSY)
+            raise (WrongDatabaseError if refused else AwayError)(said) from error
+        self._server = self._connection.pgconn
+        with self._reading():
+            relations = [_Relation(row) for row in self._rows(_RELATIONS)]
+        readable = [relation for relation in relations if relation.may_read]
+        whole = [relation.name for relation in readable if not relation.is_partition][:MOST_TABLES]
+        self._tables = opening.tables or tuple(whole)
+        if missing := set(self._tables) - {relation.name for relation in readable}:
+            raise WrongDatabaseError(
+                f"expected tables {', '.join(sorted(missing))} that the role may read, found "
+                f"{', '.join(whole) or 'none'}"
+            )
+        offered = [relation for relation in relations if relation.name in self._tables]
+        names = {relation.relation.lower() for relation in offered}
+        schemas = {relation.schema.lower() for relation in offered}
+        self._hidden = {item.relation.lower() for item in relations} - names
+        self._hidden |= {item.schema.lower() for item in relations} - schemas
+        self._writable = [relation.name for relation in offered if relation.may_write]
+
+    def describe(self) -> Opened:
+        """Its tables, and what the role may do beyond reading them."""
+        with self._reading():
+            columns = {name: self._rows(_COLUMNS, _quoted(name)) for name in self._tables}
+            [(role, is_superuser, reads_files)] = self._rows(_ROLE)
+        tables = []
+        for name, of_table in columns.items():
+            try:
+                rows = self.answer(f"select * from {_quoted(name)} limit {SHOWN_ROWS}")  # noqa: S608 - no parameter can be a name
+            except RejectedInputError:  # a value that is too long
+                rows = []
+            described = tuple((column or "", kind or "") for column, kind in of_table)
+            tables.append(Table(name, described, tuple(map(tuple, rows))))
+        may = [
+            *(["is a superuser"] if is_superuser == "t" else []),
+            *(["may read files of the server, or run programs there"] if reads_files == "t" else []),
+            *([f"may write to {', '.join(self._writable[:5])}"] if self._writable else []),
+        ]
+        warnings = [
+            f"the role {role} {what}. Queries only read, whatever it may; make a role that may do no more: "
+            "docs/own_tools.md#a-role-that-only-reads."
+            for what in may
+        ]
+        return Opened(tuple(tables), tuple(warnings))
+
+    def answer(self, query: str) -> list[list[str | None]]:
+        """The rows of a query, as `Queries` says."""
+        check_postgres_query(query, FUNCTIONS, self._hidden)
+        try:
+            text = query.encode()
+        except UnicodeEncodeError as error:
+            raise RejectedInputError(reasons.INVALID) from error
+        limit, most = self._opening.rows + 1, self._opening.bytes
+        with self._reading():
+            self._take(self._server.prepare(b"", text))
+            inner = without_last_semicolon(query).encode()
+            self._rows(
+                b"declare tool_rows no scroll cursor for select pg_catalog.left("
+                b"pg_catalog.row_to_json(tool_row.*)::pg_catalog.text, %d) from (\n%b\n) tool_row"
+                % (most + 1, inner)
+            )
+            rows = self._rows(b"fetch forward %d from tool_rows" % limit)
+        if len(rows) == limit:
+            raise RejectedInputError(reasons.MANY_ROWS)
+        if sum(len((row or "").encode()) for (row,) in rows) > most:
+            raise RejectedInputError(reasons.TOO_LARGE)
+        return [_values(row or "{}") for (row,) in rows]
+
+    @contextlib.contextmanager
+    def _reading(self) -> Any:
+        """A transaction that only reads, within the limits of time; it is always rolled back."""
+        milliseconds = int(self._opening.seconds * 1000)
+        try:
+            self._rows(b"begin transaction isolation level read committed read only")
+            self._rows(_LIMITS % {b"limit": milliseconds, b"idle": milliseconds + 60_000})
+            yield
+        finally:
+            with contextlib.suppress(AwayError, RejectedInputError, psycopg.Error):
+                self._rows(b"rollback")
+
+    def _rows(self, statement: bytes, *values: str) -> list[list[str | None]]:
+        """The rows of one statement, as texts."""
+        parameters = [value.encode() for value in values]
+        result = self._take(self._server.exec_params(statement, parameters))
+        found = []
+        for row in range(result.ntuples):
+            fields = [result.get_value(row, column) for column in range(result.nfields)]
+            found.append([None if field is None else field.decode() for field in fields])
+        return found
+
+    def _take(self, result: Any) -> Any:
+        """A result of the server, or the error that it says."""
+        if result.status in {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}:
+            return result
+        state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+        message = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(
+            errors="replace"
+        )
+        if not state or (state.startswith(_LOST_CLASSES) and state != "08P01"):
+            raise AwayError(" ".join(message.split()) or "the connection was lost")
+        raise RejectedInputError(_reason(state, message))
+
+
+def _reason(state: str, message: str) -> str:
+    """The reason that an SQLSTATE is: https://www.postgresql.org/docs/current/errcodes-appendix.html."""
+    by_state = {
+        "25006": reasons.WRITES,  # read_only_sql_transaction
+        "57014": reasons.TIMED_OUT,  # query_canceled
+        "55P03": reasons.TIMED_OUT,  # lock_not_available
+        "42501": reasons.TABLE,  # insufficient_privilege
+    }
+    by_class = {"53": reasons.MEMORY, "54": reasons.TOO_LARGE}
+    if state == "08P01":  # a place for a parameter, which a query has none of
+        return reasons.INVALID
+    if "multiple commands" in message:
+        return reasons.SEVERAL
+    if "data-modifying" in message:
+        return reasons.WRITES
+    return by_state.get(state) or by_class.get(state[:2]) or reasons.INVALID
+
+
+def _quoted(name: str) -> str:
+    """A table's name, with or without its schema, as an identifier of SQL."""
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def _values(row: str) -> list[str | None]:
+    """The values of a row that Postgres wrote as JSON, as texts say them; numbers as they are written there."""
+    pairs = json.loads(row, parse_int=str, parse_float=_decimal, object_pairs_hook=list)
+    return [_value(value) for _, value in pairs]
+
+
+def _decimal(text: str) -> str:
+    """A decimal with as many digits as the database has, unless they are those of a division."""
+    digits = text.lower().partition("e")[0].replace(".", "").lstrip("-0")
+    return text if len(digits) <= 15 else number_text(float(text))
+
+
+def _value(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        parts = [
+            f"{part[0]}: {_value(part[1])}" if isinstance(part, tuple) else _value(part) for part in value
+        ]
+        return ", ".join(part or "" for part in parts)
+    return value if value is None else str(value)

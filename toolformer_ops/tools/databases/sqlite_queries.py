@@ -1,0 +1,250 @@
+"""Queries of SQLite, which only read: the file is opened `mode=ro`, and an authorizer allows what reads the offered tables.
+
+Bounds: one statement; functions of a list; time by a progress handler, and by the end of the process for what
+runs on within one step (`query_process.py`); the length of every value, of the answer, and the memory of the
+process (`worker.py`). Sources: https://www.sqlite.org/security.html, https://www.sqlite.org/c3ref/set_authorizer.html
+"""
+
+import contextlib
+import sqlite3
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+from toolformer_ops.errors import RejectedInputError
+from toolformer_ops.tools.databases import reasons
+from toolformer_ops.tools.databases.query_text import first_word
+from toolformer_ops.tools.databases.requests import (
+    AwayError,
+    Opened,
+    Opening,
+    Table,
+    WrongDatabaseError,
+    number_text,
+)
+
+_FUNCTIONS = """
+-> ->> abs acos acosh asin asinh atan atan2 atanh avg bm25 ceil ceiling char coalesce concat concat_ws cos cosh
+count cume_dist date datetime degrees dense_rank exp first_value floor format glob group_concat hex highlight
+ifnull iif instr json json_array json_array_length json_each json_extract json_group_array json_group_object
+json_object json_quote json_type json_valid julianday lag last_value lead length like ln log log10 log2 lower
+ltrim match max min mod nth_value ntile nullif octet_length percent_rank pi pow power printf quote radians rank
+replace round row_number rtrim sign sin sinh snippet sqrt strftime string_agg substr substring sum tan tanh time
+timediff total trim trunc typeof unicode unixepoch upper
+"""
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+"""What a query may call: what computes a value from its arguments alone, and reads or loads nothing."""
+TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
+MOST_BYTES_A_VALUE = 1_000_000
+"""Of a text or blob, also one that is only a step to the answer."""
+LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: MOST_BYTES_A_VALUE,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 20_000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 50,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 100_000,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 50,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+STEPS_A_LOOK = 1000
+"""Steps of SQLite's machine between two looks at the clock."""
+SHOWN_ROWS = 2
+"""Of each table, for a prompt."""
+
+_WRITING = frozenset(
+    getattr(sqlite3, name)
+    for name in dir(sqlite3)
+    if name.startswith(
+        ("SQLITE_INSERT", "SQLITE_UPDATE", "SQLITE_DELETE", "SQLITE_CREATE_", "SQLITE_DROP_", "SQLITE_ALTER_")
+    )
+)
+_REASONS = {
+    sqlite3.SQLITE_INTERRUPT: reasons.TIMED_OUT,
+    sqlite3.SQLITE_TOOBIG: reasons.TOO_LARGE,
+    sqlite3.SQLITE_NOMEM: reasons.MEMORY,
+    sqlite3.SQLITE_FULL: reasons.MEMORY,
+}
+"""By SQLite's result of a query."""
+_AWAY = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+"""Results of SQLite that say something of the file, and nothing of the query."""
+
+
+class SqliteQueries:
+    """A file of SQLite, opened for reading."""
+
+    def __init__(self, opening: Opening) -> None:
+        """Open it.
+
+        Raises:
+            WrongDatabaseError: there is no such file, or it is no database.
+        """
+        self._opening = opening
+        self._path = path = Path(opening.address["path"])
+        self._deadline = 0.0
+        self._refused: str | None = None
+        if not path.is_file():
+            raise WrongDatabaseError(f"expected a file of SQLite at {path}, found none")
+        try:
+            self._connection = connection = sqlite3.connect(
+                f"file:{quote(str(path))}?mode=ro", uri=True, timeout=opening.seconds, isolation_level=None
+            )
+            connection.text_factory = lambda text: text.decode(errors="replace")
+            # What a view or an index of the file calls may do no more than what a query calls.
+            for pragma in ("query_only = 1", "temp_store = MEMORY", "trusted_schema = 0"):
+                connection.execute(f"pragma {pragma}")
+            self._objects = self._read_objects()
+        except sqlite3.Error as error:
+            raise WrongDatabaseError(f"expected a file of SQLite at {path}, found: {error}") from error
+        self._columns: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._prepare()
+        offered = opening.tables or tuple(name for name in self._tables_to_name() if name in self._columns)
+        self._tables = tuple(offered)
+        self._allowed = {name.lower() for name in offered} | TABLE_FUNCTIONS
+        self._allowed |= {
+            name.lower()
+            for name, kind in self._objects.items()
+            if kind.startswith("part of ") and kind.removeprefix("part of ") in self._allowed
+        }
+        self._all_names = {name.lower() for name in self._objects} | self._modules()
+        for limit, most in LIMITS.items():
+            connection.setlimit(limit, most)
+        connection.set_authorizer(self._allows)
+        connection.set_progress_handler(lambda: time.monotonic() > self._deadline, STEPS_A_LOOK)
+
+    def describe(self) -> Opened:
+        """Its tables."""
+        tables = []
+        for name in self._tables:
+            if name not in self._objects:
+                there = ", ".join(self._tables_to_name()) or "none"
+                raise WrongDatabaseError(f"expected a table {name} in {self._path}, found {there}")
+            if name not in self._columns:
+                raise WrongDatabaseError(
+                    f"expected a table or view {name} that SQLite can read, found one that calls what it may not"
+                )
+            quoted = '"' + name.replace('"', '""') + '"'
+            try:
+                rows = self.answer(f"select * from {quoted} limit {SHOWN_ROWS}")  # noqa: S608 - no parameter can be a name
+            except RejectedInputError:  # a value that is too long, or no text
+                rows = []
+            tables.append(Table(name, self._columns[name], tuple(map(tuple, rows))))
+        return Opened(tuple(tables))
+
+    def answer(self, query: str) -> list[list[str | None]]:
+        """The rows of a query, as `Queries` says."""
+        if first_word(query) not in {"select", "with", "values"}:
+            raise RejectedInputError(reasons.NOT_A_SELECT)
+        self._refused = None
+        self._deadline = time.monotonic() + self._opening.seconds
+        try:
+            cursor = self._connection.execute(query)
+            rows = cursor.fetchmany(self._opening.rows + 1)
+            cursor.close()
+        except (sqlite3.Error, sqlite3.Warning, MemoryError, ValueError) as error:
+            raise self._what_happened(error) from error
+        if len(rows) > self._opening.rows:
+            raise RejectedInputError(reasons.MANY_ROWS)
+        shown = [[_text(value) for value in row] for row in rows]
+        if sum(len((value or "").encode()) for row in shown for value in row) > self._opening.bytes:
+            raise RejectedInputError(reasons.TOO_LARGE)
+        return shown
+
+    def _prepare(self) -> None:
+        """Read the columns of all tables.
+
+        A virtual table is declared when it is first named, by a statement that no query may run.
+        """
+        for name in self._objects:
+            with contextlib.suppress(sqlite3.Error):  # a view that calls what no view may call
+                listed = self._connection.execute("select name, type from pragma_table_info(?)", (name,))
+                self._columns[name] = tuple((str(column), str(kind)) for column, kind in listed)
+        self._connection.execute("select count(*) from json_each('[]'), json_tree('[]')").fetchall()
+
+    def _allows(
+        self, action: int, first: str | None, second: str | None, _: str | None, view: str | None
+    ) -> int:
+        """SQLite's answer to whether a step of a statement is allowed; the first that is not gives the reason."""
+        reason: str | None = None
+        if action in {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE}:
+            return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_FUNCTION:
+            reason = None if (second or "").lower() in FUNCTIONS else reasons.FUNCTION
+        elif action == sqlite3.SQLITE_READ:
+            reason = None if self._may_read(first or "", second or "", view or "") else reasons.TABLE
+        elif action == sqlite3.SQLITE_PRAGMA:
+            # FTS asks for the version before it reads its own tables.
+            reason = None if (first, second) == ("data_version", None) else reasons.NOT_A_SELECT
+        elif action in _WRITING:
+            # SQLite declares a table of its own, such as dbstat, by a write of the schema.
+            is_declaration = (first or "").startswith("sqlite_")
+            reason = reasons.TABLE if is_declaration else reasons.WRITES
+        else:
+            reason = reasons.NOT_A_SELECT
+        if reason is None:
+            return sqlite3.SQLITE_OK
+        self._refused = self._refused or reason
+        return sqlite3.SQLITE_DENY
+
+    def _may_read(self, table: str, column: str, view: str) -> bool:
+        """Whether a query, or the view that it names, may read a table."""
+        name = table.lower()
+        if view.lower() in self._allowed:
+            return True
+        # Without a column it may be a query of WITH, which has no table's name.
+        return name in self._allowed or (not column and name not in self._all_names)
+
+    def _what_happened(self, error: Exception) -> Exception:
+        """The reason that there is no answer, or that the file cannot be read."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if self._refused is not None:
+            return RejectedInputError(self._refused)
+        if "one statement" in str(error):
+            return RejectedInputError(reasons.SEVERAL)
+        if code in _AWAY:
+            return AwayError(f"{self._path}: {error}")
+        if isinstance(error, MemoryError):
+            return RejectedInputError(reasons.MEMORY)
+        return RejectedInputError(_REASONS.get(code, reasons.INVALID))
+
+    def _read_objects(self) -> dict[str, str]:
+        """Tables and views by name; the tables in which a virtual table keeps its rows are `part of` it."""
+        listed = self._connection.execute(
+            "select name, type, coalesce(sql, '') from sqlite_master where type in ('table', 'view') order by rowid"
+        )
+        objects = {name: (kind, sql) for name, kind, sql in listed if not name.lower().startswith("sqlite_")}
+        virtual = [name for name, (_, sql) in objects.items() if sql.lower().startswith("create virtual")]
+        kinds: dict[str, str] = {}
+        for name, (kind, _) in objects.items():
+            owner = next((whole for whole in virtual if name.startswith(f"{whole}_")), None)
+            kinds[name] = f"part of {owner.lower()}" if owner else kind
+        return kinds
+
+    def _tables_to_name(self) -> list[str]:
+        return [name for name, kind in self._objects.items() if not kind.startswith("part of ")]
+
+    def _modules(self) -> set[str]:
+        """Tables that are in no file, such as dbstat."""
+        modules = self._connection.execute("select name from pragma_module_list")
+        return {name.lower() for (name,) in modules} - TABLE_FUNCTIONS
+
+
+def _text(value: object) -> str | None:
+    """A value of SQLite as a text says it."""
+    if isinstance(value, bytes):
+        raise RejectedInputError(reasons.NOT_TEXT)
+    if isinstance(value, float):
+        return number_text(value)
+    return None if value is None else str(value)

@@ -1,0 +1,63 @@
+"""The tool of a tool file, as far as all kinds are the same: its spec, its prompt and its filter.
+
+A kind derives from it, and says which arguments a call has, what names the version, and how it is opened.
+"""
+
+import functools
+import re
+from pathlib import Path
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import ToolError, UsageError
+from toolformer_ops.records import Document
+from toolformer_ops.storage.local_paths import local_path
+from toolformer_ops.tools.base import FilterDecision, Tool, ToolSpec, load_prompt
+from toolformer_ops.tools.files.tool_file import ToolFile, short_hash
+
+
+class FileTool(Tool):
+    """The tool of a file, before it is opened."""
+
+    path: Path
+    """The tool file."""
+    input_argument: str | None
+    """The argument that is the input as it is; None if calls name their arguments."""
+
+    def __init__(self, path: Path, file: ToolFile, *, takes_input: bool) -> None:
+        """Take what the file says of the method; `takes_input` as in `ToolSpec`."""
+        self.path = path
+        self._common = file
+        self.spec = ToolSpec(
+            name=file.name,
+            purpose=file.purpose,
+            prompt_file=file.prompt,
+            source=f"tool file {path}",
+            filter_version=short_hash(file.filter.pattern) if file.filter.pattern else "1",
+            code_version=file.revision,
+            takes_input=takes_input,
+            executes_apart=file.executes_apart,
+            price=file.cost.price if file.cost else None,
+            price_unit=file.cost.unit if file.cost else "",
+            **file.numbers.model_dump(),
+        )
+
+    @functools.cached_property
+    def prompt(self) -> str:
+        """The text of the prompt file beside the tool file; a ToolError says that this deployment lets nobody read there."""
+        folder = self.path.parent
+        try:
+            path = local_path(load_settings(), str(folder / self._common.prompt), "prompt", within=folder)
+        except UsageError as error:
+            raise ToolError(f"tool file {self.path}: {error}") from error
+        return load_prompt(path, tool=self.spec.name)
+
+    def filter(self, document: Document) -> list[FilterDecision]:
+        """Texts that hold the file's pattern."""
+        if not self._common.filter.pattern:
+            return super().filter(document)
+        kept = re.search(self._common.filter.pattern, document.text) is not None
+        return [FilterDecision(kept, "holds_pattern" if kept else "no_pattern", end_char=len(document.text))]
+
+    def check_input(self, call_input: str) -> None:
+        """Raise a RejectedInputError if a call with this input could not be sent, as far as the file alone tells."""
+        self.arguments(call_input)

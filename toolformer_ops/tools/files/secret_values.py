@@ -1,0 +1,33 @@
+"""The secrets that a tool file names: environment variables of the process that runs the tool, never text of the file."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from dotenv import dotenv_values
+
+from toolformer_ops.config import state_dir
+from toolformer_ops.errors import ToolError
+
+
+def secret_values(names: Sequence[str], tool: str) -> dict[str, str]:
+    """The values of secrets by name, from the environment, else from the file `environment` of the state folder.
+
+    Raises:
+        ToolError: one is not set; the message names it.
+    """
+    stored = dotenv_values(state_dir() / "environment") if names else {}
+    values = {name: os.environ.get(name) or stored.get(name) or "" for name in names}
+    if missing := [name for name, value in values.items() if not value]:
+        raise ToolError(
+            f"tool {tool}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "
+            "of that name. Set them where the stages run: in the environment, in the file `environment` of the state folder, "
+            "or in the Kubernetes Secret."
+        )
+    return values
+
+
+def without_secrets(text: str, secrets: Mapping[str, str]) -> str:
+    """The text with the names of secrets, `<API_KEY>`, instead of their values."""
+    for name, value in secrets.items():
+        text = text.replace(value, f"<{name}>")
+    return text

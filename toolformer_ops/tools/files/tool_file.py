@@ -1,0 +1,167 @@
+"""The TOML file of a tool: what every kind has (prompt, filter, numbers, cost), and how a file is read and written.
+
+A kind adds the table that says who answers, `[server]` for example, and what was recorded of it when the file
+was written (`[recorded]`), so that nothing is started or reached when a DAG file is parsed or a run is
+registered. `file_tool.py` makes a tool of the common part; `kinds.py` lists the kinds. docs/own_tools.md has
+a page for each.
+"""
+
+import hashlib
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from toolformer_ops.call_syntax import TOOL_NAME
+from toolformer_ops.errors import ToolError, UsageError
+from toolformer_ops.storage.local_paths import read_beside
+from toolformer_ops.tools.base import ToolSpec
+
+RECORDED = "[recorded]"
+
+Parsed = TypeVar("Parsed", bound="ToolFile")
+
+
+class FilePart(BaseModel):
+    """A table of a tool file; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class FilterPart(FilePart):
+    """`[filter]`: which texts are asked for calls."""
+
+    pattern: str = ""
+    """A regular expression that they hold; empty: every text is asked."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(
+                f"expected a regular expression of Python, found {pattern!r} ({error})"
+            ) from error
+        return pattern
+
+
+class NumbersPart(FilePart):
+    """`[numbers]`: those of the method; a run may choose others."""
+
+    sampling_threshold: float = Field(default=ToolSpec.sampling_threshold, ge=0, le=1, strict=False)
+    max_positions: int = Field(default=ToolSpec.max_positions, ge=1, le=1000)
+    samples_per_position: int = Field(default=ToolSpec.samples_per_position, ge=1, le=1000)
+    keep_threshold: float = Field(default=ToolSpec.keep_threshold, ge=0, strict=False)
+
+
+class CostPart(FilePart):
+    """`[cost]`: of one call, for a run that asks for nats for it (`nats_per_price`)."""
+
+    price: float = Field(ge=0, allow_inf_nan=False, strict=False)
+    unit: str = Field(min_length=1, max_length=40)
+    """What the price is counted in, such as cent."""
+
+
+class RecordedTable(FilePart):
+    """`[recorded]`: what was said when the file was written, by `new-tool` or `refresh-tool`; its last table."""
+
+    @property
+    def words(self) -> str:
+        """What it is, in a few words, for people."""
+        raise NotImplementedError(f"{type(self).__name__} does not override `words`")
+
+
+class ToolFile(FilePart):
+    """What the files of all kinds have."""
+
+    name: str
+    """In a call: `Weather`."""
+    purpose: str = Field(min_length=1)
+    """One sentence for forms and help."""
+    prompt: str
+    """Prompt file, relative to the file's folder."""
+    revision: str = "1"
+    """Raised if the same input gets another answer and nothing that is recorded says so."""
+    executes_apart: bool = False
+    """Whether calls are executed in a separate task, in the pool of the CPU (`ToolSpec.executes_apart`)."""
+    filter: FilterPart = FilterPart()
+    numbers: NumbersPart = NumbersPart()
+    cost: CostPart | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not TOOL_NAME.fullmatch(name):
+            raise ValueError(f"expected letters, digits and underscores with a letter first, found {name!r}")
+        return name
+
+
+def tool_files(folder: Path) -> list[Path]:
+    """The tool files of a folder, by name; none if there is no such folder."""
+    return sorted(folder.glob("*.toml")) if folder.is_dir() else []
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        ToolError: it cannot be read, or is no TOML.
+    """
+    try:
+        return tomllib.loads(read_beside(path.parent, path.name).decode())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ToolError(f"tool file {path}: expected TOML in UTF-8, found {error}.") from error
+    except UsageError as error:
+        raise ToolError(f"tool file {path}: {error}") from error
+
+
+def read_tool_file(path: Path, kind: type[Parsed]) -> Parsed:
+    """Read and check a file of a kind.
+
+    Raises:
+        ToolError: it cannot be read, or a key is unknown, missing or out of its bounds; the message names
+        file, key and remedy.
+    """
+    try:
+        return kind.model_validate(read_table(path))
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors()
+        )
+        raise ToolError(f"tool file {path}: {wrong}. docs/own_tools.md lists the keys.") from error
+
+
+def with_recorded(text: str, recorded: str) -> str:
+    """The text of a tool file with another table `[recorded]`, which is its last; `recorded` as `recorded_table` returns it."""
+    before = re.split(rf"^{re.escape(RECORDED)}", text, maxsplit=1, flags=re.MULTILINE)[0]
+    return f"{before.rstrip()}\n\n{recorded}"
+
+
+def recorded_table(recorded: RecordedTable) -> str:
+    """The table `[recorded]` as TOML, without what is not known; JSON within is a literal string, to be read by people."""
+    lines = [RECORDED]
+    for key, value in recorded.model_dump(exclude_none=True).items():
+        is_json = isinstance(value, str) and value[:1] in {"{", "["}
+        # A quotation mark of TOML's text in JSON is the same character by its number.
+        shown = "'" + value.replace("'", "\\u0027") + "'" if is_json else toml_value(value)
+        lines.append(f"{key} = {shown}")
+    return "\n".join(lines) + "\n"
+
+
+def toml_value(value: Any) -> str:
+    """A text, a number, a truth value, a list, or a table as TOML; the escapes of its texts are those of JSON."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{toml_value(key)} = {toml_value(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def short_hash(text: str) -> str:
+    """The first 12 hex digits of its SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

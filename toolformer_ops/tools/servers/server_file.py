@@ -1,0 +1,127 @@
+"""The TOML file of a tool of a server: who answers, the tool there, and limits (docs/mcp_tools.md).
+
+The file holds what the server said of its tool when the file was written (`[recorded]`). `served_tool.py`
+makes a tool of it.
+"""
+
+import json
+import re
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from toolformer_ops.config import ENV_PREFIX
+from toolformer_ops.tools.files.tool_file import FilePart, RecordedTable, ToolFile, short_hash
+
+SECRET = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
+"""The place of a secret in a header."""
+
+
+class ServerPart(FilePart):
+    """`[server]`: who answers. One of `command`, `url`, and `openapi` with `url`."""
+
+    command: tuple[str, ...] = Field(default=(), strict=False)
+    """Starts an MCP server that talks over stdin and stdout: program and arguments."""
+    folder: str = ""
+    """Folder that it is started in; relative to the file's. Empty: the file's."""
+    url: str = ""
+    """Of an MCP server over streamable HTTP; with `openapi`: the address before its paths."""
+    openapi: str = ""
+    """An OpenAPI document as JSON (`.json`) or YAML, relative to the file's folder."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Sent with every request; `{NAME}` is the secret of that name."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Further environment variables of the server's process."""
+    secrets: tuple[str, ...] = Field(default=(), strict=False)
+    """Environment variables of the stage that a started server gets, or that headers hold."""
+    start_seconds: float = Field(default=30.0, gt=0, le=600, strict=False)
+    """Longest start, until it has said which tools it has."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "ServerPart":
+        if bool(self.command) == bool(self.url):
+            raise ValueError("expected a `command` or a `url`, found both or neither. Name one of them")
+        if self.openapi and not self.url:
+            raise ValueError(
+                "expected a `url` beside `openapi`, found none. Name the address before its paths"
+            )
+        if self.url and not re.match(r"https?://[^/\s]+", self.url):
+            raise ValueError(f"expected a `url` with http:// or https://, found {self.url!r}")
+        if self.command and self.headers:
+            raise ValueError("`headers` are for a `url`. Hand a secret to a started server by `secrets`")
+        own = [name for name in self.secrets if name.startswith(ENV_PREFIX) or name.startswith("AIRFLOW")]
+        if own:
+            raise ValueError(f"`secrets`: {', '.join(own)} is of this deployment itself. Name the tool's own")
+        for header, value in self.headers.items():
+            if unknown := set(SECRET.findall(value)) - set(self.secrets):
+                raise ValueError(
+                    f"`headers`: {header} holds {', '.join(sorted(unknown))}, which `secrets` does not name"
+                )
+        return self
+
+
+class LimitsPart(FilePart):
+    """`[limits]`: of one process; a run has as many as its tasks run at once."""
+
+    seconds: float = Field(default=30.0, gt=0, le=600, strict=False)
+    """Longest wait for one answer."""
+    concurrency: int = Field(default=4, ge=1, le=256)
+    """Calls under way at once."""
+    calls_per_second: float = Field(default=0.0, ge=0, strict=False)
+    """Most calls that are started in a second; 0: no limit."""
+    tries: int = Field(default=3, ge=1, le=10)
+    """Of a call that gets no answer; the pauses in between double."""
+    failures: int = Field(default=5, ge=1, le=1000)
+    """So many inputs without an answer, one after the other, end the stage, which begins anew later."""
+    result_tokens: int = Field(default=64, ge=1, le=1000)
+    """Longest result, in words and punctuation marks."""
+
+
+class RecordedPart(RecordedTable):
+    """`[recorded]`: what the server said."""
+
+    server: str
+    """Its name; of an OpenAPI document the title."""
+    version: str
+    read_only: bool | None = None
+    """Whether it marks the tool as one that only reads; not there: it does not say."""
+    input_schema: str
+    """The tool's input schema, as JSON."""
+
+    @field_validator("input_schema")
+    @classmethod
+    def _is_a_schema(cls, text: str) -> str:
+        try:
+            schema = json.loads(text)
+        except ValueError as error:
+            raise ValueError("expected JSON") from error
+        if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
+            raise ValueError("expected the JSON Schema of an object")  # noqa: TRY004 - pydantic wants a ValueError
+        return text
+
+    @property
+    def words(self) -> str:
+        """The server, its version and the tool's schema."""
+        return f"{self.server} {self.version}, schema {self.schema_hash}"
+
+    @property
+    def schema_hash(self) -> str:
+        """Names the input schema, however it is spelled."""
+        return short_hash(json.dumps(json.loads(self.input_schema), sort_keys=True, separators=(",", ":")))
+
+
+class ServerToolFile(ToolFile):
+    """The whole file."""
+
+    tool: str
+    """What the server calls it; of an OpenAPI document the operationId."""
+    result: str = ""
+    """What a structured answer is written as: a text with `{field}`, `{field.of.it}` and `{field[11:16]}`,
+    which are characters of it; empty: `field: value, field: value`."""
+    allow_writes: bool = False
+    """Whether a tool that the server marks as not read-only may be called."""
+    fixed: dict[str, Any] = Field(default_factory=dict)
+    """Arguments that every call has, and that the model does not write."""
+    server: ServerPart
+    limits: LimitsPart = LimitsPart()
+    recorded: RecordedPart | None = None
