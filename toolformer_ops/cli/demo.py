@@ -105,7 +105,7 @@ def run_corpus(
     from toolformer_ops.local.demo import driver
     from toolformer_ops.local.demo.choices import corpus_choices
     from toolformer_ops.local.demo.outcome import outcome_line
-    from toolformer_ops.on_a_file.checking import observations
+    from toolformer_ops.on_a_file.checking import CorpusLook, observations
 
     if attach and (corpus or tools or limit or field or model or parameters or thresholds or not finetune):
         raise UsageError("--attach: expected nothing else, found what only a new run takes.")
@@ -133,7 +133,7 @@ def run_corpus(
                 fields=field or (),
             )
             if not chosen.corpus.startswith("s3://"):  # which is looked at once S3 is up
-                lines = observations(settings, chosen, measures_time=False, is_here=False)
+                lines = observations(settings, chosen, CorpusLook(), is_here=False)
                 print_observations(lines, err=as_json)
             driver.run_corpus(console, settings, chosen, run_id)
     except KeyboardInterrupt:

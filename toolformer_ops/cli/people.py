@@ -276,10 +276,54 @@ def check(
 
     Example: toolformer-ops check posts.jsonl --tools Calculator,Calendar
     """
-    from toolformer_ops.on_a_file.checking import observations
+    from toolformer_ops.on_a_file.checking import CorpusLook, observations
 
     choices = run_choices(corpus, tools, model, limit, parameters, field)
-    print_observations(observations(load_settings(), choices, measures_time=measure))
+    print_observations(observations(load_settings(), choices, CorpusLook(), measures_time=measure))
+
+
+@app.command("preview")
+def preview(
+    corpus: Corpus,
+    tools: ToolsOption = None,
+    texts: Annotated[int, typer.Option("--texts", "-n", help="How many texts.", min=1, max=100)] = 5,
+    model: Model = "",
+    parameters: RunParametersJson = "{}",
+    field: FieldOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--html", help="Write the texts with their calls to this page, too.")
+    ] = None,
+) -> None:
+    """Show the calls that a run would find in the first texts of a corpus, kept or not and by how many nats, or why there is none.
+
+    Takes the first texts that a tool is asked about. Calls are judged by their loss alone, without placebos.
+
+    Example: toolformer-ops preview posts.jsonl --tools Calculator,Calendar -n 5 --html preview.html
+    """
+    from rich.console import Console
+
+    from toolformer_ops.on_a_file.checking import CorpusLook, observations
+
+    # 1. What there is.
+    choices = run_choices(corpus, tools, model, 0, parameters, field)
+    look = CorpusLook()
+    print_observations(observations(load_settings(), choices, look))
+    # 2. The texts.
+    from toolformer_ops.on_a_file import calls_page
+    from toolformer_ops.on_a_file.preview import Preview, shown_text
+
+    console = Console(soft_wrap=True, highlight=False)
+    chosen = Preview.of(load_settings(), choices, look, texts)
+    articles = []
+    for previewed in chosen.texts():
+        for line in shown_text(previewed):
+            console.print(line)
+        articles.append(previewed.article)
+    # 3. What came of it.
+    console.print(chosen.summary, markup=False)
+    if out is not None:
+        out.write_text(calls_page.page(f"{corpus}, a preview", [chosen.summary], articles), encoding="utf-8")
+        typer.echo(f"{out}")
 
 
 @app.command("annotate")
@@ -331,11 +375,11 @@ def annotate(
     from toolformer_ops.on_a_file.annotation import Annotation
     from toolformer_ops.on_a_file.annotation_progress import shown
     from toolformer_ops.on_a_file.partial_file import PartialFile, finish
-    from toolformer_ops.on_a_file.shown_calls import call_in_its_text
+    from toolformer_ops.on_a_file.shown_calls import call_in_its_text, verdict
 
     # 2. The work.
     annotation = Annotation.of_corpus(settings, corpus, names, name, limit or None, values)
-    console, stdout = Console(stderr=True), Console(soft_wrap=True)
+    console, stdout = Console(stderr=True), Console(soft_wrap=True, highlight=False)
     try:
         with PartialFile.beside(out) as partial, shown(annotation.progress, console):
             rows = (row for row in annotation.rows(partial) if all_calls or row["kept"])
@@ -346,6 +390,7 @@ def annotate(
                     typer.echo(json_to_show(row))
             else:
                 for row in rows:
+                    stdout.print(f"{row['tool']} {verdict(row)}", markup=False, style="dim")
                     stdout.print(call_in_its_text(row))
     except (KeyboardInterrupt, TerminationRequest):
         if out is not None:

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toolformer_ops.language_model.throughput import WORK, NetworkWork
-from toolformer_ops.on_a_file.shown_calls import call_in_its_text
+from toolformer_ops.on_a_file.shown_calls import call_in_its_text, verdict
 from toolformer_ops.runs.durations import duration
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.tools.base import FilterDecision
@@ -217,7 +217,11 @@ class AnnotationProgress:
         now = Text(", ".join([f"{_clock(self.seconds)} {what}", *self._speed()]), style="dim")
         if self.newest is None:
             return Group(table, now)
-        return Group(table, now, Text.assemble(("newest: ", "dim"), call_in_its_text(self.newest)))
+        return Group(
+            table,
+            now,
+            Text.assemble((f"newest, {verdict(self.newest)}: ", "dim"), call_in_its_text(self.newest)),
+        )
 
     def summary(self) -> Group:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""

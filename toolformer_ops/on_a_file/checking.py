@@ -32,7 +32,7 @@ from toolformer_ops.runs.durations import duration
 from toolformer_ops.runs.models import with_sample_end
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
-from toolformer_ops.storage.corpus_fields import FieldNames, likely_fields
+from toolformer_ops.storage.corpus_fields import UNMAPPED, FieldNames, likely_fields
 from toolformer_ops.storage.corpus_files import OpenedFile, UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, field_names, read_records
 from toolformer_ops.tools.registry import get_tool
@@ -74,9 +74,9 @@ def observed(subject: str, look: Callable[[], Observation]) -> Observation:
 class CorpusLook:
     """The first records of a corpus."""
 
-    names: FieldNames
-    documents: list[Document] = field(default_factory=list)
-    """Each text once."""
+    names: FieldNames = UNMAPPED
+    documents: list[tuple[str, Document]] = field(default_factory=list)
+    """Each text once, with the name of its record."""
     records: int = 0
     with_field: Counter[str] = field(default_factory=Counter)
     """Usable records with a url, a date, a title, an id."""
@@ -111,8 +111,8 @@ def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) 
     read_bytes = 0
     for file in files:
         with OpenedFile(file, limits) as opened:
-            for _, record, _ in read_records(opened, settings.max_line_bytes, names=address.names):
-                _take(look, record, seen)
+            for line, record, _ in read_records(opened, settings.max_line_bytes, names=address.names):
+                _take(look, f"{Path(file.uri).name}:{line}", record, seen)
                 if len(look.documents) + sum(look.refused.values()) >= most:
                     read_bytes += opened.bytes_read
                     look.share_read = min(1.0, read_bytes / whole_bytes) if whole_bytes else 1.0
@@ -120,7 +120,7 @@ def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) 
         read_bytes += file.size or 0
 
 
-def _take(look: CorpusLook, record: Record | Rejection, seen: set[object]) -> None:
+def _take(look: CorpusLook, place: str, record: Record | Rejection, seen: set[object]) -> None:
     if isinstance(record, Rejection):
         look.refused[record.reason] += 1
         look.first_refusal = look.first_refusal or record
@@ -131,7 +131,7 @@ def _take(look: CorpusLook, record: Record | Rejection, seen: set[object]) -> No
     document = record.document()
     if document.document_id not in seen:
         seen.add(document.document_id)
-        look.documents.append(document)
+        look.documents.append((record.record_id or place, document))
 
 
 def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
@@ -144,7 +144,7 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
         found = refused or "the file is empty"
         yield Observation("wrong", "corpus", f"no usable record: {found}. {_remedy(look)}")
         return
-    characters = sum(len(document.text) for document in look.documents) / len(look.documents)
+    characters = sum(len(document.text) for _, document in look.documents) / len(look.documents)
     texts = f"{len(look.documents):,} texts"
     if choices.document_limit is not None and choices.document_limit <= len(look.documents):
         texts += ", the limit"
@@ -190,7 +190,7 @@ def of_tool(
         tool.version(settings, "")  # raises if an index or a model is not there
     asked = 0
     reasons: Counter[str] = Counter()
-    for document in look.documents:
+    for _, document in look.documents:
         decisions = filter_document(tool, document, choices, chains=choices.chains)
         if any(decision.kept for decision in decisions):
             asked += 1
@@ -269,7 +269,7 @@ def of_time(settings: Settings, choices: RunChoices, look: CorpusLook) -> Observ
     """About how long one process takes for all texts, measured on one text a tool."""
     choices = with_sample_end(settings, choices)
     tools = [get_tool(name) for name in choices.tools]
-    kept = count_kept(look.documents, tools, choices, PROBE_TEXTS)
+    kept = count_kept((document for _, document in look.documents), tools, choices, PROBE_TEXTS)
     model, proposer = models_of(settings, choices)
     estimates = []
     for tool in tools:
@@ -291,14 +291,19 @@ def of_time(settings: Settings, choices: RunChoices, look: CorpusLook) -> Observ
 
 
 def observations(
-    settings: Settings, choices: RunChoices, *, measures_time: bool, is_here: bool = True
+    settings: Settings,
+    choices: RunChoices,
+    look: CorpusLook,
+    *,
+    measures_time: bool = False,
+    is_here: bool = True,
 ) -> Iterator[Observation]:
-    """All of it, each line as soon as it is known; with `is_here` a run would work in this process, on this machine.
+    """All of it, each line as soon as it is known; fills `look`.
 
-    The time is measured only if nothing is wrong.
+    With `is_here` a run would work in this process, on this machine. The time is measured only if nothing is
+    wrong.
     """
     is_wrong = False
-    look = CorpusLook(FieldNames())
     for line in _before_time(settings, choices, look, is_here=is_here):
         is_wrong = is_wrong or line.state == "wrong"
         yield line

@@ -19,31 +19,32 @@ def written_call(row: Row) -> str:
 
 
 def call_in_its_text(row: Row) -> Text:
-    """`+1.21 ...a total of [Calculator(2 + 3) -> 5] 5 animals.`: the nats that it saves, and the call in bold in its text."""
+    """`...a total of [Calculator(2 + 3) -> 5] 5 animals.`: the call, in colour, in the text around it, on one line."""
     before, after = visible(row["before"]), visible(row["after"])
     cut_before = "..." if row["position_char"] > len(row["before"]) else ""
     space = " " if before and not before[-1:].isspace() else ""
-    line = Text(f"{saved_in_words(row)}  ")
-    line.append(f"{cut_before}{before}{space}".replace("\n", " "))
+    line = Text(f"{cut_before}{before}{space}".replace("\n", " "))
     line.append(visible(written_call(row)), style="bold green" if row["kept"] else "yellow")
     line.append(f"{'' if after[:1].isspace() else ' '}{after}".replace("\n", " "))
     return line
 
 
 def saved_in_words(row: Row) -> str:
-    """The nats that a call saves, `+1.21`; `<=0.30` if only a bound is known; `?` if neither."""
+    """The nats that a call saves: `1.21`, or `at most 0.30` if only a bound is known; `unknown` if neither."""
     if row["loss_reduction"] is not None:
-        return f"{row['loss_reduction']:+.2f}"
-    return "?" if row["reduction_bound"] is None else f"<={row['reduction_bound']:.2f}"
+        return f"{row['loss_reduction']:.2f}"
+    return "unknown" if row["reduction_bound"] is None else f"at most {row['reduction_bound']:.2f}"
 
 
 def verdict(row: Row) -> str:
-    """Whether a call is kept, and why not: `kept, from 0.5 nats on`."""
+    """What a call saves and whether it is kept, and why not: `saves 1.21 nats: kept, 0.5 are needed`."""
+    saves = f"saves {saved_in_words(row)} nats"
+    needed = f"{row['keep_threshold']:g} are needed"
     if row["kept"]:
         unteachable = (
-            "; a release leaves it out: " + title("input_only_after") if row["input_only_after"] else ""
+            f", but in no release, since its {title('input_only_after')}" if row["input_only_after"] else ""
         )
-        return f"kept, from {row['keep_threshold']:g} nats on{unteachable}"
-    if row["not_kept"] == "below_threshold":
-        return f"not kept: saves less than {row['keep_threshold']:g} nats"
-    return f"not kept: {title(row['not_kept'])}"
+        return f"{saves}: kept, {needed}{unteachable}"
+    if row["not_kept"] in ("below_threshold", "pruned_below"):
+        return f"{saves}: not kept, {needed}"
+    return f"{saves}: not kept, {title(row['not_kept'])}"

@@ -137,12 +137,12 @@ def test_the_panel_shows_the_newest_call_in_its_text(tmp_path: Path, loaded: Loa
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
     with PartialFile.beside(None) as partial:
         list(work.rows(partial))
-    console = Console(width=120, force_terminal=True, color_system=None)
+    console = Console(width=200, force_terminal=True, color_system=None)
     with console.capture() as panel:
         console.print(work.progress.panel())
     assert (
-        "newest: +1.00  There were 2 cats and 3 dogs, a total of [Calculator(2 + 3) -> 5] 5 animals."
-        in panel.get()
+        "newest, saves 1.00 nats: kept, 0.5 are needed: There were 2 cats and 3 dogs, a total of "
+        "[Calculator(2 + 3) -> 5] 5 animals." in panel.get()
     )
 
 

@@ -11,7 +11,7 @@ from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file import checking
-from toolformer_ops.on_a_file.checking import observations, weights_of
+from toolformer_ops.on_a_file.checking import CorpusLook, observations, weights_of
 from toolformer_ops.runs.choices import RunChoices
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -20,7 +20,7 @@ SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 def seen(corpus: Path, *tools: str, is_here: bool = False, model: str = "m", **values: Any) -> dict[str, str]:
     """The lines by their subject."""
     given = {"corpus": str(corpus), "model": model, "tools": tools or ("Calculator",), **values}
-    lines = observations(Settings(), RunChoices.parse(given), measures_time=False, is_here=is_here)
+    lines = observations(Settings(), RunChoices.parse(given), CorpusLook(), is_here=is_here)
     return {line.subject: f"{line.state} {line.detail}" for line in lines}
 
 
