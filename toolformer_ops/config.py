@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from dotenv import dotenv_values
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -333,6 +334,11 @@ class Settings(BaseSettings):
         """Folder that the BM25 index is built in, and searched if no published one is."""
         is_folder = self.wiki_index and not self.wiki_index.startswith("s3://")
         return Path(self.wiki_index) if is_folder else self.state_dir / "wiki_index"
+
+
+def secret_of(name: str) -> str:
+    """The secret of that name: an environment variable, or else a line of the state folder's `environment` file; or empty."""
+    return os.environ.get(name) or dotenv_values(state_dir() / "environment").get(name) or ""
 
 
 @functools.lru_cache(maxsize=1)

@@ -62,6 +62,14 @@ class Corpus(AnnotatedRun):
             result = {"run_id": self.run_id, "subject": "Calculator", "check_name": name, "severity": "warn"}
             found = {"observed": {"rows": 3, "examples": [{"id": str(named)}]}, "message": f"id {named}"}
             self.write("quality_results", result | found | {"success": False})
+        self.insert(
+            "proposer_endpoints",
+            {"proposer": "p", "model": "m", "api": "chat", "licence": "mit", "parameters": "{}"},
+        )
+        for document in self.documents:
+            reply = {"proposer": "p", "reply": json.dumps({"writings": [{"text": document.text}]})}
+            key = {"request_key": document.document_id, "document_id": document.document_id}
+            self.insert("proposer_answers", key | reply)
         self.release_id = release(settings, self.run_id)
         self.finish()
 
@@ -138,7 +146,7 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
         "documents": 2, "corpus_documents": 1, "filter_decisions": 1, "candidate_calls": 2, "pruned_positions": 1,
         "lost_samples": 1,
         "call_losses": 2, "stage_ledger": 4, "quality_results": 1, "rejected_documents": 1, "call_results": 2,
-        "corpus_spare_records": 0, "placebo_losses": 0, "placebo_pool_results": 0,
+        "corpus_spare_records": 0, "placebo_losses": 0, "placebo_pool_results": 0, "proposer_answers": 1,
     }  # fmt: skip
     # The other text has all of its rows still, among them the result that both asked for.
     after = corpus.everything()
@@ -344,7 +352,7 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     assert corpus.rows("select count(*) from corpus_spare_records") == [(0,)]
     assert corpus.rows("select count(*) from rejected_documents where detail is not null") == [(0,)]
     assert corpus.tables_with("Secret") == set()
-    assert corpus.tables_with(OTHER) == {"documents"}
+    assert corpus.tables_with(OTHER) == {"documents", "proposer_answers"}
 
 
 def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus: Corpus) -> None:

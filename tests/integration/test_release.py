@@ -110,6 +110,32 @@ def test_the_card_of_a_release_shows_no_control_character(settings: Settings, tm
     assert not set(card) & set("\x1b\x9b\f")
 
 
+def test_the_card_names_a_proposer_behind_an_endpoint_with_its_day_and_licence(
+    settings: Settings, tmp_path: Path
+) -> None:
+    run, document = annotated(settings)
+    proposer = "endpoint:maker/writer@1"
+    run.change(
+        "insert into recipes (recipe_id, stage, tool, definition) "
+        "values (:recipe, 'sample', 'Calculator', jsonb_build_object('proposer', cast(:proposer as text)))",
+        recipe=recipe_id("sample", "Calculator"),
+        proposer=proposer,
+    )
+    run.change(
+        "insert into proposer_endpoints values (:proposer, 'maker/writer', 'chat', 'apache-2.0', '{}')",
+        proposer=proposer,
+    )
+    run.change(
+        "insert into proposer_answers values (:document, :proposer, :document, '{}', '2026-11-26 23:30:00+00')",
+        proposer=proposer,
+        document=document.document_id,
+    )
+    _released(settings, release(settings, run.run_id), tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "Calls were proposed by `maker/writer`, behind an endpoint, on 2026-11-26, and kept by `" in card
+    assert "Licence of the proposer's answers: apache-2.0." in card
+
+
 def test_the_checks_of_a_release_take_its_control_characters(settings: Settings) -> None:
     run, _ = annotated(settings, f"{CONTROLS}{SUM}")
     release(settings, run.run_id)

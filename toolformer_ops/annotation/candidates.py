@@ -9,6 +9,9 @@ Pure functions on records.
 4. Equal calls at one position are one candidate with a count; every other sample is counted under its reason:
    `candidates_at`.
 
+A proposer behind an endpoint (`language_model/endpoint`) does step 3 alone, or, if it chats, says in its
+answers at which word starts step 2 may find positions.
+
 `sample_paragraphs` does steps 2 to 4. Only what the model reads when it proposes calls is a paragraph, since
 the prompt holds it twice. Whatever judges a call sees the whole document: its position is a token of the
 document's one encoding, it is pruned and scored with the document's text before it, and its input is looked
@@ -23,15 +26,21 @@ import functools
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.call_syntax import CALL_START, Call, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
+from toolformer_ops.language_model.endpoint.proposals import (
+    EndpointProposer,
+    ProposalNumbers,
+    Proposals,
+    TextOfDocument,
+)
 from toolformer_ops.language_model.tokenization import TokenizedText
-from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
+from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation, document_id_of
 from toolformer_ops.runs.choices import ToolSamplingChoices
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.paragraphs import on_one_line
@@ -114,6 +123,8 @@ class SampledText:
     """Of finding and pruning positions: the text's share, by length, of the texts that were read together."""
     sampling_seconds: float
     """The text's share, by sampled positions, of all texts."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Answers of a proposer behind an endpoint that could not be taken, by reason."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +171,18 @@ class SampledParagraph:
     seconds: float
 
 
+class CallSampler(Protocol):
+    """What writes calls at places: the engine's `Sampler`, or a model behind an endpoint."""
+
+    def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
+        """Take in the next text, to be sampled before these tokens of it."""
+        ...
+
+    def finish(self) -> list[list[list[SampledContinuation]]]:
+        """For each text, for each position, its samples, all in the order they were added."""
+        ...
+
+
 def annotation_prompt(tool: Tool) -> AnnotationPrompt:
     """The tool's prompt P, as the engine takes it."""
     return AnnotationPrompt(tool.spec.name, tool.prompt)
@@ -178,19 +201,25 @@ def sample_paragraphs(
     choices: ToolSamplingChoices,
     paragraphs: Sequence[Paragraph],
     scorer: Callable[[str], TokenizedText] | None = None,
+    endpoint: EndpointProposer | None = None,
 ) -> list[SampledParagraph]:
     """The candidate calls of each paragraph, in order; all paragraphs are sampled together.
 
     A paragraph's samples do not depend on what is sampled with it. If another model than the one that scores
     proposes the calls, `scorer` is how the scoring model tokenises a text: the positions that are returned are
     its tokens, calls are sampled only where one of these starts, and no position is pruned, since the
-    proposer's losses bound nothing.
+    proposer's losses bound nothing. If the proposer is behind an `endpoint`, `model` is the one that scores.
     """
     if scorer is not None:
         choices = choices.model_copy(update={"prune_below": 0.0})
     texts = [_text_to_sample(paragraph, tool, choices, model, scorer) for paragraph in paragraphs]
     sampled_texts = sample_texts(
-        model, annotation_prompt(tool), given_call_start(tool, choices.call_prefix), choices, texts
+        model,
+        annotation_prompt(tool),
+        given_call_start(tool, choices.call_prefix),
+        choices,
+        texts,
+        endpoint=endpoint,
     )
     return [
         _sampled_paragraph(tool, paragraph, text, sampled)
@@ -225,6 +254,7 @@ def _sampled_paragraph(
     pruned = [position for position in sampled.positions if position.pruned_by_loss is not None]
     open_positions = [position for position in sampled.positions if position.pruned_by_loss is None]
     counts = Counter(paragraphs=1, positions=len(sampled.positions), positions_pruned_below=len(pruned))
+    counts.update(sampled.refused)
     candidates: list[Candidate] = []
     lost: list[LostSample] = []
     for position, samples in zip(open_positions, sampled.samples, strict=True):
@@ -252,9 +282,13 @@ def sample_texts(
     choices: ToolSamplingChoices,
     texts: Sequence[TextToSample],
     clock: Callable[[], float] = time.perf_counter,
+    endpoint: EndpointProposer | None = None,
 ) -> list[SampledText]:
-    """Positions and samples of each text, in order. `clock` measures the seconds."""
-    sampler = model.start_sampling(
+    """Positions and samples of each text, in order; with `endpoint` it is asked for the samples. `clock` measures the seconds."""
+    started = clock() if endpoint else 0.0
+    proposals = _proposals(endpoint, model, prompt, call_start, choices, texts) if endpoint else None
+    sampling_seconds = clock() - started if endpoint else 0.0
+    sampler: CallSampler = proposals or model.start_sampling(
         prompt,
         samples=choices.samples_per_position,
         max_new_tokens=choices.max_call_tokens,
@@ -264,10 +298,10 @@ def sample_texts(
         until_arrow=choices.sample_until == "arrow",
     )
     pruning = _Pruning(model, choices.prune_below, texts)
-    are_restricted = any(text.document or text.earlier_calls for text in texts)
+    allows = [_allowing(text, number, proposals) for number, text in enumerate(texts)]
+    are_restricted = proposals is not None or any(text.document or text.earlier_calls for text in texts)
     positions: list[list[CallPosition]] = []
     position_seconds: list[float] = []
-    sampling_seconds = 0.0
     for group in _groups(texts, model.read_tokens):
         # 1. Positions, and which of them are pruned. This computes the KV caches of the group's texts.
         started = clock()
@@ -276,7 +310,7 @@ def sample_texts(
             [text.text for text in group],
             at_most=choices.max_positions,
             threshold=choices.sampling_threshold,
-            allowed=[text.allows for text in group] if are_restricted else None,
+            allowed=allows[len(positions) : len(positions) + len(group)] if are_restricted else None,
         )
         places = [text.places(own) for text, own in zip(group, likeliest, strict=True)]
         marked = pruning.marked(group, places)
@@ -302,9 +336,41 @@ def sample_texts(
             samples=of_positions,
             position_seconds=seconds,
             sampling_seconds=seconds_a_position * len(of_positions),
+            refused=proposals.refused[number] if proposals else Counter(),
         )
-        for of_text, of_positions, seconds in zip(positions, samples, position_seconds, strict=True)
+        for number, (of_text, of_positions, seconds) in enumerate(
+            zip(positions, samples, position_seconds, strict=True)
+        )
     ]
+
+
+def _proposals(
+    endpoint: EndpointProposer,
+    model: "LanguageModel",
+    prompt: AnnotationPrompt,
+    call_start: str,
+    choices: ToolSamplingChoices,
+    texts: Sequence[TextToSample],
+) -> Proposals:
+    """What the endpoint proposes for the texts; one that chats has answered then."""
+    numbers = ProposalNumbers(
+        samples=choices.samples_per_position,
+        max_new_tokens=choices.max_call_tokens,
+        call_start=call_start,
+        temperature=choices.temperature,
+        top_p=choices.top_p,
+        until_arrow=choices.sample_until == "arrow",
+        seed=choices.seed,
+    )
+    of_documents = [TextOfDocument(text.text, document_id_of(text.whole_text)) for text in texts]
+    return endpoint.start(prompt, of_documents, numbers, model.tokenize)
+
+
+def _allowing(text: TextToSample, number: int, proposals: Proposals | None) -> Callable[[CallPosition], bool]:
+    """Whether a call may be sampled at a position of the text of that number."""
+    if proposals is None:
+        return text.allows
+    return lambda position: proposals.allows(number, position) and text.allows(position)
 
 
 class _Pruning:

@@ -95,6 +95,7 @@ def _compute_again(auditing: Auditing, of_run: Row[Any], calls: int, seed: str) 
         tool=tool,
         load_model=lambda: model.proposer_of(run),
         scorer=tokens_for_scoring(auditing.settings, run),
+        endpoint=model.endpoint_of(run),
     )
     execution = ExecuteWork(run=run, shard=shard, runner=opened, time_limit_seconds=limit)
     scoring = ScoreWork(run=run, shard=shard, tool=tool, load_model=lambda: model.of(run))

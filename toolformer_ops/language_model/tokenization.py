@@ -74,13 +74,13 @@ class TokenizedText:
         So a place that was found with another vocabulary is the same place in this one. None for a word that
         starts inside a token, and for the text's first token.
         """
-        return self._places.get(_word_at(self.text, char))
+        return self._places.get(word_at(self.text, char))
 
     @functools.cached_property
     def _places(self) -> dict[int, tuple[int, int]]:
         """By the offset of each word, the token that starts it with its offset."""
         tokens = [(token, self.starts[token]) for token in self.word_starts if token >= 1]
-        return {_word_at(self.text, start): (token, start) for token, start in tokens}
+        return {word_at(self.text, start): (token, start) for token, start in tokens}
 
     def second_word(self, first: int = 0) -> int:
         """The token that starts the second word of what begins at token `first`; the number of tokens if there is none."""
@@ -102,7 +102,8 @@ class CallStart:
     """Which tokens may come first, ascending; None if any may."""
 
 
-def _word_at(text: str, char: int) -> int:
+def word_at(text: str, char: int) -> int:
+    """The offset of the word at `char`, or behind white space there; the text's length if there is none."""
     return next((at for at in range(char, len(text)) if not text[at].isspace()), len(text))
 
 

@@ -133,9 +133,9 @@ class Annotation:
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, documents: Documents) -> "Annotation":
         """Of documents, by the tools and the model of a run's parameters."""
-        model, proposer = models_of(settings, choices)
+        models = models_of(settings, choices)
         annotators = [
-            Annotator(settings=settings, tool=get_tool(name), choices=choices, model=model, proposer=proposer)
+            Annotator(settings=settings, tool=get_tool(name), choices=choices, models=models)
             for name in choices.tools
         ]
         progress = AnnotationProgress.of(choices.tools)
@@ -268,7 +268,7 @@ class Annotation:
         return self._recipe_ids[tool]
 
     def _recipe_id(self, annotator: Annotator) -> str:
-        identity = annotator.model().identity
+        identity = annotator.models.model().identity
         recipes = tool_recipes(
             spec=annotator.tool.spec,
             prompt_text=annotator.tool.prompt,
@@ -294,7 +294,7 @@ class Annotation:
             if with_calls:
                 self.progress.begins(f"scoring placebos of {tool}", len(with_calls))
                 rate = judge_by_placebos(
-                    annotator.model,
+                    annotator.models.model,
                     self.choices,
                     tool,
                     self.recipe_id(annotator),

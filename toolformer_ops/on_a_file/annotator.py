@@ -26,11 +26,18 @@ from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, Scored
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
+from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import FilterChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
-from toolformer_ops.runs.models import load_model, load_scoring_model, proposer_beside, with_sample_end
+from toolformer_ops.runs.models import (
+    endpoint_beside,
+    load_model,
+    load_scoring_model,
+    proposer_beside,
+    with_sample_end,
+)
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
 from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_file
@@ -156,12 +163,31 @@ def choices_of(
     return with_sample_end(settings, with_costs(choices, given_costs(choices)))
 
 
-def models_of(
-    settings: Settings, choices: RunChoices
-) -> "tuple[Callable[[], LanguageModel], Callable[[], LanguageModel] | None]":
-    """Functions that return the model that scores, and the one that proposes calls if it is another; each is loaded once."""
+@dataclass(frozen=True)
+class Models:
+    """The models of an annotation on a file. Each function returns the same model each time, which is loaded once."""
+
+    model: "Callable[[], LanguageModel]"
+    """The one that scores."""
+    proposer: "Callable[[], LanguageModel] | None" = None
+    """The one that samples, if it is another. Both are then in memory, since each text is scored at once."""
+    endpoint: EndpointProposer | None = None
+    """What proposes calls, if it is behind an endpoint."""
+
+    @property
+    def finder(self) -> "Callable[[], LanguageModel]":
+        """The one that finds positions."""
+        return self.proposer or self.model
+
+
+def models_of(settings: Settings, choices: RunChoices) -> Models:
+    """The models that the choices name; one behind an endpoint has answered for one token. Raises as `endpoint_beside`."""
     load = functools.partial(load_scoring_model, settings, choices.model, choices.verify_in_float32)
-    return functools.cache(load), proposer_beside(settings, choices)
+    return Models(
+        model=functools.cache(load),
+        proposer=proposer_beside(settings, choices),
+        endpoint=endpoint_beside(settings, choices),
+    )
 
 
 @dataclass(frozen=True)
@@ -189,11 +215,7 @@ class Annotator:
     settings: Settings
     tool: Tool
     choices: RunChoices
-    model: "Callable[[], LanguageModel]"
-    """Returns the same model each time; asked only if a text is kept."""
-    proposer: "Callable[[], LanguageModel] | None" = None
-    """Returns the model that samples, if it is another; both are then in memory, since each text is scored at
-    once."""
+    models: Models
 
     def __post_init__(self) -> None:
         self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
@@ -209,9 +231,8 @@ class Annotator:
             `call_seconds` of the tool.
         """
         choices = choices_of(settings, corpus, (tool_name,), model_name, values)
-        model, proposer = models_of(settings, choices)
         return cls(
-            settings=settings, tool=get_tool(tool_name), choices=choices, model=model, proposer=proposer
+            settings=settings, tool=get_tool(tool_name), choices=choices, models=models_of(settings, choices)
         )
 
     def documents(self, limit: int | None) -> Iterator[list[Paragraph]]:
@@ -225,14 +246,12 @@ class Annotator:
     @functools.cached_property
     def runner(self) -> ToolRunner:
         """The tool, open."""
-        return self.tool.open(self.settings, self.model)
+        return self.tool.open(self.settings, self.models.model)
 
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
-        self.model()
-        (self.proposer or self.model)().find_positions(
-            annotation_prompt(self.tool), [text], at_most=1, threshold=0.0
-        )
+        self.models.model()
+        self.models.finder().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
 
     def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
@@ -241,11 +260,12 @@ class Annotator:
             return
         # 1. Sampling.
         sampled = sample_paragraphs(
-            (self.proposer or self.model)(),
+            self.models.finder(),
             self.tool,
             self.choices.for_tool(self.tool.spec, self.tool.prompt),
             paragraphs,
-            self.model().tokenize if self.proposer else None,
+            self.models.model().tokenize if self.models.proposer else None,
+            self.models.endpoint,
         )
         # 2. Execution.
         texts: list[ExecutedText] = []
@@ -276,7 +296,7 @@ class Annotator:
             texts.append(ExecutedText(of_text.paragraph.document.text, calls, own_text))
         # 3. Scoring; each text's share of the seconds is by its calls and its length.
         started = time.perf_counter()
-        scored = score_texts(self.model, self.choices, self._keep_threshold, texts)
+        scored = score_texts(self.models.model, self.choices, self._keep_threshold, texts)
         weights = [len(text.calls) * len(text.text) for text in texts]
         seconds_a_weight = (time.perf_counter() - started) / max(1, sum(weights))
         for of_text, found_of_text, weight, seconds, answered in zip(

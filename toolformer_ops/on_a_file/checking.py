@@ -270,11 +270,11 @@ def of_time(settings: Settings, choices: RunChoices, look: CorpusLook) -> Observ
     choices = with_sample_end(settings, choices)
     tools = [get_tool(name) for name in choices.tools]
     kept = count_kept((document for _, document in look.documents), tools, choices, PROBE_TEXTS)
-    model, proposer = models_of(settings, choices)
+    models = models_of(settings, choices)
     estimates = []
     for tool in tools:
         texts = kept[tool.spec.name]
-        probed = probe_tool(settings, model, tool, choices, texts.probe, proposer)
+        probed = probe_tool(settings, models, tool, choices, texts.probe)
         texts.texts = round(texts.texts / look.share_read)
         estimates.append(extrapolate(tool, texts, probed, choices.part(PlaceboChoices)))
     of_tools = ", ".join(

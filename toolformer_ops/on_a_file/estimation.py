@@ -13,7 +13,7 @@ import heapq
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotator import Annotator, distinct_documents, models_of
+from toolformer_ops.on_a_file.annotator import Annotator, Models, distinct_documents, models_of
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
@@ -32,7 +32,7 @@ from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    pass
 
 PROBE_TEXTS = 3
 """Texts a tool that are annotated to measure: a minute for a small model on one core, and a spread that can
@@ -116,11 +116,10 @@ def count_kept(
 
 def probe_tool(
     settings: Settings,
-    model: "Callable[[], LanguageModel]",
+    models: Models,
     tool: Tool,
     choices: RunChoices,
     texts: Sequence[Paragraph],
-    proposer: "Callable[[], LanguageModel] | None" = None,
 ) -> list[ProbedText]:
     """Annotate the texts as the stages would, and say what each took.
 
@@ -129,7 +128,7 @@ def probe_tool(
     if not texts:
         return []
     # 1. The stages but placebos.
-    annotator = Annotator(settings=settings, tool=tool, choices=choices, model=model, proposer=proposer)
+    annotator = Annotator(settings=settings, tool=tool, choices=choices, models=models)
     annotator.open(texts[0].document.text)
     annotated = list(annotator.annotate(texts))
     probed = [
@@ -156,7 +155,10 @@ def probe_tool(
     draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
     started = time.perf_counter()
     scored = score_placebos(
-        model, choices, [(text.text, of_text) for text, of_text in zip(annotated, calls, strict=True)], draw
+        models.model,
+        choices,
+        [(text.text, of_text) for text, of_text in zip(annotated, calls, strict=True)],
+        draw,
     )
     seconds = time.perf_counter() - started
     # 3. What each text took of it.
@@ -244,12 +246,12 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     tools = [get_tool(name) for name in choices.tools]
     documents = distinct_documents(settings, choices.corpus_address, choices.document_limit)
     kept = count_kept((document for _, document in documents), tools, choices, probe_texts)
-    model, proposer = models_of(settings, choices)
+    models = models_of(settings, choices)
     return [
         extrapolate(
             tool,
             kept[tool.spec.name],
-            probe_tool(settings, model, tool, choices, kept[tool.spec.name].probe, proposer),
+            probe_tool(settings, models, tool, choices, kept[tool.spec.name].probe),
             choices.part(PlaceboChoices),
         )
         for tool in tools

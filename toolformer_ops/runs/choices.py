@@ -211,7 +211,8 @@ class SubjectChoices(Choices):
         title="Proposer",
         json_schema_extra={"usual": "the language model"},
     )
-    """A model, as above, that says where and what to call; the language model scores. Empty: it does both."""
+    """A model, as above, that says where and what to call; or endpoint:NAME, a server (docs/proposers.md). The
+    language model scores. Empty: it does both."""
 
     @field_validator("fields", mode="before")
     @classmethod

@@ -12,6 +12,11 @@ from sqlalchemy import Engine
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.language_model.endpoint.answers import AnswerStore, FileAnswers
+from toolformer_ops.language_model.endpoint.client import Client
+from toolformer_ops.language_model.endpoint.endpoint_file import PREFIX, Endpoint, is_endpoint, read_endpoint
+from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
+from toolformer_ops.language_model.endpoint.stored_answers import DatabaseAnswers
 from toolformer_ops.language_model.models.identity import S3, local_folder, published_model, split_revision
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.choices import RunChoices
@@ -90,6 +95,8 @@ def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
     """
     if choices.sample_until is not None:
         return choices
+    if is_endpoint(choices.proposer):
+        return choices
     name, _ = split_revision(choices.proposer or choices.model)
     found: str | bytes | None = None
     if name.startswith(S3):
@@ -121,18 +128,22 @@ def proposer_identity(settings: Settings, choices: RunChoices, model_identity: s
 
     if choices.proposer is None:
         return None
+    if is_endpoint(choices.proposer):
+        return read_endpoint(settings, choices.proposer).identity
     identity = identity_of(*split_revision(choices.proposer), annotates=True, settings=settings)
     return None if identity == model_identity else identity
 
 
 def proposer_beside(settings: Settings, choices: RunChoices) -> "Callable[[], LanguageModel] | None":
-    """Returns the model that proposes calls, loaded when it is first asked for; None if the language model does so itself.
+    """Returns the model that proposes calls, loaded when it is first asked for.
+
+    None if the language model does so itself, or with one behind an endpoint.
 
     Raises as `language_model.models.model_identity`.
     """
     from toolformer_ops.language_model.models import model_identity
 
-    if choices.proposer is None:
+    if choices.proposer is None or is_endpoint(choices.proposer):
         return None
     identity = model_identity(*split_revision(choices.model), settings=settings)
     if proposer_identity(settings, choices, identity) is None:
@@ -140,8 +151,50 @@ def proposer_beside(settings: Settings, choices: RunChoices) -> "Callable[[], La
     return functools.cache(functools.partial(load_model, settings, choices.proposer))
 
 
+def endpoint_beside(settings: Settings, choices: RunChoices) -> EndpointProposer | None:
+    """The proposer behind an endpoint, without a database: it has answered for one token, and its answers are kept in the cache.
+
+    None if the run names none.
+
+    Raises:
+        ConfigurationError: its file or its key is not there.
+        ModelError: its address, model or key is wrong, or it is away.
+    """
+    if choices.proposer is None or not is_endpoint(choices.proposer):
+        return None
+    endpoint = read_endpoint(settings, choices.proposer)
+    proposer = _proposer_behind(
+        settings, choices.proposer, endpoint, FileAnswers(settings, endpoint.identity)
+    )
+    proposer.check()
+    return proposer
+
+
+def require_endpoint(settings: Settings, choices: RunChoices) -> Endpoint | None:
+    """The endpoint that proposes calls in a run, which has answered for one token; None if the run names none.
+
+    Raises as `endpoint_beside`.
+    """
+    if choices.proposer is None or not is_endpoint(choices.proposer):
+        return None
+    endpoint = read_endpoint(settings, choices.proposer)
+    _client_of(settings, choices.proposer, endpoint).check()
+    return endpoint
+
+
+def _proposer_behind(
+    settings: Settings, address: str, endpoint: Endpoint, answers: AnswerStore
+) -> EndpointProposer:
+    return EndpointProposer(endpoint, _client_of(settings, address, endpoint), answers)
+
+
+def _client_of(settings: Settings, address: str, endpoint: Endpoint) -> Client:
+    name = address.removeprefix(PREFIX)
+    return Client(endpoint, name=name, patience_seconds=settings.outage_seconds)
+
+
 def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], TokenizedText] | None":
-    """How the language model of a run tokenises a text, if another model proposes the calls; None if it does so itself.
+    """How the language model of a run tokenises a text, if another one that is loaded proposes the calls; else None.
 
     Raises:
         ModelError: the model is not there.
@@ -149,7 +202,7 @@ def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], Tok
     """
     from toolformer_ops.language_model.models import model_identity
 
-    if run.proposer_identity is None:
+    if not run.has_loaded_proposer:
         return None
     found = model_identity(*split_revision(run.choices.model), settings=settings)
     require_identity(f"run {run.run_id} was started", run.model_identity, found, run.choices.model)
@@ -182,11 +235,28 @@ class RunModel:
             return load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
 
     def proposer_of(self, run: RunTool) -> "LanguageModel":
-        """The model that samples: the one that scores, but for a run with a proposer.
+        """The model that finds positions: the one that scores, but for a run with a proposer that is loaded.
 
         Raises as `load_run_model`.
         """
-        return self.of(run, is_proposer=run.proposer_identity is not None)
+        return self.of(run, is_proposer=run.has_loaded_proposer)
+
+    def endpoint_of(self, run: RunTool) -> EndpointProposer | None:
+        """The proposer behind an endpoint, whose answers are kept in the database; None if the run has none.
+
+        Raises:
+            ConfigurationError: its file or its key is not there, or it is another one than when the run
+            started.
+        """
+        address = run.choices.proposer
+        if address is None or not is_endpoint(address):
+            return None
+        endpoint = read_endpoint(self._settings, address)
+        require_identity(
+            f"run {run.run_id} was started", str(run.proposer_identity), endpoint.identity, address
+        )
+        answers = DatabaseAnswers(self.engine, endpoint.identity)
+        return _proposer_behind(self._settings, address, endpoint, answers)
 
     def of(self, run: RunTool, *, is_proposer: bool = False) -> "LanguageModel":
         """The model that scores, or the proposer; all calls name the same run. Raises as `load_run_model`."""

@@ -105,6 +105,12 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "sample_with_unexpected_input": "sample has an input that the tool does not take",
         "sample_that_the_document_cannot_answer": "the text has no date to answer with",
         "sample_without_earlier_result": "second call does not use the first one's result",
+        # Answers of a proposer behind an endpoint
+        "answer_changes_text": "answer of the proposer is not the text with calls",
+        "answer_without_end": "answer of the proposer does not end",
+        "proposed_where_not_sampled": "calls proposed at a place that is not likely enough, or pruned",
+        "endpoint_refused": "request that the proposer's server refused",
+        "endpoint_gave_no_answer": "request without an answer of the proposer's server",
         # Results
         "no_result": "the tool has no result",
         "tool_error": "the tool failed",

@@ -12,6 +12,7 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, UsageError
+from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint, read_endpoint
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
 from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.local_paths import described, local_path
@@ -48,6 +49,7 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
         UsageError: a field is unknown or out of its bounds, suites or `decontaminate` have no data, a
         threshold is below
             `prune_below`, or nothing is at the address of the corpus, the model or the evaluation data.
+        ConfigurationError: there is no such proposer behind an endpoint, or its file cannot be used.
         ToolError: a tool is not registered.
     """
     # A run that is cleared may give a threshold for a tool that is gone: `kept_from` says that it is.
@@ -60,6 +62,8 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     for name, address in (("model", choices.model), ("proposer", choices.proposer)):
         if address and address.startswith(FILES):
             require_there(settings, address, name)
+    if choices.proposer and is_endpoint(choices.proposer):
+        read_endpoint(settings, choices.proposer)
     if address := choices.compared_with(settings):
         require_there(settings, address, "decontaminate")
     if choices.evaluation_suites and choices.evaluation_data:

@@ -80,6 +80,8 @@ class ToolsOfRun:
     """Those of the run, of the present tools."""
     proposer_identity: str | None = None
     """The model that proposed the calls, if it is another than the one that scored them."""
+    endpoint: Mapping[str, str] | None = None
+    """Of a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it answered."""
 
 
 @dataclass(frozen=True)
@@ -362,7 +364,9 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
             f"run {run_id}: expected at least one complete tool, found none ({found}). "
             "Repair the failed stages and run them again: finished documents are not computed again."
         )
-    return ToolsOfRun(tuple(present), lacking, model_identity, rates, proposer)
+    endpoints = database.fetch_all(connection, queries.proposers.of_run, run_id=run_id, proposer=proposer)
+    endpoint = {name: str(value) for name, value in endpoints[0]._asdict().items()} if endpoints else None
+    return ToolsOfRun(tuple(present), lacking, model_identity, rates, proposer, endpoint)
 
 
 def write_release(
@@ -476,6 +480,7 @@ def release_definition(
         "release_version": RELEASE_VERSION,
         "model": tools.model_identity,
         **({} if tools.proposer_identity is None else {"proposer": tools.proposer_identity}),
+        **({} if tools.endpoint is None else {"proposer_endpoint": dict(tools.endpoint)}),
         "tools": [
             {name: value for name, value in vars(tool).items() if value is not None} for tool in tools.present
         ],

@@ -9,6 +9,7 @@ is one registration; with other choices, or by code that would write other rows,
 that belongs to another DAG run (`runs/owners.py`), whose end is not written either.
 """
 
+import json
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from toolformer_ops.evaluation.overlap import question_sets
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.runs.choices import CHOSEN_ANEW, FinetuningChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
-from toolformer_ops.runs.models import proposer_identity, require_identity, with_sample_end
+from toolformer_ops.runs.models import proposer_identity, require_endpoint, require_identity, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.owners import COMMAND_LINE, DagRun, owner_of
 from toolformer_ops.runs.placebo_pools import known_pool
@@ -80,6 +81,7 @@ def start_run(
     tools = {name: get_tool(name) for name in choices.tools}
     identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
     proposer = proposer_identity(settings, choices, identity)
+    endpoint = require_endpoint(settings, choices)
     _require_trainable(settings, choices)
     versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
     costs = costs_of_run(settings, choices, versions)
@@ -113,6 +115,16 @@ def start_run(
                 document_limit=choices.document_limit,
             )
         # 3. The run with its tools.
+        if endpoint is not None:
+            database.execute(
+                connection,
+                queries.proposers.register,
+                proposer=endpoint.identity,
+                parameters=json.dumps(
+                    {"answers_per_request": endpoint.answers_per_request, "extra": endpoint.extra}
+                ),
+                **endpoint.model_dump(include={"model", "api", "licence"}),
+            )
         _register_run(
             connection,
             settings,

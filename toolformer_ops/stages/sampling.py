@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.annotation.candidates import Candidate, LostSample, sample_paragraphs
 from toolformer_ops.config import Settings
+from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
@@ -120,6 +121,8 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     """The model that proposes calls."""
     scorer: "Callable[[str], TokenizedText] | None" = None
     """How the model that scores tokenises a text, if it is another one."""
+    endpoint: EndpointProposer | None = None
+    """What proposes calls, if it is behind an endpoint; the model then finds positions."""
     smallest_keys: SmallestKeys = field(default_factory=SmallestKeys)
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
@@ -152,7 +155,9 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         rows: list[TableRow] = []
         if paragraphs := [paragraph for of_document in loaded.values() for paragraph in of_document]:
             choices = self.run.choices.for_tool(self.tool.spec, self.tool.prompt)
-            for sampled in sample_paragraphs(self.load_model(), self.tool, choices, paragraphs, self.scorer):
+            for sampled in sample_paragraphs(
+                self.load_model(), self.tool, choices, paragraphs, self.scorer, self.endpoint
+            ):
                 paragraph = sampled.paragraph
                 rows += [candidate_row(self.recipe_id, paragraph, item) for item in sampled.candidates]
                 rows += [pruned_row(self.recipe_id, paragraph, item) for item in sampled.pruned]
@@ -193,5 +198,6 @@ def sample_stage(
         tool=get_tool(run.tool),
         load_model=lambda: of_run.proposer_of(run),
         scorer=tokens_for_scoring(settings, run),
+        endpoint=of_run.endpoint_of(run),
     )
     return work_off(settings, of_run.engine, work, of_run.start_up, after_round=after_round)

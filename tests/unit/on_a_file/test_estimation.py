@@ -11,6 +11,7 @@ from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.on_a_file import annotator
+from toolformer_ops.on_a_file.annotator import Models
 from toolformer_ops.on_a_file.estimation import (
     KeptTexts,
     ProbedText,
@@ -54,7 +55,7 @@ def test_a_probed_text_has_the_rows_that_the_stages_would_write() -> None:
     model: Any = FakeLanguageModel(SCRIPT)
     settings, calculator, document = load_settings(), get_tool("Calculator"), Document.of(SUMS[0])
     whole = Paragraph(document, 0, 0, len(document.text))
-    [probed] = probe_tool(settings, lambda: model, calculator, parameters(prune_below=0.0), [whole])
+    [probed] = probe_tool(settings, Models(lambda: model), calculator, parameters(prune_below=0.0), [whole])
     # at each of 3 positions: 3 samples, of which two are equal; 2 inputs in all; a loss row for each of 6
     # calls
     assert (probed.positions, probed.calls, probed.rows) == (3, 6, 6 + 2 + 6)
@@ -63,9 +64,9 @@ def test_a_probed_text_has_the_rows_that_the_stages_would_write() -> None:
     # or more
     assert (probed.pool_calls, probed.own_placebos, probed.sampled_placebos) == (3, 3, 2)
     none = parameters(placebos=0, placebo_sample=0)
-    [without] = probe_tool(settings, lambda: model, calculator, none, [whole])
+    [without] = probe_tool(settings, Models(lambda: model), calculator, none, [whole])
     assert "placebo" not in without.seconds
-    assert probe_tool(settings, lambda: pytest.fail("loaded"), calculator, parameters(), []) == []
+    assert probe_tool(settings, Models(lambda: pytest.fail("loaded")), calculator, parameters(), []) == []
 
 
 PROBED = [

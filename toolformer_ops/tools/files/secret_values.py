@@ -1,11 +1,8 @@
 """The secrets that a tool file names: environment variables of the process that runs the tool, never text of the file."""
 
-import os
 from collections.abc import Mapping, Sequence
 
-from dotenv import dotenv_values
-
-from toolformer_ops.config import state_dir
+from toolformer_ops.config import secret_of
 from toolformer_ops.errors import ToolError
 
 
@@ -15,8 +12,7 @@ def secret_values(names: Sequence[str], tool: str) -> dict[str, str]:
     Raises:
         ToolError: one is not set; the message names it.
     """
-    stored = dotenv_values(state_dir() / "environment") if names else {}
-    values = {name: os.environ.get(name) or stored.get(name) or "" for name in names}
+    values = {name: secret_of(name) for name in names}
     if missing := [name for name, value in values.items() if not value]:
         raise ToolError(
             f"tool {tool}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "

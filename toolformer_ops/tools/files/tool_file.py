@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.errors import ToolError, UsageError
+from toolformer_ops.language_model.endpoint.endpoint_file import proposer_files
 from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.base import ToolSpec
 
@@ -101,8 +102,8 @@ class ToolFile(FilePart):
 
 
 def tool_files(folder: Path) -> list[Path]:
-    """The tool files of a folder, by name; none if there is no such folder."""
-    return sorted(folder.glob("*.toml")) if folder.is_dir() else []
+    """The tool files of a folder, by name; none if there is no such folder. Files of proposers beside them are none."""
+    return sorted(set(folder.glob("*.toml")) - set(proposer_files(folder))) if folder.is_dir() else []
 
 
 def read_table(path: Path) -> dict[str, Any]:

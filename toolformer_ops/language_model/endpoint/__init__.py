@@ -1,0 +1,10 @@
+"""A proposer behind an endpoint: an OpenAI-compatible server (vLLM, SGLang, TGI, an API) writes calls that the run's model judges.
+
+    endpoint_file.py  where it is and what it is asked: the file NAME.proposer.toml beside the tool files
+    client.py         requests over HTTP, tried again within a budget; what is no answer
+    answers.py        answers by the content of their requests, so that nothing is asked twice
+    stored_answers.py  the same in the database
+    proposals.py      calls at places of a text, from a model that continues text or one that chats
+
+Finds no positions and computes no losses: the run's own model does. Imports no torch.
+"""

@@ -1,0 +1,119 @@
+"""The TOML file of a proposer behind an endpoint: where the server is, which model it is asked for, and how (docs/proposers.md).
+
+It is `NAME.proposer.toml` in the folder of the tool files, and a run names it as `endpoint:NAME`. So who
+starts a run chooses among the servers that the administrator has named, and sends texts and secrets nowhere
+else.
+"""
+
+import hashlib
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from toolformer_ops.config import ENV_PREFIX, Settings
+from toolformer_ops.errors import ConfigurationError, UsageError
+from toolformer_ops.storage.local_paths import read_beside
+
+PREFIX = "endpoint:"
+"""How the address of a proposer begins that is no model to be loaded."""
+SUFFIX = ".proposer.toml"
+VERSION = 1
+"""Raised when the code would send other requests, or read other calls from the same answers."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_URL = re.compile(r"https?://[^/\s?#@]+(/[^\s?#@]*)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Endpoint(BaseModel):
+    """What the file says; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    url: str
+    """Up to the version, such as http://127.0.0.1:8000/v1."""
+    model: str = Field(min_length=1, max_length=300)
+    """As the server calls it."""
+    licence: str = Field(min_length=1, max_length=300)
+    """Under which the model's answers may be used; the card of a release names it."""
+    api: Literal["completions", "chat"] = "completions"
+    """completions: the model continues the tool's prompt at a place; chat: it answers the prompt with the text
+    and calls in it."""
+    key: str = ""
+    """Name of the secret that is sent as a bearer token; empty: none is sent."""
+    concurrency: int = Field(default=8, ge=1, le=256)
+    """Requests under way at once, in one process."""
+    seconds: float = Field(default=120.0, gt=0, le=3600, strict=False)
+    """Longest wait for one answer."""
+    answers_per_request: int = Field(default=1, ge=1, le=100)
+    """Samples that one request asks for (`n`), for servers that have it."""
+    extra: dict[str, Any] = {}
+    """Further fields of each request; `{"seed": ""}` leaves the field `seed` out."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: str) -> str:
+        if not _URL.fullmatch(url):
+            raise ValueError(
+                f"expected an address with http:// or https://, without user, password and question mark, found {url!r}"
+            )
+        return url.rstrip("/")
+
+    @field_validator("key")
+    @classmethod
+    def _is_of_the_endpoint(cls, key: str) -> str:
+        if key and (not _VARIABLE.fullmatch(key) or key.startswith((ENV_PREFIX, "AIRFLOW"))):
+            raise ValueError(
+                f"expected the name of a variable that is not of this deployment itself, found {key!r}"
+            )
+        return key
+
+    @property
+    def identity(self) -> str:
+        """What decides an answer, but for the request: the model's name and how it is asked. The address decides nothing."""
+        deciding = self.model_dump(include={"model", "api", "answers_per_request", "extra"})
+        content = json.dumps({"version": VERSION, **deciding}, sort_keys=True)
+        return f"{PREFIX}{self.model}@{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+
+
+def is_endpoint(proposer: str | None) -> bool:
+    """Whether the address of a proposer names an endpoint."""
+    return proposer is not None and proposer.startswith(PREFIX)
+
+
+def proposer_files(folder: Path) -> list[Path]:
+    """The files of proposers in a folder, by name; none if there is no such folder."""
+    return sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
+
+
+def read_endpoint(settings: Settings, proposer: str) -> Endpoint:
+    """The endpoint that a run names as `endpoint:NAME`.
+
+    Raises:
+        ConfigurationError: there is no such file, or a key is unknown, missing or out of its bounds.
+    """
+    folder, name = settings.tools_folder, proposer.removeprefix(PREFIX)
+    path = folder / f"{name}{SUFFIX}"
+    names = [file.name.removesuffix(SUFFIX) for file in proposer_files(folder)]
+    if not _NAME.fullmatch(name) or name not in names:
+        raise ConfigurationError(
+            f"proposer: expected a file {name}{SUFFIX} in {folder}, found {', '.join(names) or 'no such file'}. Write it "
+            "(docs/proposers.md), or name one that is there."
+        )
+    try:
+        return Endpoint.model_validate(tomllib.loads(read_beside(folder, path.name).decode()))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"proposer file {path}: expected TOML in UTF-8, found {error}.") from error
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors()
+        )
+        raise ConfigurationError(
+            f"proposer file {path}: {wrong}. docs/proposers.md lists the keys."
+        ) from error
+    except UsageError as error:
+        raise ConfigurationError(f"proposer file {path}: {error}") from error
