@@ -2,13 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolformer_ops.cli.people import FieldOption, with_fields
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
+
+if TYPE_CHECKING:
+    from toolformer_ops.config import Settings
+    from toolformer_ops.on_a_file.new_tool import NewTool
 
 TEXTS = 10
 """On how many texts a new tool is tried."""
@@ -43,8 +47,16 @@ def new_tool(
     openapi: Annotated[str, typer.Option(help="OpenAPI 3 document, a JSON or YAML file; with --url.")] = "",
     url: Annotated[str, typer.Option(help="With --openapi: the service's address before the paths.")] = "",
     tool: Annotated[
-        str, typer.Option(help="What a server calls it; of an OpenAPI document the operationId.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help="What a server calls it; of an OpenAPI document the operationId. May be repeated: a file for each, whose "
+            "calls are in the same examples."
+        ),
+    ] = None,
+    fixed: Annotated[
+        list[str] | None,
+        typer.Option(help="An argument of every call of a server: repo_path=/srv/repo; may be repeated."),
+    ] = None,
     name: Annotated[
         str, typer.Option(help="In calls; by default the server's, as in ConvertTime, or the database's.")
     ] = "",
@@ -87,34 +99,60 @@ def new_tool(
             f"expected one of {', '.join(sources)}, found {' and '.join(named) or 'none'}. Name what answers."
         )
     settings = load_settings()
+    names = [name or camel_case(each) for each in tool or ()]
     if sql or connection:
         database = making.database_part(sql, connection, table or (), secret or ())
-        new = making.write_database_tool(settings, database, name or camel_case(database.name), examples)
+        written = [
+            making.write_database_tool(settings, database, name or camel_case(database.name), examples)
+        ]
     else:
-        if not tool:
-            raise UsageError("--tool: expected what the server calls its tool, found nothing.")
+        if not names or (name and len(names) > 1):
+            raise UsageError(
+                f"--tool: expected what the server calls its tool, {'one with --name' if name else 'or several'}, found "
+                f"{len(names) or 'none'}."
+            )
         server = making.server_part(mcp, openapi, url, header or (), secret or ())
-        chosen = name or camel_case(tool)
-        new = making.write_server_tool(settings, server, tool, chosen, examples, allow_writes=allow_writes)
+        arguments = making.fixed_arguments(fixed or ())
+        choices = [
+            making.ServerToolChoice(called, chosen, arguments, allow_writes)
+            for called, chosen in zip(tool or (), names, strict=True)
+        ]
+        written = making.write_server_tools(settings, server, choices, examples)
+    for new in written:
+        _show_new_tool(settings, new)
+    # 2. What a model does with it.
+    model_name = model or settings.default_model
+    for new in written:
+        chosen = new.tool.spec.name
+        if texts is None or not model_name:
+            typer.echo(
+                f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all",
+                err=True,
+            )
+            continue
+        values = with_fields(typed_values(parameters), field)
+        for line in making.try_tool(settings, chosen, texts, model_name, TEXTS, values):
+            typer.echo(line)
+
+
+def _show_new_tool(settings: "Settings", new: "NewTool") -> None:
+    """Say what was written, propose what of an answer is the result, and show what the tool answers to the examples."""
+    from toolformer_ops.on_a_file import new_tool as making
+    from toolformer_ops.on_a_file.examples import call_form
+
     chosen = new.tool.spec.name
     typer.echo(f"{new.path}\n{new.prompt_path}")
     for warning in new.warnings:
         typer.echo(f"{chosen}: {warning}", err=True)
-    typer.echo(f"calls: {making.call_form(new.tool)}", err=True)
-    # 2. What it answers.
+    typer.echo(f"calls: {call_form(new.tool)}", err=True)
+    proposal = making.propose_result(settings, new)
+    if proposal is not None:
+        calls = sum(len(example.calls) for example in new.examples)
+        typer.echo(
+            f"result = {proposal[0]}: what {proposal[1]} of {calls} texts go on with; see the file", err=True
+        )
     for call_input, output in making.run_examples(settings, new):
         typer.echo(f"[{chosen}({call_input}) -> {output.results[0] if output.results else output.reason}]")
-    # 3. What a model does with it.
-    model_name = model or settings.default_model
-    if texts is None or not model_name:
-        typer.echo(
-            f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all",
-            err=True,
-        )
-        return
-    values = with_fields(typed_values(parameters), field)
-    for line in making.try_tool(settings, chosen, texts, model_name, TEXTS, values):
-        typer.echo(line)
 
 
 @app.command("refresh-tool")

@@ -17,23 +17,22 @@ import re
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
-    CallSyntaxError,
     ConfigurationError,
-    RejectedInputError,
     ToolError,
     UsageError,
 )
 from toolformer_ops.on_a_file.annotator import Annotator
+from toolformer_ops.on_a_file.examples import Example, call_form, read_examples
+from toolformer_ops.on_a_file.result_proposal import proposed_result
 from toolformer_ops.runs.models import load_model
 from toolformer_ops.shown_text import json_to_show
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, run_tool
@@ -45,38 +44,18 @@ from toolformer_ops.tools.files.kinds import tool_of_file
 from toolformer_ops.tools.files.tool_file import recorded_table, toml_value
 from toolformer_ops.tools.registry import forget_tools, tool_names
 from toolformer_ops.tools.servers.connection import ServerTool, ask_server
+from toolformer_ops.tools.servers.served_tool import ServedTool
 from toolformer_ops.tools.servers.server_file import ServerPart, ServerToolFile
 
 SILENT = "the server does not say whether the tool only reads. Be sure that it does."
+NO_RESULT = (
+    '# result = "{field} and {field.of.it}"  # what of an answer is written, or "/a regular (expression)/"'
+)
+"""In the file of a server's tool, where nothing says what of an answer a text needs."""
 DESCRIPTION_CHARACTERS = 300
 VALUE_CHARACTERS = 40
 """Of a value of a row that a prompt shows."""
 SHOWN_CALLS = 10
-SHOWN_VALUES = 10
-"""Of an argument that is one of several values, in an error."""
-WORDS_OF_TYPES = {
-    "string": "text in double quotes",
-    "integer": "whole number",
-    "number": "number",
-    "boolean": "true or false",
-    "object": "object",
-    "array": "list",
-    "null": "null",
-}
-"""By the type of JSON Schema."""
-_CALL = re.compile(r" ?\[([^\[\]]*)\]")
-
-
-@dataclass(frozen=True)
-class Example:
-    """A text that the user gives, with a call where one helps."""
-
-    text: str
-    """Without calls."""
-    with_calls: str
-    """With calls, without results."""
-    calls: tuple[str, ...]
-    """Their inputs."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +96,23 @@ def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret:
         raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
 
 
+def fixed_arguments(items: Sequence[str]) -> dict[str, Any]:
+    """Arguments of every call, of texts such as `repo_path=/srv/repo`; a value is read as JSON if it is some.
+
+    Raises:
+        UsageError: one has no name or no equals sign.
+    """
+    arguments: dict[str, Any] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name.strip() or not equals:
+            raise UsageError(f"--fixed: expected name=value, found {item!r:.80}.")
+        arguments[name.strip()] = value
+        with contextlib.suppress(ValueError):
+            arguments[name.strip()] = json.loads(value)
+    return arguments
+
+
 def database_part(url: str, connection: str, tables: Sequence[str], secrets: Sequence[str]) -> DatabasePart:
     """The table `[database]` that the options of `new-tool` ask for; a relative path is one of the current folder.
 
@@ -133,16 +129,58 @@ def database_part(url: str, connection: str, tables: Sequence[str], secrets: Seq
         raise ConfigurationError(f"--sql, --connection, --table, --secret: {said}.") from error
 
 
+@dataclass(frozen=True)
+class ServerToolChoice:
+    """Which tool of a server becomes one of ours, and how."""
+
+    tool: str
+    """What the server calls it."""
+    name: str
+    """In calls."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of every call."""
+    allow_writes: bool = False
+
+
+def write_server_tools(
+    settings: Settings, server: ServerPart, choices: Sequence[ServerToolChoice], examples: Path
+) -> list[NewTool]:
+    """Write the files of several tools of one server, each with the examples that hold its calls; all of them, or none.
+
+    Raises as `write_server_tool`.
+    """
+    names = [choice.name for choice in choices]
+    written: list[NewTool] = []
+    try:
+        for choice in choices:
+            others = [name for name in names if name != choice.name]
+            written.append(write_server_tool(settings, server, choice, examples, others))
+    except BaseException:
+        for new in written:
+            for file in new.path.parent.glob(f"{new.path.stem}.*"):
+                file.unlink()
+        forget_tools()
+        raise
+    return written
+
+
 def write_server_tool(
-    settings: Settings, server: ServerPart, server_tool: str, name: str, examples: Path, *, allow_writes: bool
+    settings: Settings,
+    server: ServerPart,
+    choice: ServerToolChoice,
+    examples: Path,
+    others: Sequence[str] = (),
 ) -> NewTool:
     """Ask the server, and write file and prompt into the folder of the tool files.
+
+    `others` are the names of tools that are made of the same server and examples.
 
     Raises:
         UsageError: the name is taken, a file is there, or an example holds no call of the tool.
         ToolError, InfrastructureError: the server does not answer, has no such tool, or it writes without
         leave.
     """
+    name = choice.name
     with new_files(settings, name) as files:
         if server.openapi:
             document = files.add(f".openapi{Path(server.openapi).suffix or '.json'}")
@@ -152,18 +190,20 @@ def write_server_tool(
             name=name,
             purpose=name,
             prompt=files.prompt_path.name,
-            tool=server_tool,
+            tool=choice.tool,
             server=server,
-            allow_writes=allow_writes,
+            allow_writes=choice.allow_writes,
+            fixed=dict(choice.fixed),
         )
         described = ask_server(asked, files.path.parent)
-        if described.recorded.read_only is False and not allow_writes:
+        if described.recorded.read_only is False and not choice.allow_writes:
             raise ToolError(
-                f"tool {name}: expected a tool that only reads, found that the server marks {server_tool} as one that writes. "
+                f"tool {name}: expected a tool that only reads, found that the server marks {choice.tool} as one that writes. "
                 "If texts of a language model may decide what it writes, say so: --allow-writes."
             )
         warnings = (SILENT,) if described.recorded.read_only is None else ()
-        return files.write(server_file_text(asked, described), described.description, examples, warnings)
+        text = server_file_text(asked, described)
+        return files.write(text, described.description, examples, warnings=warnings, others=others)
 
 
 def write_database_tool(settings: Settings, database: DatabasePart, name: str, examples: Path) -> NewTool:
@@ -177,7 +217,7 @@ def write_database_tool(settings: Settings, database: DatabasePart, name: str, e
         asked = DatabaseToolFile(name=name, purpose=name, prompt=files.prompt_path.name, database=database)
         opened = look_at_database(asked, files.path.parent)
         text = database_file_text(asked, opened)
-        return files.write(text, rows_shown(opened), examples, opened.warnings)
+        return files.write(text, rows_shown(opened), examples, warnings=opened.warnings)
 
 
 @dataclass(frozen=True)
@@ -195,9 +235,17 @@ class NewFiles:
         return self.others[-1]
 
     def write(
-        self, file_text: str, description: str, examples: Path, warnings: Sequence[str] = ()
+        self,
+        file_text: str,
+        description: str,
+        examples: Path,
+        *,
+        warnings: Sequence[str] = (),
+        others: Sequence[str] = (),
     ) -> NewTool:
         """Write the tool file, and then the prompt, with the examples that the tool takes.
+
+        Calls of `others` in the examples are left out.
 
         Raises:
             UsageError: an example holds no call of the tool.
@@ -205,7 +253,7 @@ class NewFiles:
         """
         self.path.write_text(file_text, encoding="utf-8")
         tool = tool_of_file(self.path)
-        shown = read_examples(tool, examples)
+        shown = read_examples(tool, examples, others)
         self.prompt_path.write_text(prompt_text(tool, description, shown), encoding="utf-8")
         tool.prompt  # noqa: B018 - read and checked here
         return NewTool(self.path, self.prompt_path, tool, shown, tuple(warnings))
@@ -239,14 +287,38 @@ def new_files(settings: Settings, name: str) -> Iterator[NewFiles]:
     forget_tools()
 
 
+def propose_result(settings: Settings, new: NewTool) -> tuple[str, int] | None:
+    """What of a server's answers the examples go on with, as `result` of the tool file, and in how many calls that is so.
+
+    It is written into the file. None if there is none that at least half of the calls agree with, and for what
+    is no tool of a server.
+
+    Raises:
+        ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.
+    """
+    text = new.path.read_text(encoding="utf-8")
+    if not isinstance(new.tool, ServedTool) or NO_RESULT not in text:
+        return None
+    calls = [call for example in new.examples for call in example.calls]
+    runner = new.tool.with_whole_answers().open_server()
+    outputs = run_tool(runner, [call.input for call in calls], settings.tool_time_limit_seconds)
+    runner.close()
+    answers = [output.results[0] if output.results else "" for output in outputs]
+    proposal = proposed_result(calls, answers)
+    if proposal is not None:
+        new.path.write_text(text.replace(NO_RESULT, f"result = {toml_value(proposal[0])}"), encoding="utf-8")
+        forget_tools()
+    return proposal
+
+
 def run_examples(settings: Settings, new: NewTool) -> list[tuple[str, ToolOutput]]:
     """The calls of the examples and what the tool answers to each, in order.
 
     Raises:
         ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.
     """
-    calls = [call for example in new.examples for call in example.calls]
-    runner = new.tool.open(settings, lambda: load_model(settings, ""))
+    calls = [call.input for example in new.examples for call in example.calls]
+    runner = tool_of_file(new.path).open(settings, lambda: load_model(settings, ""))
     return list(zip(calls, run_tool(runner, calls, settings.tool_time_limit_seconds), strict=True))
 
 
@@ -279,70 +351,8 @@ def try_tool(
     yield f"calls with a result: {len(calls)}, kept: {sum(call['kept'] for call in calls)}"
     calls.sort(key=lambda call: math.inf if call["loss_reduction"] is None else -call["loss_reduction"])
     for call in calls[:SHOWN_CALLS]:
-        shown = ("before", "call", "result", "after", "loss_reduction")
+        shown = ("kept", "before", "call", "result", "after", "loss_reduction")
         yield json_to_show({key: call[key] for key in shown})
-
-
-def read_examples(tool: FileTool, path: Path) -> tuple[Example, ...]:
-    """The examples of a file, one a line; `UsageError` if there is none, or one holds no call of the tool that could be sent."""
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--examples: expected a text file in UTF-8, found {error}.") from error
-    name, form = tool.spec.name, call_form(tool)
-    if not lines:
-        raise UsageError(
-            f"--examples: expected a text with a call [{form}] on each line, five best, found none."
-        )
-    found = []
-    for number, line in enumerate(lines, start=1):
-        where = f"--examples, line {number}"
-        calls = []
-        for inside in _CALL.findall(line):
-            try:
-                call = parse_call(inside)
-                if call.tool != name:
-                    continue
-                tool.check_input(call.input)
-            except CallSyntaxError:
-                continue  # brackets of the text
-            except RejectedInputError as error:
-                raise UsageError(
-                    f"{where}: expected a call such as [{form}], found [{inside}] ({error.reason}). Its arguments: "
-                    f"{arguments_shown(tool)}."
-                ) from error
-            calls.append(call.input)
-        if not calls:
-            raise UsageError(
-                f"{where}: expected a call [{form}] in the text, found none. Write one where it helps."
-            )
-        written = re.compile(rf"\[{name}\([^\[\]]*\][ ]?")
-        with_calls = re.sub(r"\s*->[^\[\]]*\]", "]", line)
-        found.append(Example(" ".join(written.sub("", line).split()), with_calls, tuple(calls)))
-    return tuple(found)
-
-
-def call_form(tool: FileTool) -> str:
-    """How a call is written, with the names of its arguments: `Weather(city: ..., date: ...)`."""
-    if tool.input_argument is not None:
-        return f"{tool.spec.name}({tool.input_argument})"
-    return f"{tool.spec.name}({', '.join(f'{name}: ...' for name in tool.parameters['properties'])})"
-
-
-def arguments_shown(tool: FileTool) -> str:
-    """The arguments of a tool in words: `city (text), days (whole number, may be left out)`."""
-    required = tool.parameters.get("required", ())
-    shown = []
-    for name, part in tool.parameters["properties"].items():
-        kind = part.get("type", "any value") if isinstance(part, dict) else "any value"
-        kinds = [kind] if isinstance(kind, str) else kind
-        words = [" or ".join(WORDS_OF_TYPES.get(each, each) for each in kinds)]
-        if isinstance(part, dict) and "enum" in part:
-            words = [f"one of {', '.join(json.dumps(value) for value in part['enum'][:SHOWN_VALUES])}"]
-        if isinstance(part, dict) and "pattern" in part:
-            words.append(f"as {part['pattern']}")
-        shown.append(f"{name} ({', '.join([*words, *([] if name in required else ['may be left out'])])})")
-    return ", ".join(shown) or "none"
 
 
 def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -> str:
@@ -372,8 +382,10 @@ def server_file_text(file: ServerToolFile, found: ServerTool) -> str:
             f"purpose = {toml_value(purpose)}",
             f"prompt = {toml_value(file.prompt)}",
             f"tool = {toml_value(file.tool)}",
-            '# result = "{field} and {field.of.it}"  # how a structured answer is written; else field: value, field: value',
+            NO_RESULT,
             *(["allow_writes = true"] if file.allow_writes else []),
+            *(["\n[fixed]"] if file.fixed else []),
+            *(f"{key} = {toml_value(value)}" for key, value in file.fixed.items()),
             "\n[server]",
             *(f"{key} = {toml_value(value)}" for key, value in server.items()),
             "\n[filter]",

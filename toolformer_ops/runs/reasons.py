@@ -121,6 +121,8 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "result_too_long": "result is too long",
         "result_not_text": "result is no text",
         "result_lacks_field": "result lacks a field of the template",
+        "result_without_match": "result does not hold what the pattern looks for",
+        "result_match_timed_out": "looking for the pattern in the result takes too long",
         "repeats_document_text": "result only repeats the text",
         "rounds_to_zero": "result is 0.00 at two decimals",
         "division_by_zero": "division by zero",

@@ -18,6 +18,7 @@ from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
 from toolformer_ops.on_a_file.new_tool import (
     NewTool,
+    ServerToolChoice,
     database_part,
     run_examples,
     write_database_tool,
@@ -25,6 +26,7 @@ from toolformer_ops.on_a_file.new_tool import (
 )
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.files.kinds import refresh_tool
+from toolformer_ops.tools.files.tool_file import read_table
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.servers.served_tool import ServedTool
 from toolformer_ops.tools.servers.server_file import ServerPart
@@ -46,9 +48,8 @@ def made(
 ) -> NewTool:
     path = settings.tools_folder.parent / "examples.txt"
     path.write_text(examples)
-    return write_server_tool(
-        settings, ServerPart(command=tuple(FAULTY)), tool, name, path, allow_writes=allow_writes
-    )
+    choice = ServerToolChoice(tool, name, allow_writes=allow_writes)
+    return write_server_tool(settings, ServerPart(command=tuple(FAULTY)), choice, path)
 
 
 def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) -> None:
@@ -91,9 +92,7 @@ def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp
     document.write_text('{"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": {}}')
     server = ServerPart(url="http://127.0.0.1:1", openapi=str(document))
     with pytest.raises(ToolError, match=r"expected a tool 'capital' of the server, found none\."):
-        write_server_tool(
-            settings, server, "capital", "Capital", tmp_path / "examples.txt", allow_writes=False
-        )
+        write_server_tool(settings, server, ServerToolChoice("capital", "Capital"), tmp_path / "examples.txt")
     assert list(settings.tools_folder.iterdir()) == []
 
 
@@ -122,6 +121,46 @@ def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> No
     assert (before.version, now.version) == ("1.0", "2.0")
     assert new.path.read_text() == changed.replace('version = "1.0"', 'version = "2.0"')
     assert run_examples(settings, replace(new, tool=ServedTool(new.path))) == [("a", ToolOutput.of("a"))]
+
+
+STOCKS = """It has [Echo({'item': 'kettle', 'stock': 667})] 667 kettles.
+It has [Echo({'item': 'cup', 'stock': 12})] 12 cups, and on 1 May it was [Weather(city: "Paris", date: "2023-05-01")] mild.
+"""
+"""What Echo is asked is what it answers: texts as Python's repr writes them."""
+
+
+def test_the_command_line_makes_two_tools_of_one_server(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "examples.txt").write_text(STOCKS)
+    words = ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--tool", "weather"]
+    done = CliRunner().invoke(app, [*words, "--fixed", "key=k", "--examples", str(tmp_path / "examples.txt")])
+    assert "the tool has no argument key" in str(done.exception)  # of echo
+    assert list(settings.tools_folder.iterdir()) == []
+    done = CliRunner().invoke(app, [*words, "--examples", str(tmp_path / "examples.txt")])
+    assert done.exit_code == 0, done.output
+    assert "[Echo({'item': 'kettle', 'stock': 667}) -> 667]" in done.output
+    assert '[Weather(city: "Paris", date: "2023-05-01") -> Paris 2023-05-01]' in done.output
+    assert (settings.tools_folder / "echo.txt").read_text().count("Weather(") == 0
+    assert "stock" in read_table(settings.tools_folder / "echo.toml")["result"]
+
+
+def test_a_fixed_argument_is_written_and_is_no_argument_of_a_call(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "examples.txt").write_text('It was [Weather(city: "Paris", date: "2023-05-01")] mild.\n')
+    words = [
+        "new-tool",
+        "--mcp",
+        shlex.join(FAULTY),
+        "--tool",
+        "weather",
+        "--fixed",
+        "key=k",
+        "--fixed",
+        'unit="C"',
+    ]
+    done = CliRunner().invoke(app, [*words, "--examples", str(tmp_path / "examples.txt")])
+    assert done.exit_code == 0, done.output
+    assert read_table(settings.tools_folder / "weather.toml")["fixed"] == {"key": "k", "unit": "C"}
+    assert "[Weather(city: ..., date: ...)]" in (settings.tools_folder / "weather.txt").read_text()
+    assert "-> Paris 2023-05-01 k C]" in done.output
 
 
 SHOP_EXAMPLES = "It has [Shop(SELECT stock FROM products WHERE name = 'kettle')] 667 kettles.\n"

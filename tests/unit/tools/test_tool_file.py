@@ -75,6 +75,10 @@ def test_a_fork_reads_tool_files_and_settings_anew(
         (('name = "Echo"', 'name = "Ec ho"'), "name: expected letters, digits and underscores"),
         (('name = "Echo"', 'name = "Calculator"'), "another tool is called Calculator"),
         (("[server]", '[filter]\npattern = "("\n[server]'), "expected a regular expression"),
+        (
+            ("[server]", "result = '/(/'\n[server]"),
+            "result: expected a regular expression between the two strokes",
+        ),
         (("[server]", "[cost]\nprice = 1\n[server]"), "cost.unit"),
         (("[server]", "[fixed]\nx = 1\n[server]"), "the tool has no argument x"),
         (("command", "comand"), "server.comand"),

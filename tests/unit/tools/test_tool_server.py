@@ -16,8 +16,13 @@ from tests.tool_files import served, write_tool
 from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
-from toolformer_ops.tools.servers import served_tool
-from toolformer_ops.tools.servers.call_texts import check_arguments, read_arguments, write_arguments
+from toolformer_ops.tools.servers import call_texts, served_tool
+from toolformer_ops.tools.servers.call_texts import (
+    check_arguments,
+    picked_text,
+    read_arguments,
+    write_arguments,
+)
 from toolformer_ops.tools.servers.served_tool import ServedTool, ServerRunner
 
 Open = Callable[[Path], ServerRunner]
@@ -138,6 +143,11 @@ def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
             {"keys": ['result = "{sky[1:3]} {sky[-2:]}, {wind.speeds.1} from {wind.from}"']},
             {"structured": "re ey, 5.5 from W", "plain": LACKING, '{"sky": "blue"}': LACKING},
         ),
+        (
+            {"keys": ["result = '/stock.: (\\d+)/'"]},
+            {"[{'stock': 667}]": "667", "{'stock': 'none'}": "result_without_match"},
+        ),
+        ({"keys": ["result = '/[0-9]+ (?:euros|dollars)/'"]}, {"It costs 12 euros.": "12 euros"}),
         ({"keys": ['result = "{sky[9:]}"']}, {"structured": LACKING}),
         ({"keys": ['result = "{sky[-:3]}"']}, {"structured": LACKING}),
         (
@@ -147,7 +157,17 @@ def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
             {"first": "first", "die once": "die once", "hang": "server_timed_out", "last": "last"},
         ),
     ],
-    ids=["hostile", "structured", "fields", "no such part", "no number", "ends and hangs"],
+    ids=[
+        "hostile",
+        "structured",
+        "fields",
+        "pattern",
+        "match",
+        "endless match",
+        "no such part",
+        "no number",
+        "ends and hangs",
+    ],
 )
 def test_an_answer_is_a_result_or_has_a_reason(
     tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]
@@ -156,6 +176,12 @@ def test_an_answer_is_a_result_or_has_a_reason(
     assert ask(runner, *outcomes, *outcomes) == list(outcomes.values()) * 2  # each is asked once
     asked = Counter(call["text"] for call in sent(tmp_path))
     assert {count for text, count in asked.items() if not text.startswith(("die", "hang"))} == {1}
+
+
+def test_a_search_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_texts, "MATCH_SECONDS", 0.05)
+    with pytest.raises(RejectedInputError, match="result_match_timed_out"):
+        picked_text("1," * 40, "/^(.*?,){20}P/")
 
 
 def test_a_server_gets_a_bare_environment_and_its_secrets(

@@ -21,11 +21,18 @@ from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 
 DO_NOT_PARSE = "arguments_do_not_parse"
 LACKS_FIELD = "result_lacks_field"
+NO_MATCH = "result_without_match"
+MATCH_TIMED_OUT = "result_match_timed_out"
 TOO_LONG = "result_too_long"
 EMPTY = "empty_result"
 
 MOST_CHARACTERS_A_WORD = 8
 """A result is cut to so many times its budget of words and punctuation marks before these are counted."""
+
+MOST_MATCHED_CHARACTERS = 100_000
+"""Of an answer that a regular expression looks through."""
+MATCH_SECONDS = 2.0
+"""Longest search, about: the library looks at the clock now and then. A pattern that is found at once takes microseconds."""
 
 _NAME = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*:\s*")
 _NEXT = re.compile(r"\s*(,|\Z)\s*")
@@ -97,21 +104,38 @@ def texts_of(result: Any) -> str:
     return " ".join(block.text for block in result.content if block.type == "text").strip()
 
 
+def pattern_of(template: str) -> str | None:
+    """The regular expression that a `result` of a tool file is, between two strokes; None if it is a template of fields."""
+    is_pattern = len(template) > 2 and template.startswith("/") and template.endswith("/")
+    return template[1:-1] if is_pattern else None
+
+
+def picked_text(answer: str, template: str) -> str:
+    """What a template or regular expression takes of an answer that is a text, a JSON object for example.
+
+    Raises:
+        RejectedInputError: the answer lacks it.
+    """
+    pattern = pattern_of(template)
+    return _matched(answer, pattern) if pattern else _filled(_object_of(answer), template)
+
+
 def result_line(result: Any, template: str, tokens: int) -> str:
     """An mcp_types.CallToolResult as one line of at most `tokens` words and punctuation marks.
 
     Raises:
-        RejectedInputError: it holds no text, not the template's fields, or nothing.
+        RejectedInputError: it holds no text, not the template's fields, not what the regular expression
+        matches, or nothing.
     """
     text = texts_of(result)
     structured = result.structured_content
     if structured is None:
-        with contextlib.suppress(ValueError, RecursionError):
-            parsed = json.loads(text)
-            structured = parsed if isinstance(parsed, dict) else None
+        structured = _object_of(text)
     try:
-        if template:
-            text = _PLACE.sub(lambda place: _shown(structured, place), template)
+        if pattern := pattern_of(template):
+            text = _matched(text or json.dumps(structured, ensure_ascii=False), pattern)
+        elif template:
+            text = _filled(structured, template)
         elif structured is not None and (not text or text.lstrip().startswith("{")):
             # A server of FastMCP wraps what is no object.
             text = _line(structured["result"] if set(structured) == {"result"} else structured)
@@ -128,6 +152,35 @@ def result_line(result: Any, template: str, tokens: int) -> str:
     if not cut:
         raise RejectedInputError(TOO_LONG)
     return cut
+
+
+def _object_of(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is; None if it is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        parsed = json.loads(text)
+        return parsed if isinstance(parsed, dict) else None
+    return None
+
+
+def _filled(structured: Any, template: str) -> str:
+    return _PLACE.sub(lambda place: _shown(structured, place), template)
+
+
+def _matched(text: str, pattern: str) -> str:
+    """The first group of the first match, or the match if there is no group.
+
+    A server may answer so that a pattern takes for ever: the text is cut, and the search has a limit of time.
+    """
+    import regex
+
+    try:
+        found = regex.search(pattern, text[:MOST_MATCHED_CHARACTERS], timeout=MATCH_SECONDS)
+    except TimeoutError as error:
+        raise RejectedInputError(MATCH_TIMED_OUT) from error
+    picked = found and (found[1] if found.re.groups else found[0])
+    if not picked:
+        raise RejectedInputError(NO_MATCH)
+    return str(picked)
 
 
 def _shown(structured: Any, place: re.Match[str]) -> str:

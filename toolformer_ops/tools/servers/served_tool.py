@@ -15,6 +15,7 @@ the batch fails as a whole (`InfrastructureError`), and the stage begins anew la
 import asyncio
 import atexit
 import contextlib
+import copy
 import json
 import logging
 import threading
@@ -46,6 +47,10 @@ logger = logging.getLogger(__name__)
 
 CODE_VERSION = 1
 """Raised when the code would send other arguments, or make another text of the same answer."""
+WHOLE_ANSWER = "/(?s)^.*$/"
+"""As `result`: all that the server wrote."""
+MOST_TOKENS = 1000
+"""Of a whole answer."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 20.0
 LOGGED_REFUSALS = 5
@@ -137,6 +142,17 @@ class ServedTool(FileTool):
             f"schema={recorded.schema_hash} file={short_hash(json.dumps(deciding, sort_keys=True))}"
         )
 
+    def with_whole_answers(self) -> "ServedTool":
+        """The same tool, whose results are whole answers, for a look at what they hold."""
+        whole = copy.copy(self)
+        limits = self.file.limits.model_copy(update={"result_tokens": MOST_TOKENS})
+        whole.file = self.file.model_copy(update={"result": WHOLE_ANSWER, "limits": limits})
+        return whole
+
+    def open_server(self) -> "ServerRunner":
+        """As `open`, which needs no settings and no model."""
+        return ServerRunner(self)
+
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "ServerRunner":
         """Start or reach the server, and compare what it says with what is recorded.
 
@@ -145,7 +161,7 @@ class ServedTool(FileTool):
             without leave.
             InfrastructureError: it does not answer now.
         """
-        return ServerRunner(self)
+        return self.open_server()
 
 
 def record_server(path: Path) -> tuple[RecordedPart | None, RecordedPart]:

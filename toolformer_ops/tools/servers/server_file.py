@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from toolformer_ops.config import ENV_PREFIX
 from toolformer_ops.tools.files.tool_file import FilePart, RecordedTable, ToolFile, short_hash
+from toolformer_ops.tools.servers.call_texts import pattern_of
 
 SECRET = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 """The place of a secret in a header."""
@@ -116,8 +117,9 @@ class ServerToolFile(ToolFile):
     tool: str
     """What the server calls it; of an OpenAPI document the operationId."""
     result: str = ""
-    """What a structured answer is written as: a text with `{field}`, `{field.of.it}` and `{field[11:16]}`,
-    which are characters of it; empty: `field: value, field: value`."""
+    """What is written of an answer. A text with `{field}`, `{field.of.it}` and `{field[11:16]}`, which are
+    characters of it; or `/a regular expression/`, whose first group is taken; empty: `field: value, field:
+    value`."""
     allow_writes: bool = False
     """Whether a tool that the server marks as not read-only may be called."""
     fixed: dict[str, Any] = Field(default_factory=dict)
@@ -125,3 +127,19 @@ class ServerToolFile(ToolFile):
     server: ServerPart
     limits: LimitsPart = LimitsPart()
     recorded: RecordedPart | None = None
+
+    @field_validator("result")
+    @classmethod
+    def _compiles(cls, result: str) -> str:
+        pattern = pattern_of(result)
+        if pattern is None:
+            return result
+        import regex
+
+        try:
+            regex.compile(pattern)
+        except regex.error as error:
+            raise ValueError(
+                f"expected a regular expression between the two strokes, found {pattern!r} ({error})"
+            ) from error
+        return result
