@@ -23,7 +23,15 @@ from toolformer_ops.cli import (
 PANELS = MappingProxyType(
     {
         "Whole runs, through Airflow": ("demo", "run", "runs", "changes", "estimate", "parameters"),
-        "One text or file, without services": ("check", "preview", "call", "filter", "explain", "annotate"),
+        "One text or file, without services": (
+            "check",
+            "preview",
+            "call",
+            "filter",
+            "explain",
+            "annotate",
+            "judge",
+        ),
         "Tools": ("new-tool", "refresh-tool"),
         "Thresholds and placebos": ("thresholds", "placebo"),
         "Models: write and evaluate": ("generate", "evaluate", "lm-eval", "dateset", "report"),

@@ -7,10 +7,10 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -20,7 +20,9 @@ from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import FilterRule
 
 if TYPE_CHECKING:
+    from toolformer_ops.on_a_file.annotation_progress import AnnotationProgress
     from toolformer_ops.on_a_file.checking import Observation
+    from toolformer_ops.on_a_file.partial_file import PartialFile
     from toolformer_ops.runs.choices import RunChoices
 
 EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-text", "preference-sharegpt")
@@ -357,7 +359,6 @@ def annotate(
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --out calls.jsonl
     """
     from toolformer_ops.runs.choices import typed_values
-    from toolformer_ops.runs.durations import duration
     from toolformer_ops.tools.registry import typed_tools
 
     # 1. What is asked for, said before anything that takes long is imported.
@@ -370,19 +371,32 @@ def annotate(
         f"annotating {corpus} with {', '.join(names)}; {Path(name).name} on {settings.device} in {settings.dtype}",
         err=True,
     )
+    from toolformer_ops.on_a_file.annotation import Annotation
+
+    # 2. The work, and what came of it.
+    annotation = Annotation.of_corpus(settings, corpus, names, name, limit or None, values)
+    _print_rows(annotation, annotation.progress, out, as_json=as_json, only_kept=not all_calls)
+
+
+class _GivesRows(Protocol):
+    def rows(self, partial: "PartialFile") -> "Iterator[dict[str, Any]]": ...
+
+
+def _print_rows(
+    work: _GivesRows, progress: "AnnotationProgress", out: Path | None, *, as_json: bool, only_kept: bool
+) -> None:
+    """Print the rows of a work that is shown meanwhile, or write them to `out`, and then what came of it."""
     from rich.console import Console
 
-    from toolformer_ops.on_a_file.annotation import Annotation
     from toolformer_ops.on_a_file.annotation_progress import shown
     from toolformer_ops.on_a_file.partial_file import PartialFile, finish
     from toolformer_ops.on_a_file.shown_calls import call_in_its_text, verdict
+    from toolformer_ops.runs.durations import duration
 
-    # 2. The work.
-    annotation = Annotation.of_corpus(settings, corpus, names, name, limit or None, values)
     console, stdout = Console(stderr=True), Console(soft_wrap=True, highlight=False)
     try:
-        with PartialFile.beside(out) as partial, shown(annotation.progress, console):
-            rows = (row for row in annotation.rows(partial) if all_calls or row["kept"])
+        with PartialFile.beside(out) as partial, shown(progress, console):
+            rows = (row for row in work.rows(partial) if row["kept"] or not only_kept)
             if out is not None:
                 finish(out, map(json_to_show, rows))
             elif as_json or not stdout.is_terminal:
@@ -390,17 +404,71 @@ def annotate(
                     typer.echo(json_to_show(row))
             else:
                 for row in rows:
-                    stdout.print(f"{row['tool']} {verdict(row)}", markup=False, style="dim")
-                    stdout.print(call_in_its_text(row))
+                    stdout.print(f"{visible(row['id'])}  {verdict(row)}", markup=False, style="dim")
+                    if row.get("result") is not None:
+                        stdout.print(call_in_its_text(row))
     except (KeyboardInterrupt, TerminationRequest):
         if out is not None:
             typer.echo(f"stopped; the same command continues, from {out}.partial", err=True)
         raise
-    # 3. What came of it.
-    progress = annotation.progress
     speed = "" if progress.tokens_per_second is None else f", {progress.tokens_per_second:,.0f} tokens/s"
-    typer.echo(f"{progress.texts:,} texts in {duration(progress.seconds)}{speed}", err=True)
+    typer.echo(f"{progress.texts:,} {progress.noun} in {duration(progress.seconds)}{speed}", err=True)
     console.print(progress.summary())
+
+
+@app.command("judge")
+def judge(
+    calls: Annotated[
+        str,
+        typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with texts and calls in them."),
+    ],
+    model: Model = "",
+    placebos: Annotated[
+        bool, typer.Option("--placebos", help="Score other calls' results in the place of each call, too.")
+    ] = False,
+    parameters: RunParametersJson = "{}",
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="If records name a field otherwise: text=generation; also at=, call=, tool=, input=, result=, id=, url=, date=."
+        ),
+    ] = None,
+    kept: Annotated[bool, typer.Option("--kept", help="Print kept calls alone.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the rows to this file, as JSON Lines. If this is stopped, the same command continues."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on a terminal, too; a pipe gets JSON anyway.")
+    ] = False,
+) -> None:
+    """Judge calls that another program or model proposed: what does each one's result save of the loss?
+
+    A record has a text with its calls in brackets, `It is [Calculator(1 + 1) -> 2] 2.`, or a text, the place of the
+    call (`at`, in characters), `tool` and `input`, and perhaps a `result`. Without a result the tool is asked, if
+    it is known. Each call gives a row; a record that cannot be judged gives one with the reason.
+
+    Example: toolformer-ops judge calls.jsonl --field text=generation --placebos
+    """
+    # 1. What is asked for, said before anything that takes long is imported.
+    settings, name = load_settings(), model_name(model)
+    typer.echo(
+        f"judging the calls of {calls}; {Path(name).name} on {settings.device} in {settings.dtype}", err=True
+    )
+    from toolformer_ops.on_a_file.annotation_progress import reasons_in_words
+    from toolformer_ops.on_a_file.judging import Judging
+    from toolformer_ops.on_a_file.proposed_calls import ProposalFields
+    from toolformer_ops.runs.choices import typed_values
+
+    without = {} if placebos else {"placebos": 0, "placebo_sample": 0}
+    values = {"prune_below": 0.0, **without, **typed_values(parameters)}
+    # 2. The work, and what came of it.
+    judging = Judging(settings, calls, name, ProposalFields.of(field or ()), values)
+    _print_rows(judging, judging.progress, out, as_json=as_json, only_kept=kept)
+    if judging.refused:
+        typer.echo(f"refused: {reasons_in_words(judging.refused)}", err=True)
 
 
 @app.command("estimate")

@@ -298,6 +298,7 @@ class Annotation:
                     self.choices,
                     tool,
                     self.recipe_id(annotator),
+                    self.choices.keep_threshold(annotator.tool.spec),
                     with_calls,
                     _batches(with_calls),
                     partial,

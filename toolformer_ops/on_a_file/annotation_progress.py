@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,8 @@ class AnnotationProgress:
     placebo_texts: tuple[int, int] = (0, 0)
     """Texts whose placebos are scored, of how many."""
     clock: Callable[[], float] = time.monotonic
+    noun: str = "texts"
+    """What is asked about: texts, or calls that others proposed."""
 
     def __post_init__(self) -> None:
         self._began = self.clock()
@@ -106,7 +108,7 @@ class AnnotationProgress:
         self.phase = phase
         self.placebo_texts = (0, placebo_texts)
         self._placebos_since = self.clock()
-        if phase.startswith("annotating") and self._annotating_since is None:
+        if phase.startswith(("annotating", "judging")) and self._annotating_since is None:
             self._annotating_since = self.clock()
             self._before = replace(WORK)
 
@@ -139,9 +141,34 @@ class AnnotationProgress:
         for text in texts:
             progress.count_kept(text)
 
+    def judged_call(self, row: dict[str, Any]) -> None:
+        """A call that others proposed is judged, but for placebos."""
+        tool = self.tools[row["tool"]]
+        tool.done += 1
+        tool.calls += row["result"] is not None
+        tool.scored += row["reason"] in (None, "pruned_below")
+        self._new += 1
+        self._count_call(row)
+
+    def judge_again(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        """What is kept of a tool's calls is decided by placebos, too."""
+        tool = self.tools[name]
+        tool.kept = 0
+        tool.nothing.clear()
+        for row in rows:
+            self._count_call(row)
+
+    def _count_call(self, row: dict[str, Any]) -> None:
+        tool = self.tools[row["tool"]]
+        if row["kept"]:
+            tool.kept += 1
+            self.newest = row
+        else:
+            tool.nothing[row["not_kept"]] += 1
+
     def ended(self) -> None:
         """All is done."""
-        self.phase = "done"
+        self.begins("done")
 
     # What it says
 
@@ -178,16 +205,16 @@ class AnnotationProgress:
         """In one line: what is done now, and how much of it."""
         tools = self.tools.values()
         asked, done = sum(tool.asked for tool in tools), sum(tool.done for tool in tools)
-        if self.phase == "reading the texts":
-            return f"reading the texts: {self.texts:,}"
-        what = "texts" if len(self.tools) == 1 else "pairs of a text and a tool"
+        if self.phase.startswith("reading"):
+            return f"{self.phase}: {self.texts:,}"
+        what = self.noun if len(self.tools) == 1 or self.noun != "texts" else "pairs of a text and a tool"
         parts = [f"{self.phase}: {done:,} of {asked:,} {what}"]
         if self.placebo_texts[1]:
-            parts = [f"{self.phase}: {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} texts"]
-        parts.append(
-            f"{sum(tool.samples for tool in tools):,} samples, {sum(tool.scored for tool in tools):,} calls scored, "
-            f"{sum(tool.kept for tool in tools):,} {self.kept_word}"
-        )
+            parts = [f"{self.phase}: {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"]
+        if self.noun == "texts":
+            parts.append(f"{sum(tool.samples for tool in tools):,} samples")
+        parts.append(f"{sum(tool.scored for tool in tools):,} calls scored")
+        parts.append(f"{sum(tool.kept for tool in tools):,} {self.kept_word}")
         return ", ".join([*parts, *self._speed()])
 
     @property
@@ -206,14 +233,19 @@ class AnnotationProgress:
     def panel(self) -> Group:
         """As a terminal shows it while it changes."""
         table = Table("tool", box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for column in ("texts asked", "done", "samples", "scored", self.kept_word):
-            table.add_column(column, justify="right")
-        for name, tool in self.tools.items():
-            counts = (tool.asked, tool.done, tool.samples, tool.scored, tool.kept)
-            table.add_row(name, *map("{:,}".format, counts))
-        what = self.line if self.phase == "reading the texts" else self.phase
+        self._fill(
+            table,
+            {
+                f"{self.noun} asked" if self.noun == "texts" else self.noun: lambda tool: tool.asked,
+                "done": lambda tool: tool.done,
+                **({"samples": lambda tool: tool.samples} if self.noun == "texts" else {}),
+                "scored": lambda tool: tool.scored,
+                self.kept_word: lambda tool: tool.kept,
+            },
+        )
+        what = self.line if self.phase.startswith("reading") else self.phase
         if self.placebo_texts[1]:
-            what += f", {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} texts"
+            what += f", {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"
         now = Text(", ".join([f"{_clock(self.seconds)} {what}", *self._speed()]), style="dim")
         if self.newest is None:
             return Group(table, now)
@@ -223,29 +255,50 @@ class AnnotationProgress:
             Text.assemble((f"newest, {verdict(self.newest)}: ", "dim"), call_in_its_text(self.newest)),
         )
 
+    def _fill(self, table: Table, columns: "Mapping[str, Callable[[ToolProgress], int]]") -> None:
+        """Add the columns, and a row a tool."""
+        for column in columns:
+            table.add_column(column, justify="right")
+        for name, tool in self.tools.items():
+            table.add_row(name, *(f"{count(tool):,}" for count in columns.values()))
+
+    @property
+    def _nothing(self) -> str:
+        """What texts gave, or calls are, of which nothing is kept."""
+        return "nothing kept" if self.noun == "texts" else "not kept"
+
     def summary(self) -> Group:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""
         table = Table("tool")
-        for column in ("texts asked", "samples", "scored", "kept calls", "in texts"):
-            table.add_column(column, justify="right")
-        for name, tool in self.tools.items():
-            counts = (tool.asked, tool.samples, tool.scored, tool.kept, tool.kept_texts)
-            table.add_row(name, *map("{:,}".format, counts))
+        of_texts: Mapping[str, Callable[[ToolProgress], int]] = {
+            "texts asked": lambda tool: tool.asked,
+            "samples": lambda tool: tool.samples,
+            "scored": lambda tool: tool.scored,
+            "kept calls": lambda tool: tool.kept,
+            "in texts": lambda tool: tool.kept_texts,
+        }
+        of_calls: Mapping[str, Callable[[ToolProgress], int]] = {
+            "calls": lambda tool: tool.asked,
+            "with a result": lambda tool: tool.calls,
+            "scored": lambda tool: tool.scored,
+            "kept": lambda tool: tool.kept,
+        }
+        self._fill(table, of_texts if self.noun == "texts" else of_calls)
         lines = [
             Text(f"{name}, kept by chance: {tool.rate}")
             for name, tool in self.tools.items()
             if tool.rate is not None
         ]
         lines += [
-            Text(f"{name}, {what}: {_reasons(counts)}")
+            Text(f"{name}, {what}: {reasons_in_words(counts)}")
             for name, tool in self.tools.items()
-            for what, counts in (("not asked", tool.not_asked), ("nothing kept", tool.nothing))
+            for what, counts in (("not asked", tool.not_asked), (self._nothing, tool.nothing))
             if counts
         ]
         return Group(table, *lines)
 
 
-def _reasons(counts: Counter[str]) -> str:
+def reasons_in_words(counts: Counter[str]) -> str:
     """The most frequent reasons in words, each with its number."""
     words = [f"{count:,} {title(reason)}" for reason, count in counts.most_common(MOST_REASONS)]
     if others := counts.total() - sum(count for _, count in counts.most_common(MOST_REASONS)):

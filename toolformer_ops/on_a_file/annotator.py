@@ -359,13 +359,20 @@ def call_line(
         "after": text[position : position + 60],
         "sample_count": candidate.sample_count,
         "input_only_after": candidate.input_only_after,
+        **scored_fields(scored),
+    }
+    return with_verdict(line, keep_threshold)
+
+
+def scored_fields(scored: ScoredCall) -> dict[str, Any]:
+    """What a line says of a call's losses, in nats."""
+    return {
         "reason": scored.reason,
         **{name: getattr(scored, name) for name in LOSSES},
         "number_format": scored.number_format,
         "reduction_bound": scored.reduction_bound,
         "loss_reduction": scored.loss_reduction,
     }
-    return with_verdict(line, keep_threshold)
 
 
 def with_verdict(line: Mapping[str, Any], keep_threshold: float) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
 from toolformer_ops.runs.recipes import placebo_recipe
-from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -49,6 +48,7 @@ def judge_by_placebos(
     choices: RunChoices,
     tool: str,
     scoring_recipe_id: str,
+    keep_threshold: float,
     texts: Sequence[TextOfCalls],
     batches: Iterable[Sequence[TextOfCalls]],
     partial: PartialFile,
@@ -94,8 +94,7 @@ def judge_by_placebos(
                 _judge(line, placebos, tau)
         report(len(batch))
     # 3. What they say of all.
-    threshold = choices.keep_threshold(get_tool(tool).spec)
-    return false_discovery_rate(with_placebos, pool.sample_share, threshold, tau)
+    return false_discovery_rate(with_placebos, pool.sample_share, keep_threshold, tau)
 
 
 def _key(recipe_id: str, text: TextOfCalls) -> tuple[str, ...]:

@@ -38,6 +38,8 @@ def saved_in_words(row: Row) -> str:
 
 def verdict(row: Row) -> str:
     """What a call saves and whether it is kept, and why not: `saves 1.21 nats: kept, 0.5 are needed`."""
+    if row.get("result") is None:
+        return f"not kept, {title(row['not_kept'])}"
     saves = f"saves {saved_in_words(row)} nats"
     needed = f"{row['keep_threshold']:g} are needed"
     if row["kept"]:

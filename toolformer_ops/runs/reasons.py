@@ -161,6 +161,12 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "argument_unknown": "an argument is not known",
         "argument_not_of_the_schema": "an argument does not fit the tool's schema",
         "document_cannot_answer": "the text has no date to answer with",
+        # Calls that others proposed
+        "no_proposed_call": "record holds no call",
+        "call_does_not_parse": "call cannot be read",
+        "tool_not_known": "tool is not known, and no result is given",
+        "place_not_in_text": "place is not in the text",
+        "place_not_at_a_token": "no token of the text starts at the place, or only its first",
         # Losses
         "pruned_below": "cannot save enough, by proof",
         "loss_not_finite": "a loss is not a finite number",

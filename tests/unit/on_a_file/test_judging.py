@@ -1,0 +1,198 @@
+"""`judge`: calls that others proposed have the losses of `annotate` and `explain`, and what cannot be judged its reason."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from tests.fake_language_model import FakeLanguageModel
+from toolformer_ops.cli.people import app
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import UsageError
+from toolformer_ops.on_a_file.annotation import annotate_file
+from toolformer_ops.on_a_file.annotator import LOSSES
+from toolformer_ops.on_a_file.explanation import explain_call
+from toolformer_ops.on_a_file.judging import Judging
+from toolformer_ops.on_a_file.partial_file import PartialFile
+from toolformer_ops.on_a_file.proposed_calls import ProposalFields, calls_in
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+AT = SUM.index(" 5")
+CALL = {"text": SUM, "at": AT, "tool": "Calculator", "input": "2 + 3"}
+WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0, "prune_below": 0.0}
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+    fake = FakeLanguageModel()
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    return fake
+
+
+def file_of(folder: Path, *records: Mapping[str, Any] | str) -> Path:
+    path = folder / "calls.jsonl"
+    lines = (record if isinstance(record, str) else json.dumps(record) for record in records)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def judged(
+    path: Path, *fields: str, model: str = "fake", out: Path | None = None, **values: Any
+) -> list[dict[str, Any]]:
+    judging = Judging(Settings(), path, model, ProposalFields.of(fields), WITHOUT_PLACEBOS | values)
+    with PartialFile.beside(out) as partial:
+        return list(judging.rows(partial))
+
+
+def test_a_call_has_the_losses_that_explain_gives_it(tmp_path: Path, tiny_model_dir: Path) -> None:
+    [row] = judged(file_of(tmp_path, CALL), model=str(tiny_model_dir))
+    explained = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir))
+    names = (*LOSSES, "loss_reduction", "position_token", "result", "kept")
+    assert {name: row[name] for name in names} == {name: explained[name] for name in names}
+
+
+@pytest.mark.usefixtures("model")
+def test_a_call_has_the_losses_that_annotate_gives_it(tmp_path: Path) -> None:
+    corpus = tmp_path / "docs.jsonl"
+    corpus.write_text(json.dumps({"text": SUM}) + "\n")
+    numbers = WITHOUT_PLACEBOS | {"max_positions": 9, "samples_per_position": 1, "scoring_context_tokens": 16}
+    annotated = list(annotate_file(Settings(), corpus, ["Calculator"], "fake", None, numbers))
+    proposed = [
+        {"text": SUM, "at": row["position_char"], "call": row["call"], "result": row["result"]}
+        for row in annotated
+    ]
+    rows = judged(file_of(tmp_path, *proposed), scoring_context_tokens=16)
+    names = (*LOSSES, "loss_reduction", "position_token", "kept", "not_kept", "before", "after")
+    assert len(rows) == len(annotated) == 9
+    assert [[row[name] for name in names] for row in rows] == [
+        [row[name] for name in names] for row in annotated
+    ]
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    "record",
+    [
+        CALL,
+        {**CALL, "tool": "calculator", "result": 5},
+        {"text": SUM, "at": AT, "call": "[Calculator(2 + 3)]"},
+        {"text": "There were 2 cats and 3 dogs, a total of [Calculator(2 + 3)] 5 animals."},
+        {"text": "There were 2 cats and 3 dogs, a total of [Calculator(2 + 3) -> 5] 5 animals."},
+    ],
+    ids=["tool and input", "a result that is a number", "call", "marked", "marked with its result"],
+)
+def test_each_form_of_a_record_is_the_same_call(tmp_path: Path, record: dict[str, Any]) -> None:
+    [row] = judged(file_of(tmp_path, record))
+    assert (row["position_char"], row["call"], row["result"], row["loss_reduction"], row["kept"]) == (
+        AT,
+        "Calculator(2 + 3)",
+        "5",
+        1.0,
+        True,
+    )
+
+
+@pytest.mark.usefixtures("model")
+def test_a_result_that_is_given_is_judged_as_it_is(tmp_path: Path) -> None:
+    [row] = judged(file_of(tmp_path, {**CALL, "result": "7"}))
+    assert (row["result"], row["result_is_given"], row["loss_reduction"], row["not_kept"]) == (
+        "7",
+        True,
+        -0.25,
+        "below_threshold",
+    )
+
+
+@pytest.mark.usefixtures("model")
+def test_a_tool_that_is_not_known_is_judged_by_the_result_that_comes_with_it(tmp_path: Path) -> None:
+    [row] = judged(file_of(tmp_path, {**CALL, "tool": "Adder", "result": "5"}))
+    assert (row["tool"], row["keep_threshold"], row["kept"]) == ("Adder", 1.0, True)
+
+
+@pytest.mark.usefixtures("model")
+def test_the_fields_may_have_other_names(tmp_path: Path) -> None:
+    record = {"out": {"text": SUM}, "offset": AT, "name": "Calculator", "args": "2 + 3"}
+    [row] = judged(file_of(tmp_path, record), "text=out.text", "at=offset", "tool=name", "input=args")
+    assert row["kept"]
+
+
+@pytest.mark.usefixtures("model")
+def test_rows_of_parquet_are_judged(tmp_path: Path) -> None:
+    path = tmp_path / "calls.parquet"
+    pq.write_table(pa.Table.from_pylist([CALL]), path)
+    assert [row["kept"] for row in judged(path)] == [True]
+
+
+REFUSED: dict[str, Mapping[str, Any] | str] = {
+    "corrupt_json": "no json",
+    "not_an_object": "[1]",
+    "no_text": {"at": 1},
+    "text_not_a_string": {"text": 5},
+    "empty_text": {"text": " "},
+    "no_proposed_call": {"text": SUM},
+    "call_does_not_parse": {**CALL, "input": "[2"},
+    "tool_not_known": {**CALL, "tool": "Adder"},
+    "place_not_in_text": {**CALL, "at": 999},
+    "place_not_at_a_token": {**CALL, "at": 3},
+    "holds_call_markup": {**CALL, "text": f"{SUM} [Calculator(1 + 1) -> 2]"},
+    "result_not_text": {**CALL, "result": {"value": 5}},
+    "division_by_zero": {**CALL, "input": "2 / 0"},
+    "document_cannot_answer": {**CALL, "tool": "Calendar", "input": ""},
+}
+
+
+@pytest.mark.usefixtures("model")
+def test_what_cannot_be_judged_has_a_row_with_its_reason(tmp_path: Path) -> None:
+    rows = judged(file_of(tmp_path, *REFUSED.values(), CALL))
+    assert [row["not_kept"] for row in rows] == [*REFUSED, None]
+
+
+@pytest.mark.usefixtures("model")
+def test_with_placebos_the_results_of_the_calls_are_their_pool(tmp_path: Path) -> None:
+    texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, 7)]
+    calls = [
+        {"text": text, "at": text.index(f" {n} things"), "call": f"Calculator({n - 1} + 1)"}
+        for n, text in enumerate(texts, 3)
+    ]
+    placebos = {"placebos": 3, "placebo_sample": 100, "keep_rule": "information"}
+    rows = judged(file_of(tmp_path, *calls), **placebos)
+    assert [(row["information"], row["placebos"], row["kept"]) for row in rows] == [(1.25, 3, True)] * 5
+    assert "text" not in rows[0]
+
+
+def test_what_an_earlier_try_has_judged_is_not_judged_again(tmp_path: Path, model: FakeLanguageModel) -> None:
+    path, out = file_of(tmp_path, CALL), tmp_path / "rows.jsonl"
+    first = judged(path, out=out)
+    model.seen.clear()
+    assert judged(path, out=out) == first
+    assert model.seen == []
+
+
+def test_calls_come_out_of_their_text_with_their_places() -> None:
+    plain, calls = calls_in(
+        "[qa(a) -> b] It is [Calculator(1 + 1)] 2 or [Sum(2) -> 2] 2, [see (1)] d[Foo(3)]."
+    )
+    assert plain == "It is 2 or 2, [see (1)] d[Foo(3)]."
+    assert [(call.position_char, str(call.call), call.result) for call in calls] == [
+        (0, "qa(a)", "b"),
+        (5, "Calculator(1 + 1)", ""),
+        (10, "Sum(2)", "2"),
+    ]
+
+
+def test_a_field_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"--field: expected FIELD=NAME with one of text, at, call"):
+        ProposalFields.of(["body=x"])
+
+
+@pytest.mark.usefixtures("model")
+def test_the_command_counts_refusals_under_their_reasons(tmp_path: Path) -> None:
+    words = ["judge", str(file_of(tmp_path, "no json", CALL)), "--model", "fake", "--kept"]
+    ended = CliRunner().invoke(app, words)
+    assert [json.loads(line)["call"] for line in ended.stdout.splitlines()] == ["Calculator(2 + 3)"]
+    assert "refused: 1 line is no JSON" in ended.stderr
