@@ -314,6 +314,13 @@ insert into stage_ledger (stage, recipe_id, document_id, rows_written, counts, s
                ('score', :scoring_recipe_id, :calls, jsonb_build_object('calls', :calls, 'scored', :calls))
     ) as done (stage, recipe_id, rows_written, counts)
     order by recipe_id, document_id;
+insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, counts, seconds)
+    select :run_id, :tool, stage, recipe_id, count(*), about_tokens(sum(characters)), 0, '{}', 0.1 * count(*)
+    from members
+    cross join (
+        values ('sample', :sampling_recipe_id), ('execute', :execution_recipe_id), ('score', :scoring_recipe_id)
+    ) as done (stage, recipe_id)
+    group by stage, recipe_id, ordinal / 500;
 create temporary table calls on commit drop as
     select document_id, md5(document_id::text || n || :tool)::uuid as call_id, n, 20 + 12 * n as position_char,
            (ordinal % 9973) || ' + ' || n as input, ordinal
@@ -341,6 +348,26 @@ drop table calls
 sampling shares the filter's rows."""
 
 
+OTHER_TABLES = ("documents", "corpus_documents", "release_calls", "history_documents")
+SIZES = """
+select name, sum(greatest(relation.reltuples, 0))::bigint as rows, sum(pg_total_relation_size(relation.oid))::bigint as bytes
+from unnest(cast(:tables as text[])) with ordinality asked (name, place)
+cross join lateral pg_partition_tree(cast(name as regclass)) tree
+join pg_class relation on relation.oid = tree.relid and tree.isleaf
+group by name, place
+order by place
+"""
+"""Rows are those of the statistics, which were made just before."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a table takes."""
+
+    rows: int
+    bytes: int
+
+
 @dataclass
 class Bench:
     """A database of a size, and what is measured in it."""
@@ -352,6 +379,8 @@ class Bench:
     corpus: Path
     figures: dict[str, float] = field(default_factory=dict)
     """CPU seconds by what was measured."""
+    sizes: dict[str, "Size"] = field(default_factory=dict)
+    """What each large table takes, once it was measured."""
 
     def measure(self, name: str, work: Callable[[], object]) -> None:
         """Do some work and add what it took to the figure of this name."""
@@ -405,6 +434,13 @@ class Bench:
             connection.execute(text("vacuum analyze"))
             for parent in database.PARTITIONED_TABLES:
                 connection.execute(text(f"analyze {parent}"))
+
+    def measure_sizes(self) -> None:
+        """Note rows and bytes of the large tables, with their partitions, indexes and long values."""
+        self.vacuum()
+        with self.engine.begin() as connection:
+            for row in connection.execute(text(SIZES), {"tables": [*database.GROWING_TABLES, *OTHER_TABLES]}):
+                self.sizes[row.name] = Size(rows=row.rows, bytes=row.bytes)
 
     def undone(self) -> None:
         """Ask each stage of a run over the same version what is undone: nothing."""
@@ -481,8 +517,8 @@ class Bench:
         self.measure(f"{name}: history", lambda: history.write(self.settings))
 
 
-def measure_size(size: int, folder: Path) -> dict[str, float]:
-    """Make a database of a size in a folder, and measure everything in it; returns the figures by name."""
+def measure_size(size: int, folder: Path) -> Bench:
+    """Make a database of a size in a folder, and measure everything in it; the database is gone when this returns."""
     FolderObjects.folder = folder / "objects"
     with running_postgres(folder) as (address, server), weightless():
         postgres.ensure_database(address, "benchmark", postgres.SUPERUSER)
@@ -524,20 +560,30 @@ def measure_size(size: int, folder: Path) -> dict[str, float]:
         bench.night("no-news", "night without news")
         write_lines(bench.corpus, range(2 * size, 2 * size + size // 100), "a")
         bench.measure("ingestion, 1 % new", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
+        bench.measure_sizes()
         engine.dispose()
-    return bench.figures
+    return bench
 
 
-def report(sizes: Sequence[int], figures: Sequence[dict[str, float]]) -> str:
-    """The figures as Markdown, with the aims for 1,000,000 documents."""
+def report(sizes: Sequence[int], measured: Sequence[Bench]) -> str:
+    """The figures as Markdown, with the aims for 1,000,000 documents, and what the tables take."""
     rows = []
+    figures = [bench.figures for bench in measured]
     for found in figures:
         found["whole night"] = sum(seconds for name, seconds in found.items() if name.startswith("night: "))
     for name in dict.fromkeys(itertools.chain.from_iterable(figures)):
         row = {"what": name, "aim": AIMS.get(name, "")}
         of_sizes = zip(sizes, figures, strict=True)
         rows.append(row | {f"{size:,} documents": f"{found.get(name, 0.0):,.2f}" for size, found in of_sizes})
-    return f"CPU seconds of client and Postgres, measured on {heading()}\n\n{table(rows)}"
+    taken = []
+    for name in measured[0].sizes:
+        row = {"table": name}
+        for size, bench in zip(sizes, measured, strict=True):
+            row[f"{size:,} documents: rows"] = f"{bench.sizes[name].rows:,}"
+            row["MB" if len(sizes) == 1 else f"{size:,}: MB"] = f"{bench.sizes[name].bytes / 1e6:,.1f}"
+        taken.append(row)
+    seconds = f"CPU seconds of client and Postgres, measured on {heading()}\n\n{table(rows)}"
+    return f"{seconds}\n\nRows and bytes behind it, with indexes\n\n{table(taken)}"
 
 
 @app.command()
@@ -554,13 +600,13 @@ def bench_database(
     logger.setLevel(logging.INFO)
     sizes = [int(one) for one in size.split(",")]
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    figures = []
+    measured = []
     for one in sizes:
         with tempfile.TemporaryDirectory(prefix="bench-database-", dir=folder) as directory:
             Path(directory).chmod(0o755)  # Postgres enters as another user where this runs as root
             with contextlib.redirect_stdout(sys.stderr):  # Great Expectations prints
-                figures.append(measure_size(one, Path(directory)))
-    typer.echo(report(sizes, figures))
+                measured.append(measure_size(one, Path(directory)))
+    typer.echo(report(sizes, measured))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ added one, since they are equal characters.
 Does not run calls and knows no tool: `tools/` does.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -173,10 +174,7 @@ def take_out(text: str, tools: Sequence[str]) -> str:
 
 def read_out(text: str, tools: Sequence[str]) -> tuple[str, list[WrittenCall]]:
     """`text` without the calls of `tools` that were woven into it, and these calls in their order."""
-    names = "|".join(re.escape(tool) for tool in tools)
-    # An input holds no arrow (`parse_call`), so that the first ") -> " ends it. If no "]" follows that one,
-    # none follows a later one in the same brackets: the atomic group tries no other, and the time is linear.
-    pattern = re.compile(rf"\[({names})\((?>([^\[\]\n\r]*?)\) -> )([^\[\]\n\r]*)\]")
+    pattern = _written_calls(tuple(tools))
     pieces: list[str] = []
     calls: list[WrittenCall] = []
     end = length = 0
@@ -193,6 +191,15 @@ def read_out(text: str, tools: Sequence[str]) -> tuple[str, list[WrittenCall]]:
         calls.append(WrittenCall(Call(tool, call_input), result, start, end, length or int(behind_space)))
     pieces.append(text[end:])
     return "".join(pieces), calls
+
+
+@functools.lru_cache
+def _written_calls(tools: tuple[str, ...]) -> re.Pattern[str]:
+    """What matches a call of one of these tools with its result: groups for the tool, the input and the result."""
+    names = "|".join(re.escape(tool) for tool in tools)
+    # An input holds no arrow (`parse_call`), so that the first ") -> " ends it. If no "]" follows that one,
+    # none follows a later one in the same brackets: the atomic group tries no other, and the time is linear.
+    return re.compile(rf"\[({names})\((?>([^\[\]\n\r]*?)\) -> )([^\[\]\n\r]*)\]")
 
 
 def holds_call_markup(text: str, tools: Sequence[str]) -> bool:

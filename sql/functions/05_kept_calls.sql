@@ -2,49 +2,64 @@
 
 create or replace function result_follows(result text, text_after text)
     returns text
-    language sql immutable parallel safe
+    language plpgsql immutable parallel safe
 as $$
-    with asked as (
-        select case when result ~ '^\s*[-−]?[0-9][0-9,]{0,40}(\.[0-9]{1,40})?\s*%?\s*$'
-               then cast(translate(result, '−, %', '-') as numeric) / case when result ~ '%' then 100 else 1 end end as number,
-               btrim(regexp_replace(lower(result), '[^[:alnum:]]+', ' ', 'g')) as words,
-               -- Of the Calendar: weekday, month, day, year.
-               regexp_match(lower(result), '^today is ([a-z]+), ([a-z]+) ([0-9]{1,2}), ([0-9]{4})\.$') as date,
-               lower(substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}')) as five_words
-    ),
-    -- The five words behind the call; 29 % is 29, and it is 0.29. The hyphen of 10-12, 5%-10% or F-16 is no sign.
-    written as (
-        select trim_scale(cast(translate(found[1], '−,', '-') as numeric) / divisor) as number
-        from regexp_matches(
-            substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}%?'), '((?:(?<![[:alnum:]%)])[-−])?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)(\s*%)?', 'g') found
-        cross join unnest(case when found[2] is null then array[1] else array[1, 100] end) divisor
-    )
-    select case
-        when number is not null then (
+declare
+    near text;
+    value numeric;
+    date text[];
+    words text;
+    words_after text;
+begin
+    -- 1. A number: among the numbers of the five words behind the call; 29 % is 29, and it is 0.29. The hyphen of 10-12, 5%-10% or F-16 is
+    --    no sign.
+    if result ~ '^\s*[-−]?[0-9][0-9,]{0,40}(\.[0-9]{1,40})?\s*%?\s*$' then
+        near := substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}%?');
+        if near is null or near !~ '[0-9]' then
+            return 'no';
+        end if;
+        value := cast(translate(result, '−, %', '-') as numeric) / case when result ~ '%' then 100 else 1 end;
+        return (
             select case
-                when coalesce(bool_or(written.number = asked.number), false) then 'equal'
+                when coalesce(bool_or(written.number = value), false) then 'equal'
                 when coalesce(bool_or(
-                    abs(written.number) in (abs(asked.number), round(abs(asked.number), scale(written.number)))
-                    or round(abs(written.number), scale(trim_scale(asked.number))) = abs(asked.number)), false) then 'nearly'
+                    abs(written.number) in (abs(value), round(abs(value), scale(written.number)))
+                    or round(abs(written.number), scale(trim_scale(value))) = abs(value)), false) then 'nearly'
                 else 'no'
             end
-            from written)
-        when date is not null then
-            case
-                when five_words ~ ('\m' || date[1] || '\M')
-                  or five_words ~ ('\m' || date[2] || '\W+' || date[3] || '(st|nd|rd|th)?\M')
-                  or five_words ~ ('\m' || date[3] || '(st|nd|rd|th)?\W+(of\W+)?' || date[2] || '\M') then 'equal'
-                when five_words ~ ('\m(' || date[2] || '|' || date[4] || ')\M') then 'nearly'
-                else 'no'
-            end
-        when words <> '' and array_length(string_to_array(words, ' '), 1) <= 5 then
-            case
-                when btrim(regexp_replace(lower(left(text_after, 120)), '[^[:alnum:]]+', ' ', 'g')) || ' '
-                    ~ ('^(\S+ ){0,4}' || words || ' ') then 'equal'
-                else 'no'
-            end
-    end
-    from asked
+            from (
+                select trim_scale(cast(translate(written_number.parts[1], '−,', '-') as numeric) / divisor) as number
+                from regexp_matches(
+                    near, '((?:(?<![[:alnum:]%)])[-−])?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)(\s*%)?', 'g') written_number (parts)
+                cross join unnest(case when written_number.parts[2] is null then array[1] else array[1, 100] end) divisor
+            ) written);
+    end if;
+    -- 2. A day, of the Calendar: weekday, month, day, year. What a pattern needs is looked for first: to make a pattern takes longer.
+    date := regexp_match(lower(result), '^today is ([a-z]+), ([a-z]+) ([0-9]{1,2}), ([0-9]{4})\.$');
+    if date is not null then
+        near := lower(substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}'));
+        if strpos(near, date[1]) > 0 and near ~ ('\m' || date[1] || '\M')
+           or strpos(near, date[2]) > 0 and strpos(near, date[3]) > 0
+              and (near ~ ('\m' || date[2] || '\W+' || date[3] || '(st|nd|rd|th)?\M')
+                   or near ~ ('\m' || date[3] || '(st|nd|rd|th)?\W+(of\W+)?' || date[2] || '\M')) then
+            return 'equal';
+        end if;
+        if (strpos(near, date[2]) > 0 or strpos(near, date[4]) > 0) and near ~ ('\m(' || date[2] || '|' || date[4] || ')\M') then
+            return 'nearly';
+        end if;
+        return 'no';
+    end if;
+    -- 3. One to five words.
+    words := btrim(regexp_replace(lower(result), '[^[:alnum:]]+', ' ', 'g'));
+    if words <> '' and array_length(string_to_array(words, ' '), 1) <= 5 then
+        words_after := btrim(regexp_replace(lower(left(text_after, 120)), '[^[:alnum:]]+', ' ', 'g')) || ' ';
+        if strpos(words_after, words || ' ') > 0 and words_after ~ ('^(\S+ ){0,4}' || words || ' ') then
+            return 'equal';
+        end if;
+        return 'no';
+    end if;
+    return null;
+end
 $$;
 comment on function result_follows is 'Whether a text goes on with a result within its next five words. equal: with this number, or this word or name. nearly: with the number but for its sign, or rounded. no: it does not. A day of the Calendar is equal to its weekday, or its month with its day, and nearly to its month or year. Null for another result of more than five words that is no number, which cannot stand there. A percentage is its number and a hundredth of that.';
 

@@ -5,6 +5,7 @@ Releases of equal texts are equal byte for byte: rows come in the order they are
 files of fixed size. Does not decide which calls are released.
 """
 
+import functools
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -157,6 +158,10 @@ class ReleasedText:
 
     def all_calls(self) -> tuple[str, list[WovenCall]]:
         """The text without any call, and its calls in order: in a release of chains also those that `plain_text` holds."""
+        return self._plain_and_calls
+
+    @functools.cached_property
+    def _plain_and_calls(self) -> tuple[str, list[WovenCall]]:
         plain, earlier = read_out(self.plain_text, self.recorded_tools or tool_names())
         woven = [WovenCall(placed.position_char, placed.call, placed.result) for placed in earlier]
         for call in self.calls:
