@@ -83,10 +83,10 @@ def page(heading: str, lines: Iterable[str], articles: Iterable[str]) -> str:
     )
 
 
-def table(rows: Sequence[Row], most: int = 50) -> str:
-    """Calls as a table of HTML with its style, each marked in the text around it; of more than `most` the first."""
-    cells = "".join(_table_row(row) for row in rows[:most])
-    left = f"<p>and {len(rows) - most:,} more rows</p>" if len(rows) > most else ""
+def table(rows: Sequence[Row], of_all: int) -> str:
+    """Calls as a table of HTML with its style, each marked in the text around it; `of_all` is how many there are."""
+    cells = "".join(_table_row(row) for row in rows)
+    left = f"<p>the first {len(rows):,} of {of_all:,}</p>" if of_all > len(rows) else ""
     head = "".join(f"<th>{name}</th>" for name in ("text", "nats", "call in its text", ""))
     return f'<style>{STYLE}</style><div class="toolformer"><table><tr>{head}</tr>{cells}</table>{left}</div>'
 

@@ -125,7 +125,7 @@ def test_a_call_that_is_not_kept_is_not_marked() -> None:
 
 def test_a_table_escapes_names_texts_and_calls() -> None:
     hostile = row(id="<i>", before="<b>", call="QA(<u>)", after='"&')
-    shown = calls_page.table([hostile, row(kept=False, not_kept="below_threshold", result="<s>")])
+    shown = calls_page.table([hostile, row(kept=False, not_kept="below_threshold", result="<s>")], 9)
     assert not {"<i>&lt;", "<b>", "<u>", "<s>"} & set(shown.split())
     assert "<td>&lt;i&gt;</td>" in shown
     assert "QA(&lt;u&gt;)" in shown

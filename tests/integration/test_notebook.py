@@ -1,0 +1,141 @@
+"""What a notebook imports: annotate, explain and open_run; and the examples of docs/notebook.md, run in their order."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import toolformer_ops
+from tests.annotated_runs import AnnotatedRun
+from tests.documentation import blocks
+from tests.fake_language_model import FakeLanguageModel
+from toolformer_ops import annotate, explain, open_run
+from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.errors import ConfigurationError, UsageError
+from toolformer_ops.on_a_file import annotator
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0}
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+    fake = FakeLanguageModel()
+    monkeypatch.setattr(annotator, "load_scoring_model", lambda *_: fake)
+    return fake
+
+
+@pytest.mark.usefixtures("model")
+def test_a_list_of_texts_becomes_a_table_of_calls() -> None:
+    calls = annotate([{"id": "a", "text": SUM}, SUM], ["calculator"], model="fake", **WITHOUT_PLACEBOS)
+    kept = calls[calls["kept"]]
+    assert kept[["id", "call", "result"]].to_dict("records") == [
+        {"id": "a", "call": "Calculator(2 + 3)", "result": "5"}
+    ]
+
+
+@pytest.mark.usefixtures("model")
+def test_the_path_of_a_corpus_is_read(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text(f'{{"text": "{SUM}"}}\n')
+    calls = annotate(tmp_path / "docs.jsonl", ["Calculator"], model="fake", **WITHOUT_PLACEBOS)
+    assert set(calls["id"]) == {"docs.jsonl:1"}
+
+
+@pytest.mark.usefixtures("model")
+def test_a_table_shows_kept_calls_marked_without_a_tag_of_the_text() -> None:
+    shown = annotate([f"<b>{SUM}"], ["Calculator"], model="fake", **WITHOUT_PLACEBOS)._repr_html_()
+    assert "<b>There" not in shown
+    assert "&lt;b&gt;There" in shown
+    assert "[Calculator(2 + 3) -&gt; 5]</mark> 5 animals." in shown
+
+
+@pytest.mark.usefixtures("model")
+def test_a_part_of_a_table_is_shown_as_pandas_shows_it() -> None:
+    calls = annotate([SUM], ["Calculator"], model="fake", **WITHOUT_PLACEBOS)
+    assert calls[["call"]]._repr_html_() == pd.DataFrame(calls[["call"]])._repr_html_()
+
+
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    ("text", {}, "expected a list of texts, or the path of a corpus as pathlib.Path"),
+    ([SUM, {"body": SUM}], {}, r"texts\[1\]: no_text"),
+    ([SUM], {"tools": ["Abacus"]}, "expected one of the tools"),
+    ([SUM], {"model": ""}, "model: expected a language model, found none"),
+    ([SUM], {"sead": 1}, "sead"),
+    ([SUM], {"preset": "tiny"}, "preset"),
+]
+
+
+@pytest.mark.parametrize(("texts", "given", "said"), WRONG)
+def test_a_wrong_argument_is_one_sentence(texts: Any, given: dict[str, Any], said: str) -> None:
+    arguments: dict[str, Any] = {"tools": ["Calculator"], "model": "fake", **given}
+    with pytest.raises(UsageError, match=said):
+        annotate(texts, **arguments)
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: object) -> None:
+        raise ModuleNotFoundError(name="pyserini.index")
+
+    monkeypatch.setattr(annotator, "load_scoring_model", load)
+    with pytest.raises(ConfigurationError, match=r'pip install "toolformer-ops\[search\]"'):
+        annotate([SUM], ["Calculator"], model="fake")
+
+
+def test_a_call_is_explained_token_by_token(tiny_model_dir: Path) -> None:
+    marked = "There were 2 cats and 3 dogs, a total of [Calculator(2 + 3)] 5 animals."
+    explanation = explain(marked, model=str(tiny_model_dir))
+    apart = explain(SUM, at=SUM.index(" 5"), call="Calculator(2 + 3)", model=str(tiny_model_dir))
+    assert explanation == apart
+    assert len(explanation.tokens) == 5
+    assert "Calculator(2 + 3) -&gt; 5 saves" in explanation._repr_html_()
+
+
+def test_a_run_is_read_by_its_views(settings: Settings) -> None:
+    stored = AnnotatedRun(settings, {"Calculator": 0.5})
+    stored.add_call("Calculator", stored.add_text(SUM), " 5", "2 + 3", "5", saves=1.25)
+    stored.add_call("Calculator", stored.add_text("2 and 3 make 5."), " 5", "2 + 3", "5", saves=0.25)
+    stored.complete("Calculator")
+    run = open_run("run-1")
+    kept = run.kept_calls()
+    assert (str(run), kept["call_text"].tolist()) == ("run run-1, running", ["Calculator(2 + 3)"])
+    assert "[Calculator(2 + 3) -&gt; 5]</mark> 5 animals." in str(kept._repr_html_())
+    counted = run.yield_by_stage()
+    assert counted[counted["reason"] == "kept"]["count"].tolist() == [1]
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_run_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UsageError, match="found none called 'nobody'"):
+        open_run("nobody")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_examples_of_the_page_run(
+    settings: Settings, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    AnnotatedRun(settings, {"Calculator": 0.5})
+    monkeypatch.setenv("TOOLFORMER_DEFAULT_MODEL", str(tiny_model_dir))
+    toolformer_ops.config.load_settings.cache_clear()
+    names: dict[str, Any] = {}
+    examples = list(blocks(REPOSITORY / "docs" / "notebook.md", "python"))
+    assert len(examples) == 4
+    for example in examples:
+        exec(example, names)  # noqa: S102 - of our own page
+    assert isinstance(names["calls"], pd.DataFrame)
+    assert names["explanation"]["result"] == "5"
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; import toolformer_ops; "
+        "assert not {'pandas', 'pydantic', 'torch', 'sqlalchemy', 'rich'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=REPOSITORY)
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'annotat'"):
+        _ = toolformer_ops.annotat  # type: ignore[attr-defined]

@@ -1,0 +1,234 @@
+"""The factory in a notebook: `from toolformer_ops import annotate, explain, open_run`.
+
+`annotate` and `explain` work in this process, without services, as the commands of these names do (docs/notebook.md);
+`open_run` reads the views of a stored run, as the read-only role. Imported when one of them is first asked
+for, so that `import toolformer_ops` stays cheap.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import pandas as pd
+from rich.console import Console
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import UsageError, lacking_package
+from toolformer_ops.on_a_file import calls_page
+from toolformer_ops.on_a_file.annotation import Annotation, Documents
+from toolformer_ops.on_a_file.annotation_progress import shown
+from toolformer_ops.on_a_file.annotator import choices_of, distinct_documents
+from toolformer_ops.on_a_file.explanation import call_in_text, explain_call
+from toolformer_ops.on_a_file.partial_file import PartialFile
+from toolformer_ops.records import Document
+from toolformer_ops.runs.choices import ON_ONE_MACHINE
+from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.corpus_records import Rejection, read_record
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+MOST_CALLS = 10_000
+"""Rows that are read of a run unless more are asked for."""
+LIST_NAME = "texts"
+"""What stands for the address of a corpus that is a list."""
+
+
+def _with_remedies(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """The function; a package that an extra brings and that is not installed is an error that names the extra."""
+
+    @functools.wraps(function)
+    def with_remedies(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        try:
+            return function(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            known = lacking_package(error)
+            if known is None:
+                raise
+            raise known from error
+
+    return with_remedies
+
+
+class Calls(pd.DataFrame):  # type: ignore[misc]
+    """A table of calls, a row each; a notebook shows each call in the text around it, the kept ones marked."""
+
+    @property
+    def _constructor(self) -> type["Calls"]:
+        return Calls
+
+    def _repr_html_(self) -> str | None:
+        """The calls as HTML, every text escaped; as pandas shows a table if columns that this needs were taken out."""
+        rows = [_shown_row(row) for row in self.head(MOST_SHOWN).to_dict("records")]
+        if any(row is None for row in rows):
+            plain: str | None = super()._repr_html_()
+            return plain
+        return calls_page.table([row for row in rows if row is not None], len(self))
+
+
+MOST_SHOWN = 50
+"""Rows of a table that a notebook shows."""
+_OF_VIEW = {"before": "text_before", "after": "text_after", "call": "call_text"}
+"""By column of `annotate`, that of the views of a run."""
+_OF_KEPT_CALL = {"kept": True, "not_kept": None, "input_only_after": False, "keep_threshold": 0.0}
+"""What a row of `kept_calls` does not say, or need not."""
+
+
+def _shown_row(values: Mapping[Any, Any]) -> dict[str, Any] | None:
+    """A row as `calls_page` shows it; None if columns are lacking."""
+    # pandas has nan where a number is missing
+    known = {str(name): None if value != value else value for name, value in values.items()}  # noqa: PLR0124
+    row = {**_OF_KEPT_CALL, **known}
+    for name, in_view in _OF_VIEW.items():
+        if name not in row and in_view in row:
+            row[name] = row[in_view]
+    needed = ("before", "after", "call", "result", "loss_reduction", "document_id")
+    if any(name not in row for name in needed):
+        return None
+    return {"reduction_bound": None, "position_char": len(str(row["before"])), **row}
+
+
+@_with_remedies
+def annotate(
+    texts: Iterable[str | Mapping[str, Any]] | Path,
+    tools: Sequence[str],
+    *,
+    model: str = "",
+    preset: str = ON_ONE_MACHINE,
+    limit: int | None = None,
+    **parameters: Any,
+) -> Calls:
+    """Do the whole method on texts, in this process; returns every call that has a result, with its losses in nats.
+
+    Args:
+        texts: strings, or records as lines of a corpus have them (`text`, `url`, `date`, `id`); or the path of
+            a corpus.
+        tools: names, such as Calculator.
+        model: a folder, id@revision or s3:// address; empty: the setting default_model.
+        preset: what parameters hold that are not given: `small_model`, or `paper`.
+        limit: only the first texts.
+        parameters: other parameters of a run, such as `seed=1` or `placebos=0` (`toolformer-ops parameters`).
+
+    Raises:
+        UsageError: a text, a tool, a parameter or the model is none; the message has the remedy.
+    """
+    if isinstance(texts, str):
+        raise UsageError(
+            "texts: expected a list of texts, or the path of a corpus as pathlib.Path, found a string."
+        )
+    settings = load_settings()
+    values = {"preset": preset, **parameters}
+    corpus = str(texts) if isinstance(texts, Path) else LIST_NAME
+    choices = choices_of(settings, corpus, tools, _model_name(model), values)
+    if isinstance(texts, Path):
+        address, most = choices.corpus_address, limit or choices.document_limit
+        documents: Documents = functools.partial(distinct_documents, settings, address, most)
+    else:
+        listed = list(_documents(texts))[:limit]
+        documents = functools.partial(iter, listed)
+    annotation = Annotation.of(settings, choices, documents)
+    with shown(annotation.progress, Console(stderr=True)):
+        rows = list(annotation.rows(PartialFile(None, {})))
+    return Calls(rows)
+
+
+def _documents(texts: Iterable[str | Mapping[str, Any]]) -> Iterator[tuple[str, Document]]:
+    """Each text once, with its record's id or else its number in the list."""
+    seen: set[object] = set()
+    for number, item in enumerate(texts):
+        record = read_record(
+            json.dumps({"text": item} if isinstance(item, str) else dict(item), default=str).encode()
+        )
+        if isinstance(record, Rejection):
+            raise UsageError(f"texts[{number}]: {record.reason}; {record.detail}")
+        document = record.document()
+        if document.document_id not in seen:
+            seen.add(document.document_id)
+            yield record.record_id or str(number), document
+
+
+def _model_name(model: str) -> str:
+    name = model or load_settings().default_model
+    if not name:
+        raise UsageError(
+            "model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set. Give model=, a "
+            "folder, id@revision or s3:// address."
+        )
+    return name
+
+
+class Explanation(dict[str, Any]):
+    """A call's losses, token by token, under the names that `explain --json` has."""
+
+    @property
+    def tokens(self) -> pd.DataFrame:
+        """A row for each token that the losses weight, with its log probabilities."""
+        return pd.DataFrame(self.get("tokens", []))
+
+    def _repr_html_(self) -> str:
+        head = f"<p>{calls_page.escaped(self['call'])}"
+        if self.get("loss_reduction") is None:
+            return f"{head}: no result ({calls_page.escaped(self['reason'])})</p>"
+        kept = "kept" if self["kept"] else "not kept"
+        saves = f"saves {self['loss_reduction']:.3f} nats: {kept}, {self['keep_threshold']:g} are needed"
+        return (
+            f"{head} -&gt; {calls_page.escaped(self['result'])} {saves}</p>{self.tokens.to_html(index=False)}"
+        )
+
+
+@_with_remedies
+def explain(
+    text: str, *, at: int | None = None, call: str = "", date: str | None = None, model: str = ""
+) -> Explanation:
+    """Run a call's tool and score it, token by token: one in brackets in the text, or `call` before the offset `at`.
+
+    Raises:
+        UsageError: the text does not hold one call, the place is none, or the model is not there.
+    """
+    if at is None and not call:
+        text, at, call = call_in_text(text)
+    if at is None or not call:
+        raise UsageError("expected both `at` and `call`, or neither and the call in brackets in the text.")
+    return Explanation(explain_call(load_settings(), text, at, call, date, _model_name(model)))
+
+
+class StoredRun:
+    """A run whose views are read, by the read-only role."""
+
+    def __init__(self, run_id: str) -> None:
+        """Raises `UsageError` if there is no such run, and as `database.connect_dsn`."""
+        dsn = load_settings().reader_dsn.get_secret_value()
+        self._engine = database.connect_dsn(dsn, "TOOLFORMER_READER_DSN")
+        self.run_id = run_id
+        rows = self._rows("run")
+        if not rows:
+            raise UsageError(
+                f"expected a run that has started, found none called {run_id!r}. `toolformer-ops runs` lists them."
+            )
+        self.state = str(rows[0]["state"])
+
+    def kept_calls(self, at_most: int = MOST_CALLS) -> Calls:
+        """The kept calls that save most, with the columns of the view `kept_calls`."""
+        return Calls(self._rows("kept_calls", at_most=at_most))
+
+    def yield_by_stage(self) -> pd.DataFrame:
+        """What each stage counted, and under which reasons texts and calls left it."""
+        return pd.DataFrame(self._rows("yield_by_stage"))
+
+    def _rows(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
+        with database.transaction(self._engine) as connection:
+            rows = database.fetch_all(
+                connection, queries.notebook[statement], run_id=self.run_id, **parameters
+            )
+            return [dict(row._mapping) for row in rows]
+
+    def __repr__(self) -> str:
+        return f"run {self.run_id}, {self.state}"
+
+
+@_with_remedies
+def open_run(run_id: str) -> StoredRun:
+    """A run by its id, to read what it stored; raises as `StoredRun`."""
+    return StoredRun(run_id)
