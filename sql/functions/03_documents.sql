@@ -18,6 +18,13 @@ create or replace function is_member(member corpus_documents, at_version integer
     return member.first_version <= at_version and (member.left_version is null or member.left_version > at_version);
 comment on function is_member is 'Whether a row of corpus_documents belongs to this version of its corpus.';
 
+create or replace function share_of_sketches(numbers integer[], others integer[])
+    returns double precision
+    language sql immutable strict parallel safe
+    return (select count(*) filter (where number = other) from unnest(numbers, others) as pair (number, other))::double precision
+           / cardinality(numbers);
+comment on function share_of_sketches is 'What two texts share, 0 to 1, as their sketches estimate it: the part of the numbers that is equal.';
+
 create or replace function members_beyond(
     corpus text, at_version integer, below_ordinal integer, base_version integer, base_ordinal integer, read_record boolean)
     returns table (document_id uuid, variant_id uuid, ordinal integer)

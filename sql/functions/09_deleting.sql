@@ -45,7 +45,7 @@ begin
     -- A table before those that it refers to.
     foreach table_name in array array[
         'stage_ledger', 'filter_decisions', 'placebo_pool_results', 'placebo_losses', 'call_losses', 'lost_samples', 'pruned_positions',
-        'candidate_calls', 'proposer_answers', 'corpus_spare_records', 'corpus_documents', 'documents'] loop
+        'candidate_calls', 'proposer_answers', 'corpus_spare_records', 'corpus_documents', 'text_bands', 'text_sketches', 'documents'] loop
         if is_deleted then
             execute format('delete from %I where document_id = any($1)', table_name) using texts;
             get diagnostics rows = row_count;

@@ -57,6 +57,16 @@ select asked.document_id
 from unnest(cast(:document_ids as uuid[])) as asked (document_id)
 where not exists (select from documents d where d.document_id = asked.document_id)
 
+-- name: texts_without_sketch
+-- Which of these texts have no sketch yet.
+select asked.document_id
+from unnest(cast(:document_ids as uuid[])) as asked (document_id)
+where not exists (select from text_sketches sketch where sketch.document_id = asked.document_id)
+
+-- name: near_duplicates
+-- How many texts of a corpus are left out since they nearly repeat another.
+select count(*) as near_duplicates from corpus_spare_records where corpus_id = :corpus_id and why = 'near_duplicate'
+
 -- name: compare
 -- What the files read now change in a corpus: temporary tables up to `outcomes`, one row for each document that may be affected.
 -- Only what differs is looked at, and what has a record id or a text in common with it, in any file.
@@ -122,9 +132,37 @@ union
 select s.document_id
 from affected a
 join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id;
+-- 4. Where texts that nearly repeat another are left out: texts that have a band of their sketch in common with one of these and a greater
+-- id, since whether they count depends on these; and those that resembled a text which was forgotten.
+insert into affected (document_id)
+with changed as (
+    select own.band, cast(min(cast(own.document_id as text)) as uuid) as least_id
+    from (select distinct document_id from affected where document_id is not null) text
+    join text_bands own using (document_id)
+    where cast(:share as double precision) is not null
+      and exists (select from corpus_documents where corpus_id = :corpus_id)
+    group by own.band
+)
+select mate.document_id
+from (
+    select distinct other.document_id
+    from changed
+    join text_bands other on other.band = changed.band and other.document_id > changed.least_id
+) mate
+where exists (
+          select from corpus_documents c
+          where c.corpus_id = :corpus_id and c.document_id = mate.document_id and c.left_version is null)
+   or exists (
+          select from corpus_spare_records s
+          where s.corpus_id = :corpus_id and s.document_id = mate.document_id and s.why = 'near_duplicate')
+union
+select document_id from corpus_spare_records
+where corpus_id = :corpus_id and why = 'near_duplicate' and resembles is null
+except
+select document_id from affected;
 analyze affected;
 
--- 4. All records with these texts as they are now (`was` is what they were in the newest version), and which of them count: of one id the
+-- 5. All records with these texts as they are now (`was` is what they were in the newest version), and which of them count: of one id the
 -- last one, then of one text the first one.
 create temporary table settled on commit drop as
 with contested as materialized (
@@ -164,14 +202,61 @@ judged as (
     left join replaced newest using (record_id)
 )
 select file_uri, line, document_id, record_id, url, document_date, title, line_hash, was,
+       cast(null as uuid) as resembles,
        case when is_replaced then 'same_id_later'
             when row_number() over (partition by document_id, is_replaced order by file_uri collate "C", line) = 1 then 'document'
             else 'duplicate'
        end as becomes
 from judged;
+create index on settled (document_id) where becomes = 'document';
+create index on affected (document_id);
 analyze settled;
 
--- 5. What that means for each text.
+-- 6. Of these, the texts that nearly repeat a text of the corpus with a lesser id, left out or not: one of the hundred with the least ids
+-- that have a band in common. So which are left out depends on the texts of the corpus alone, and a look at one text is bounded.
+create temporary table repetitions on commit drop as
+select text.document_id, original.document_id as resembles
+from settled text
+join text_sketches sketch using (document_id)
+cross join lateral (
+    select mate.document_id
+    from (
+        select distinct near.document_id
+        from text_bands own
+        cross join lateral (
+            select other.document_id
+            from text_bands other
+            where other.band = own.band
+              and other.document_id < text.document_id
+              and case
+                      when exists (select from affected a where a.document_id = other.document_id)
+                          then exists (select from settled s where s.document_id = other.document_id and s.becomes = 'document')
+                      else exists (
+                              select from corpus_documents c
+                              where c.corpus_id = :corpus_id and c.document_id = other.document_id and c.left_version is null)
+                           or exists (
+                              select from corpus_spare_records s
+                              where s.corpus_id = :corpus_id and s.document_id = other.document_id and s.why = 'near_duplicate')
+                  end
+            order by other.document_id
+            limit 100
+        ) near
+        where own.document_id = text.document_id
+    ) mate
+    join text_sketches other using (document_id)
+    where share_of_sketches(sketch.numbers, other.numbers) >= cast(:share as double precision)
+    order by mate.document_id
+    limit 1
+) original
+where text.becomes = 'document' and cast(:share as double precision) is not null;
+analyze repetitions;
+
+update settled text
+set becomes = 'near_duplicate', resembles = repetition.resembles
+from repetitions repetition
+where text.document_id = repetition.document_id and text.becomes = 'document';
+
+-- 7. What that means for each text.
 create temporary table outcomes on commit drop as
 with held as (
     select c.document_id, c.first_version, c.ordinal, c.file_uri, c.line, c.record_id, c.variant_id, c.title, c.line_hash,
@@ -221,7 +306,7 @@ cross join (
         union all
         select s.record_id, s.document_id
         from affected a
-        join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id and s.why = 'duplicate'
+        join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id and s.why in ('duplicate', 'near_duplicate')
     ) before
     join settled now using (record_id)
     where now.becomes <> 'same_id_later' and now.document_id <> before.document_id
@@ -283,8 +368,8 @@ using settled s
 where r.corpus_id = :corpus_id and r.file_uri = s.file_uri and r.line = s.line and s.was = 'same_id_later';
 
 insert into corpus_spare_records
-    (corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, why)
-select :corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, becomes
+    (corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, why, resembles)
+select :corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, becomes, resembles
 from settled
 where becomes <> 'document';
 
@@ -324,7 +409,7 @@ set accepted = c.usable - spare.duplicates - spare.replaced,
     rejected = c.records - c.usable + spare.replaced
 from (select file_uri from read_files union select file_uri from settled) touched
 cross join lateral (
-    select count(*) filter (where why = 'duplicate') as duplicates, count(*) filter (where why = 'same_id_later') as replaced
+    select count(*) filter (where why in ('duplicate', 'near_duplicate')) as duplicates, count(*) filter (where why = 'same_id_later') as replaced
     from corpus_spare_records s
     where s.corpus_id = :corpus_id and s.file_uri = touched.file_uri
 ) spare

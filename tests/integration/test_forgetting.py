@@ -146,7 +146,8 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
         "documents": 2, "corpus_documents": 1, "filter_decisions": 1, "candidate_calls": 2, "pruned_positions": 1,
         "lost_samples": 1,
         "call_losses": 2, "stage_ledger": 4, "quality_results": 1, "rejected_documents": 1, "call_results": 2,
-        "corpus_spare_records": 0, "placebo_losses": 0, "placebo_pool_results": 0, "proposer_answers": 1,
+        "corpus_spare_records": 0, "text_bands": 0, "text_sketches": 0,
+        "placebo_losses": 0, "placebo_pool_results": 0, "proposer_answers": 1,
     }  # fmt: skip
     # The other text has all of its rows still, among them the result that both asked for.
     after = corpus.everything()

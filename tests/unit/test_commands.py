@@ -224,6 +224,7 @@ def test_a_statement_may_begin_with_a_comment(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("toolformer_ops.local.postgres.psql", lambda *_: (["psql"], {}))
     monkeypatch.setattr("toolformer_ops.cli.services.subprocess.run", run)
+    monkeypatch.setattr("toolformer_ops.cli.services._say_where_older_rows_are", lambda *_: None)
     statement = "-- How many texts are there?\nselect count(*) from documents"
     assert CliRunner().invoke(app, ["sql", statement]).exit_code == 0
     assert sent[0].endswith(statement)

@@ -35,7 +35,6 @@ from sqlalchemy import Connection, text
 from toolformer_ops.config import Settings
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_addresses import CorpusAddress, corpus_id_of
-from toolformer_ops.storage.corpus_fields import FieldNames
 from toolformer_ops.storage.queries import Statement
 
 CORPUS_TABLE = "corpus_documents"
@@ -110,8 +109,8 @@ class _Stage:
         written = [self.written(table) for table in tables_written]
         match self.name:
             case "ingest":
-                names = FieldNames.of([self.options.get("--field", "")])
-                address = CorpusAddress(self.options["--corpus"], names).normal()
+                items = [self.options.get("--field", "")]
+                address = CorpusAddress.of(self.options["--corpus"], items).normal()
                 read = [self.read(_at(address.files))]
                 corpus_id = corpus_id_of(str(address))
                 for newest in self.rows(queries.corpora.versions, corpus_id=corpus_id, at_most=1):

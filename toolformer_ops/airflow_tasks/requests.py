@@ -18,7 +18,7 @@ from toolformer_ops.runs.requests import (
     require_known_fields,
     require_there,
 )
-from toolformer_ops.storage.corpus_fields import FieldNames
+from toolformer_ops.storage.corpus_addresses import CorpusAddress
 
 
 def check_before_first_task(context: Context) -> None:
@@ -39,7 +39,7 @@ def check_before_first_task(context: Context) -> None:
             fields = list(context["dag"].params)
             require_known_fields(sent, fields)
             require_there(settings, str(sent[fields[0]]), fields[0])
-            FieldNames.of(sent.get("fields") or ())
+            CorpusAddress.of("", sent.get("fields") or ())
     except UsageError as error:
         # Ends the group of log lines "Pre Execute": Airflow's UI folds groups, and cuts off the traceback's
         # long lines.

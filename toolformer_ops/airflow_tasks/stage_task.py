@@ -17,7 +17,6 @@ from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, release_asset
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
-from toolformer_ops.storage.corpus_fields import FieldNames
 
 SKIPPED = "skipped"
 """Key of the XCom with the reason by skipped task."""
@@ -138,8 +137,7 @@ class StageTask(BaseOperator):
             event = context["outlet_events"][asset]
             if isinstance(asset, AssetAlias):
                 params = context["params"]
-                names = FieldNames.of(params.get("fields") or ())
-                address = str(CorpusAddress(str(params["corpus"]), names))
+                address = str(CorpusAddress.of(str(params["corpus"]), params.get("fields") or ()))
                 event.add(release_asset(corpus=address), extra=dict(self.asset_extra or {}))
                 continue
             event.extra.update(self.asset_extra or {})

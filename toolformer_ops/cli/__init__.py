@@ -7,6 +7,7 @@
     decoding.py    let a model write with tools
     evaluation.py  evaluate a model; the questions of DATESET; the page of a run's evaluations
     publishing.py  a model on S3, a release or model on a hub or in a folder
+    near_duplicates.py  texts that nearly repeat another one
     placebos.py    placebos of a run, and thresholds that hold a false-discovery rate
     housekeeping.py  delete texts, drop unused rows, audit; whether a stage could run here, or on a cluster
     services.py    the services of one machine

@@ -12,6 +12,7 @@ from toolformer_ops.cli import (
     evaluation,
     history,
     housekeeping,
+    near_duplicates,
     people,
     placebos,
     publishing,
@@ -28,6 +29,7 @@ PANELS = MappingProxyType(
             "preview",
             "call",
             "filter",
+            "near-duplicates",
             "explain",
             "annotate",
             "judge",
@@ -82,7 +84,18 @@ app.add_typer(history.app, name="history", rich_help_panel=_PANEL_OF["history"])
 app.registered_commands = sorted(
     (
         command
-        for part in (people, placebos, tools, decoding, evaluation, publishing, housekeeping, services, demo)
+        for part in (
+            people,
+            near_duplicates,
+            placebos,
+            tools,
+            decoding,
+            evaluation,
+            publishing,
+            housekeeping,
+            services,
+            demo,
+        )
         for command in part.app.registered_commands
     ),
     key=lambda command: list(_PANEL_OF).index(str(command.name)),

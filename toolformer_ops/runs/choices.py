@@ -28,7 +28,6 @@ from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
-from toolformer_ops.storage.corpus_fields import FieldNames
 from toolformer_ops.tools.base import FilterRule, ToolSpec
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 
@@ -189,7 +188,7 @@ class SubjectChoices(Choices):
     corpus: str = Field(min_length=1, max_length=2000, title="Corpus")
     """JSON Lines (also .gz, .zst) or Parquet: a path or an s3:// address of a file or a folder."""
     fields: tuple[str, ...] = Field(default=(), title="Fields")
-    """Other names of fields, one a line, such as text=raw_content; or a corpus, such as ccnet."""
+    """Such as text=raw_content, one a line; or ccnet; near_duplicates=0.8 leaves out near repeats."""
     preset: Preset = Field(default="paper", title="Preset")
     """What empty fields hold: the paper's numbers, a small model's, or those to only look."""
     document_limit: int | None = Field(
@@ -223,14 +222,14 @@ class SubjectChoices(Choices):
     @classmethod
     def _fields_are_a_mapping(cls, items: tuple[str, ...]) -> tuple[str, ...]:
         try:
-            return FieldNames.of(items).items
+            return CorpusAddress.of("", items).items
         except UsageError as error:
             raise ValueError(str(error)) from error
 
     @property
     def corpus_address(self) -> str:
         """The address of the corpus with the names of its fields, as `CorpusAddress` writes it."""
-        return str(CorpusAddress(self.corpus, FieldNames.of(self.fields)))
+        return str(CorpusAddress.of(self.corpus, self.fields))
 
     @field_validator("tools")
     @classmethod

@@ -1,15 +1,17 @@
 """Read a corpus into `documents`, and make its next version from what has changed.
 
 Owns `documents`, `corpora`, `corpus_versions`, `corpus_version_files`, `corpus_files`, `corpus_documents`,
-`corpus_spare_records` and `rejected_documents`. An ingestion reads the files whose bytes have changed, writes
-new texts in micro-batches, and collects the records in temporary tables. One transaction then compares them
-with the newest version and makes the next one (`compare` and `apply` of sql/queries/ingestion.sql): until its
-end everybody sees the version before. A killed ingestion leaves the texts that it wrote; the next one reads
-the changed files again. Two ingestions of one corpus wait for each other.
+`corpus_spare_records`, `rejected_documents`, `text_sketches` and `text_bands`. An ingestion reads the files
+whose bytes have changed, writes new texts in micro-batches, and collects the records in temporary tables. One
+transaction then compares them with the newest version and makes the next one (`compare` and `apply` of
+sql/queries/ingestion.sql): until its end everybody sees the version before. A killed ingestion leaves the
+texts that it wrote; the next one reads the changed files again. Two ingestions of one corpus wait for each
+other.
 
 Which records count, over all files in the order of their names and lines: of those with the same id the last
-one, then of those with the same text the first one. The others are kept in `corpus_spare_records`: one of
-them counts when the one that counts now disappears.
+one, then of those with the same text the first one. If the address of the corpus says so, a text that nearly
+repeats one with a lesser id does not count, either. The others are kept in `corpus_spare_records`: one of them
+counts when the one that counts now disappears.
 """
 
 import itertools
@@ -33,6 +35,7 @@ from toolformer_ops.storage.corpus_addresses import CorpusAddress, corpus_id_of
 from toolformer_ops.storage.corpus_fields import FieldNames
 from toolformer_ops.storage.corpus_files import PARQUETS, CorpusFile, OpenedFile, UnpackingLimits, find_files
 from toolformer_ops.storage.corpus_records import Record, Rejection, read_records
+from toolformer_ops.storage.text_sketches import sketch_of
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +107,8 @@ class IngestReport:
     """Files that have the bytes of their last ingestion: not read again."""
     records: int
     duplicates: int
+    near_duplicates: int
+    """Of the duplicates those that only nearly repeat another text."""
     rejected: int
     rejected_by_reason: Mapping[str, int]
     ignored_fields: Mapping[str, int]
@@ -153,6 +158,7 @@ def ingest_corpus(
             settings=settings,
             corpus_id=corpus_id,
             names=address.names,
+            near_duplicates=address.near_duplicates,
             records_per_transaction=records_per_transaction,
             accept_shrink=accept_shrink,
         )
@@ -161,12 +167,13 @@ def ingest_corpus(
             report = make_version(connection, uri, reading)
     engine.dispose()
     by_reason = ", ".join(f"{count} {reason}" for reason, count in report.rejected_by_reason.items())
+    near = f" ({report.near_duplicates} of them nearly)" if report.near_duplicates else ""
     logger.info(
         "ingested %s: %s version %d of %d documents: %d added, %d removed, %d corrected, %d kept, %d ids with another text; "
-        "%d duplicates, %d rejected%s; %d of %d files unchanged",
+        "%d duplicates%s, %d rejected%s; %d of %d files unchanged",
         *(uri, "new" if report.is_new else "still", report.version, report.documents),
         *(report.added, report.removed, report.corrected, report.kept, report.changed),
-        *(report.duplicates, report.rejected, f" ({by_reason})" if by_reason else ""),
+        *(report.duplicates, near, report.rejected, f" ({by_reason})" if by_reason else ""),
         *(report.unchanged_files, report.files),
     )
     if report.documents == 0:
@@ -309,6 +316,8 @@ class Reading:
     settings: Settings
     corpus_id: str
     names: FieldNames
+    near_duplicates: float | None
+    """A text that shares so much with another one is left out; None: none is."""
     records_per_transaction: int
     accept_shrink: bool
     read_files: int = 0
@@ -476,8 +485,29 @@ class Reading:
             for document_id, record in texts.items()
         )
         database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
+        if self.near_duplicates is not None:
+            self._write_sketches(connection, forgotten)
         database.copy_rows(connection, "read_lines", _RECORD_COLUMNS, copy_text(records))
         database.copy_rows(connection, "read_lines", _REJECTION_COLUMNS, copy_text(rejections))
+
+    def _write_sketches(self, connection: Connection, forgotten: set[uuid.UUID]) -> None:
+        """Write the sketches of those of the texts that have none."""
+        texts = {
+            read.document_id: read.record.text
+            for read in self.unwritten
+            if read.document_id not in forgotten and isinstance(read.record, Record)
+        }
+        rows = database.fetch_all(
+            connection, queries.ingestion.texts_without_sketch, document_ids=list(texts)
+        )
+        numbers: list[tuple[Any, ...]] = []
+        bands: list[tuple[Any, ...]] = []
+        for row in rows:
+            sketch = sketch_of(texts[row.document_id])
+            numbers.append((row.document_id, sketch.numbers))
+            bands.extend((band, row.document_id) for band in sketch.bands)
+        database.copy_insert(connection, "text_sketches", ("document_id", "numbers"), numbers)
+        database.copy_insert(connection, "text_bands", ("band", "document_id"), bands)
 
     def _forgotten(self, connection: Connection) -> set[uuid.UUID]:
         """The documents among the unwritten records that were forgotten."""
@@ -554,7 +584,9 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
     if newest is None or reading.read_files:
         # 1. What has changed, and the tables as they are now.
         database.execute(connection, queries.corpora.insert, corpus_id=corpus_id, uri=uri)
-        database.execute(connection, queries.ingestion.compare, corpus_id=corpus_id)
+        database.execute(
+            connection, queries.ingestion.compare, corpus_id=corpus_id, share=reading.near_duplicates
+        )
         [counts] = database.fetch_all(connection, queries.ingestion.counts, corpus_id=corpus_id)
         database.execute(
             connection, queries.ingestion.apply, corpus_id=corpus_id, version=version, read_as=READING_VERSION
@@ -593,6 +625,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
             database.execute(
                 connection, queries.corpora.insert_version_files, corpus_id=corpus_id, version=version
             )
+    [near] = database.fetch_all(connection, queries.ingestion.near_duplicates, corpus_id=corpus_id)
     reasons = database.fetch_all(connection, queries.corpora.rejection_counts, corpus_id=corpus_id)
     return IngestReport(
         corpus_id=corpus_id,
@@ -602,6 +635,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         **changes,
         kept=sums.documents - changes["added"] - changes["corrected"],
         **sums._asdict(),
+        near_duplicates=near.near_duplicates,
         unchanged_files=reading.unchanged_files,
         rejected_by_reason={row.reason: row.records for row in reasons},
         ignored_fields=dict(reading.ignored_fields),

@@ -1,7 +1,8 @@
 """How the address of a corpus is written, and the id that follows from it.
 
 The address says where the files are, and behind that, as on a command line, by which names their records have
-the fields, if these are not the usual ones: `s3://bucket/ccnet --field text=raw_content`.
+the fields, if these are not the usual ones: `s3://bucket/ccnet --field text=raw_content`; and whether texts
+that nearly repeat another are left out: `s3://bucket/news --field near_duplicates=0.8`.
 
 Looks links up and nothing else: what is at an address is read by `corpus_files.py`.
 """
@@ -10,17 +11,23 @@ import contextlib
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolformer_ops.errors import CorpusError
+from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.storage.corpus_fields import OPTION, TARGETS, UNMAPPED, FieldNames
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-_FIELD = re.compile(rf"{OPTION}(?=(?:{'|'.join(TARGETS)})=)")
+NEAR_DUPLICATES = "near_duplicates"
+"""What an item of an address is called that says how much two texts share if one of them is left out."""
+LEAST_SHARE = 0.5
+"""The bands of a sketch (`storage/text_sketches.py`) bring few texts together that share less."""
+
+_FIELD = re.compile(rf"{OPTION}(?=(?:{'|'.join((*TARGETS, NEAR_DUPLICATES))})=)")
 
 
 @dataclass(frozen=True)
@@ -30,23 +37,63 @@ class CorpusAddress:
     files: str
     """The address of its files: a path, file:// or s3://."""
     names: FieldNames = UNMAPPED
+    near_duplicates: float | None = None
+    """A text that shares so much with another of the corpus, 0.5 to 1, is left out; None: none is."""
+
+    @classmethod
+    def of(cls, files: str, items: Iterable[str]) -> "CorpusAddress":
+        """The address of files, read as these items say: names of fields (`FieldNames.of`), and `near_duplicates=0.8`.
+
+        Raises:
+            UsageError: the items are no mapping, or no share of a text.
+        """
+        lines = [line.strip() for item in items for line in item.split("\n")]
+        shares = {line.partition("=")[2].strip() for line in lines if _is_share(line)}
+        if len(shares) > 1:
+            raise UsageError(
+                f"--field: expected one share for {NEAR_DUPLICATES}, found {', '.join(sorted(shares))[:200]}. Leave one out."
+            )
+        names = FieldNames.of(line for line in lines if not _is_share(line))
+        return cls(files, names, _share(shares.pop()) if shares else None)
 
     @classmethod
     def parse(cls, address: str) -> "CorpusAddress":
         """The parts of an address as `str` writes it.
 
         Raises:
-            UsageError: it holds fields that are no mapping.
+            UsageError: as `of`.
         """
         files, *items = _FIELD.split(address)
-        return cls(files, FieldNames.of(items))
+        return cls.of(files, items)
 
     def normal(self) -> "CorpusAddress":
         """The same, with the address of its files as `normal_uri` writes it; raises as that does."""
-        return CorpusAddress(normal_uri(self.files), self.names)
+        return replace(self, files=normal_uri(self.files))
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """How its records are read, in one spelling, as `of` takes it."""
+        if self.near_duplicates is None:
+            return self.names.items
+        return (*self.names.items, f"{NEAR_DUPLICATES}={self.near_duplicates:g}")
 
     def __str__(self) -> str:
-        return OPTION.join((self.files, *self.names.items))
+        return OPTION.join((self.files, *self.items))
+
+
+def _is_share(item: str) -> bool:
+    return item.partition("=")[0].strip() == NEAR_DUPLICATES
+
+
+def _share(value: str) -> float:
+    with contextlib.suppress(ValueError):
+        # Two decimals: an address has one spelling, and MinHash knows no share better.
+        share = round(float(value), 2)
+        if LEAST_SHARE <= share <= 1:
+            return share
+    raise UsageError(
+        f"--field: expected {NEAR_DUPLICATES}=SHARE with a number from {LEAST_SHARE} to 1, such as 0.8, found {value[:200]!r}."
+    )
 
 
 def corpus_uri_of(address: str) -> str:
@@ -54,7 +101,7 @@ def corpus_uri_of(address: str) -> str:
 
     Raises:
         CorpusError: as `normal_uri`.
-        UsageError: it holds fields that are no mapping.
+        UsageError: as `CorpusAddress.of`.
     """
     return str(CorpusAddress.parse(address).normal())
 

@@ -54,6 +54,8 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "corpora": ("corpus_id",),
     "corpus_documents": ("corpus_id", "document_id", "first_version"),
     "rejected_documents": ("corpus_id", "file_uri", "line"),
+    "text_sketches": ("document_id",),
+    "text_bands": ("band", "document_id"),
     "recipes": ("recipe_id",),
     "run_tools": ("run_id", "tool"),
     "filter_decisions": ("document_id", "paragraph"),  # in each partition
