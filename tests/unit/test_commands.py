@@ -100,7 +100,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["audit", "--run", "r", "--model", "m"], 2, "", "expected one of --corpus, --run, --release and --model"),
     (["audit", "--yes"], 2, "", "expected --yes with --repair, found it alone."),
     # Tools of servers.
-    (["new-tool", "--tool", "t", "--examples", "e"], 2, "", "expected one of --sql, --connection, --mcp, --openapi, found none."),
+    (["new-tool", "--tool", "t", "--examples", "e"], 2, "", "--mcp, --openapi, found none. Name what answers."),
     (["new-tool", "--tool", "t", "--examples", "e", "--mcp", "m", "--header", "a"], 2, "", "a name, a colon and a value"),
     (["new-tool", "--tool", "t", "--examples", "e", "--openapi", "o"], 2, "", "--mcp, --openapi, --url, --secret, --header: "),
     (["refresh-tool", "t.txt"], 2, "", "t.txt: expected a tool file, NAME.toml, found another name."),

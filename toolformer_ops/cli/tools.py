@@ -1,4 +1,4 @@
-"""`toolformer-ops new-tool` and `refresh-tool`: tool files of databases, MCP servers and OpenAPI services (docs/own_tools.md)."""
+"""`toolformer-ops new-tool` and `refresh-tool`: tool files of databases, functions and servers (docs/own_tools.md)."""
 
 import re
 from pathlib import Path
@@ -41,6 +41,9 @@ def new_tool(
         list[str] | None,
         typer.Option(help="Of a database: what a query may name; none: all tables. May be repeated."),
     ] = None,
+    python: Annotated[
+        str, typer.Option(help="A function of a Python file: height.py:height. The file is copied.")
+    ] = "",
     mcp: Annotated[
         str, typer.Option(help="MCP server: the command that starts it, in quotes, or its http address.")
     ] = "",
@@ -63,7 +66,7 @@ def new_tool(
     secret: Annotated[
         list[str] | None,
         typer.Option(
-            help="Environment variable that the server gets, or the address names. May be repeated."
+            help="Environment variable that the server or function gets, or the address names. May be repeated."
         ),
     ] = None,
     header: Annotated[
@@ -84,7 +87,7 @@ def new_tool(
         str, typer.Option(help="For --texts: run parameters as JSON, over the default preset's.")
     ] = "{}",
 ) -> None:
-    """Write a tool file and its prompt from a database or a server and your examples, and try it.
+    """Write a tool file and its prompt from a database, a function or a server and your examples, and try it.
 
     Example: toolformer-ops new-tool --sql sqlite:///shop.db --examples examples.txt --texts docs.jsonl
     """
@@ -92,7 +95,13 @@ def new_tool(
     from toolformer_ops.runs.choices import typed_values
 
     # 1. The file and its prompt.
-    sources = {"--sql": sql, "--connection": connection, "--mcp": mcp, "--openapi": openapi}
+    sources = {
+        "--sql": sql,
+        "--connection": connection,
+        "--python": python,
+        "--mcp": mcp,
+        "--openapi": openapi,
+    }
     named = [option for option, value in sources.items() if value]
     if len(named) != 1:
         raise UsageError(
@@ -104,6 +113,14 @@ def new_tool(
         database = making.database_part(sql, connection, table or (), secret or ())
         written = [
             making.write_database_tool(settings, database, name or camel_case(database.name), examples)
+        ]
+    elif python:
+        source, _, function = python.rpartition(":")
+        if not source or not function.isidentifier():
+            raise UsageError(f"--python: expected FILE.py:FUNCTION, found {python!r:.80}.")
+        chosen = name or camel_case(function)
+        written = [
+            making.write_function_tool(settings, Path(source), function, chosen, examples, secret or ())
         ]
     else:
         if not names or (name and len(names) > 1):
@@ -157,7 +174,7 @@ def _show_new_tool(settings: "Settings", new: "NewTool") -> None:
 
 @app.command("refresh-tool")
 def refresh_tool(file: Annotated[Path, typer.Argument(help="A tool file.")]) -> None:
-    """Ask the server or database of a tool file what it is today, and record it: another version, whose calls run anew.
+    """Ask the server, database or function of a tool file what it is today, and record it: another version, whose calls run anew.
 
     Example: toolformer-ops refresh-tool .toolformer/tools/convert_time.toml
     """

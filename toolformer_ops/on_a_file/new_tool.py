@@ -42,6 +42,8 @@ from toolformer_ops.tools.databases.requests import Opened
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.kinds import tool_of_file
 from toolformer_ops.tools.files.tool_file import recorded_table, toml_value
+from toolformer_ops.tools.functions.function_file import FunctionPart, FunctionToolFile
+from toolformer_ops.tools.functions.function_tool import DescribedFunction, look_at_function
 from toolformer_ops.tools.registry import forget_tools, tool_names
 from toolformer_ops.tools.servers.connection import ServerTool, ask_server
 from toolformer_ops.tools.servers.served_tool import ServedTool
@@ -218,6 +220,27 @@ def write_database_tool(settings: Settings, database: DatabasePart, name: str, e
         opened = look_at_database(asked, files.path.parent)
         text = database_file_text(asked, opened)
         return files.write(text, rows_shown(opened), examples, warnings=opened.warnings)
+
+
+def write_function_tool(
+    settings: Settings, source: Path, function: str, name: str, examples: Path, secrets: Sequence[str] = ()
+) -> NewTool:
+    """Copy the function's file beside the tool files, and write file and prompt.
+
+    Raises:
+        UsageError: the name is taken, a file is there, or an example holds no call of the tool.
+        ToolError: the file cannot be read, or its function not be a tool.
+    """
+    with new_files(settings, name) as files:
+        copied = files.add(".py")
+        try:
+            shutil.copyfile(source, copied)
+        except OSError as error:
+            raise ToolError(f"--python: expected a file of Python, found {error}.") from error
+        part = FunctionPart(file=copied.name, name=function, secrets=tuple(secrets))
+        asked = FunctionToolFile(name=name, purpose=name, prompt=files.prompt_path.name, function=part)
+        described = look_at_function(asked, files.path.parent)
+        return files.write(function_file_text(asked, described), described.description, examples)
 
 
 @dataclass(frozen=True)
@@ -415,6 +438,27 @@ def database_file_text(file: DatabaseToolFile, opened: Opened) -> str:
             "\n[numbers]\nkeep_threshold = 1.0",
             "\n[limits]\nseconds = 5\nrows = 20\n",
             recorded_table(recorded),
+        ]
+    )
+
+
+def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> str:
+    """The text of a function's tool file with the keys that are most often changed; docs/own_tools.md lists all."""
+    said = one_line(described.description) or f"Calls {file.function.name}."
+    purpose = re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0]
+    function = file.function.model_dump(exclude_defaults=True)
+    return "\n".join(
+        [
+            f"name = {toml_value(file.name)}",
+            f"purpose = {toml_value(purpose)}",
+            f"prompt = {toml_value(file.prompt)}",
+            "\n[function]",
+            *(f"{key} = {toml_value(value)}" for key, value in function.items()),
+            "\n[filter]",
+            '# pattern = "a regular expression"  # texts that hold it are asked; else all',
+            "\n[numbers]\nkeep_threshold = 1.0",
+            "\n[limits]\nseconds = 10\n",
+            recorded_table(described.recorded),
         ]
     )
 

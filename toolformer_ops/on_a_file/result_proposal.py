@@ -89,12 +89,17 @@ def _patterns(call: ExampleCall, answer: str) -> Iterator[str]:
     for wanted in _wanted(call):
         kind = r"-?\d[\d.,]*" if _NUMBER.fullmatch(wanted) else r".+?"
         for place in re.finditer(re.escape(wanted), answer):
-            behind = re.escape(answer[place.end() : place.end() + 1])
+            behind = _literal(answer[place.end() : place.end() + 1])
             for characters in CONTEXTS:
                 before = answer[max(0, place.start() - characters) : place.start()]
                 # A number before the place is another one in the next answer.
-                shown = re.sub(r"\d+", r"\\d+", re.escape(before))
+                shown = re.sub(r"\d+", r"\\d+", _literal(before))
                 yield f"/{shown}({kind}){behind or '$'}/"
+
+
+def _literal(text: str) -> str:
+    """The regular expression of a text, with strokes before no more signs than it needs."""
+    return re.sub(r"[\\.^$*+?{}\[\]|()]", r"\\\g<0>", text)
 
 
 def _agrees(call: ExampleCall, answer: str, proposal: str) -> bool:

@@ -156,6 +156,8 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "query_without_rows": "query finds no row",
         "query_without_value": "query finds no value, only NULL",
         "query_ended_its_process": "query ended the process that ran it",
+        "function_failed": "the tool's function raised an error",
+        "function_ended_its_process": "the tool's function ended its process",
         "arguments_do_not_parse": "arguments cannot be read",
         "argument_missing": "an argument is missing",
         "argument_unknown": "an argument is not known",

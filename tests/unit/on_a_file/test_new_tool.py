@@ -22,6 +22,7 @@ from toolformer_ops.on_a_file.new_tool import (
     database_part,
     run_examples,
     write_database_tool,
+    write_function_tool,
     write_server_tool,
 )
 from toolformer_ops.tools.base import ToolOutput
@@ -211,6 +212,38 @@ def test_an_example_that_does_not_fit_names_the_arguments_in_words(settings: Set
     ) as refused:
         made(settings, "weather", 'It is [Weather(city: "Paris", date: "1 May")] mild.')
     assert '{"' not in str(refused.value)
+
+
+HEIGHT = '''
+def height(mountain: str) -> int:
+    """How high a mountain is, in metres. Knows a few."""
+    return {"Eiger": 3967, "Mont Blanc": 4806}[mountain]
+'''
+
+
+def test_the_command_line_makes_a_tool_of_a_function(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "mountains.py").write_text(HEIGHT)
+    (tmp_path / "examples.txt").write_text(
+        "The Eiger is [Height(Eiger)] 3967 metres high.\nIt is [Height(K2)] high.\n"
+    )
+    words = ["new-tool", "--python", f"{tmp_path / 'mountains.py'}:height"]
+    done = CliRunner().invoke(app, [*words, "--examples", str(tmp_path / "examples.txt")])
+    assert done.exit_code == 0, done.output
+    assert "[Height(Eiger) -> 3967]\n[Height(K2) -> function_failed]" in done.output
+    assert get_tool("Height").spec.purpose == "How high a mountain is, in metres."
+    assert (settings.tools_folder / "height.py").read_text() == HEIGHT
+    prompt = (settings.tools_folder / "height.txt").read_text()
+    assert (
+        'How high a mountain is, in metres. Knows a few. You can call the API by writing "[Height(mountain)]"'
+        in prompt
+    )
+
+
+def test_a_file_without_the_function_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "mountains.py").write_text(HEIGHT)
+    with pytest.raises(ToolError, match=r"expected a function depth in .*, found height"):
+        write_function_tool(settings, tmp_path / "mountains.py", "depth", "Depth", tmp_path / "examples.txt")
+    assert list(settings.tools_folder.iterdir()) == []
 
 
 def test_the_command_line_writes_a_file_shows_answers_and_tries_the_tool_on_ten_texts(

@@ -21,6 +21,7 @@ OUTPUTS = sorted(
         "tools/files",
         "tools/servers",
         "tools/databases",
+        "tools/functions",
         "annotation",
     )
     for file in (PACKAGE / folder).glob("*.py")

@@ -1,5 +1,7 @@
 """The tool file of a database: what names its version, what is compared when it is opened, and what a wrong one says."""
 
+import os
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import InfrastructureError, ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.tools.databases.database_tool import DatabaseTool, rows_text
+from toolformer_ops.tools.databases.database_tool import DatabaseRunner, DatabaseTool, rows_text
 from toolformer_ops.tools.files.kinds import refresh_tool, tool_of_file
 
 
@@ -18,6 +20,12 @@ def changed(path: Path, statement: str) -> None:
     connection.execute(statement)
     connection.commit()
     connection.close()
+
+
+def end_process_of(runner: DatabaseRunner) -> None:
+    process_id = runner._process.process.process_id
+    assert process_id is not None
+    os.kill(process_id, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -120,10 +128,7 @@ def test_a_file_of_sqlite_that_may_not_be_read_is_refused(
 
 def test_a_process_that_is_gone_is_one_reason_and_the_next_query_starts_another(shop: Path) -> None:
     runner = opened(shop)
-    process = runner._process._process
-    assert process is not None
-    process.kill()
-    process.wait()
+    end_process_of(runner)
     assert ask(runner, "select 1") == "query_ended_its_process"
     assert ask(runner, "select 1") == "1"
     runner.close()
@@ -131,9 +136,7 @@ def test_a_process_that_is_gone_is_one_reason_and_the_next_query_starts_another(
 
 def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(shop: Path) -> None:
     runner = opened(shop)
-    process = runner._process._process
-    assert process is not None
-    process.kill()
+    end_process_of(runner)
     ask(runner, "select 1")
     shop.with_name("shop.db").unlink()
     with pytest.raises(InfrastructureError, match="tool Shop: expected a file of SQLite"):

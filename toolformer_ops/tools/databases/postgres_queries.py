@@ -25,8 +25,8 @@ from toolformer_ops.tools.databases.requests import (
     Opening,
     Table,
     WrongDatabaseError,
-    number_text,
 )
+from toolformer_ops.tools.files.number_text import number_text
 
 _FUNCTIONS = """
 abs acos age any_value array_length array_position array_to_string asin atan atan2 avg bit_length bool_and

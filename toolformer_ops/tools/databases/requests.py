@@ -1,6 +1,5 @@
 """What the process that runs queries is told when it starts, and what it says of the database, as JSON between two processes."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -85,8 +84,3 @@ class Queries(Protocol):
             AwayError: the database does not answer now.
         """
         ...
-
-
-def number_text(value: float) -> str:
-    """A number as a text says it, with at most 15 digits: `667`, not `667.0`."""
-    return format(value, ".15g") if math.isfinite(value) else str(value)

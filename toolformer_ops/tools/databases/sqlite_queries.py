@@ -20,8 +20,8 @@ from toolformer_ops.tools.databases.requests import (
     Opening,
     Table,
     WrongDatabaseError,
-    number_text,
 )
+from toolformer_ops.tools.files.number_text import number_text
 
 _FUNCTIONS = """
 -> ->> abs acos acosh asin asinh atan atan2 atanh avg bm25 ceil ceiling char coalesce concat concat_ws cos cosh

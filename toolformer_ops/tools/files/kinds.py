@@ -8,6 +8,7 @@ from toolformer_ops.errors import ToolError
 from toolformer_ops.tools.databases.database_tool import DatabaseTool, record_database
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.tool_file import RecordedTable, read_table, recorded_table, with_recorded
+from toolformer_ops.tools.functions.function_tool import FunctionTool, record_function
 from toolformer_ops.tools.servers.served_tool import ServedTool, record_server
 
 
@@ -25,6 +26,7 @@ class Kind:
 
 KINDS = (
     Kind("database", DatabaseTool, record_database),
+    Kind("function", FunctionTool, record_function),
     Kind("server", ServedTool, record_server),
 )
 

@@ -138,7 +138,7 @@ def result_line(result: Any, template: str, tokens: int) -> str:
             text = _filled(structured, template)
         elif structured is not None and (not text or text.lstrip().startswith("{")):
             # A server of FastMCP wraps what is no object.
-            text = _line(structured["result"] if set(structured) == {"result"} else structured)
+            text = value_line(structured["result"] if set(structured) == {"result"} else structured)
         elif not text:
             holds_more = any(block.type != "text" for block in result.content)
             raise RejectedInputError("result_not_text" if holds_more else EMPTY)
@@ -193,22 +193,22 @@ def _shown(structured: Any, place: re.Match[str]) -> str:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise RejectedInputError(LACKS_FIELD) from error
     if first is None:
-        return _line(value)
-    cut = _line(value)[int(first) if first else None : int(end) if end else None]
+        return value_line(value)
+    cut = value_line(value)[int(first) if first else None : int(end) if end else None]
     if not cut:
         raise RejectedInputError(LACKS_FIELD)
     return cut
 
 
-def _line(value: Any) -> str:
+def value_line(value: Any) -> str:
     """A value of JSON in words."""
     if isinstance(value, dict):
         return ", ".join(
-            f"{name}: ({_line(item)})" if isinstance(item, dict) else f"{name}: {_line(item)}"
+            f"{name}: ({value_line(item)})" if isinstance(item, dict) else f"{name}: {value_line(item)}"
             for name, item in value.items()
         )
     if isinstance(value, list):
         return ", ".join(
-            f"({_line(item)})" if isinstance(item, (dict, list)) else _line(item) for item in value
+            f"({value_line(item)})" if isinstance(item, (dict, list)) else value_line(item) for item in value
         )
     return value if isinstance(value, str) else json.dumps(value)

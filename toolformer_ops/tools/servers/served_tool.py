@@ -29,13 +29,12 @@ from toolformer_ops.errors import InfrastructureError, NoAnswerError, RejectedIn
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.files.file_tool import FileTool
+from toolformer_ops.tools.files.named_arguments import NamedArguments
 from toolformer_ops.tools.files.tool_file import read_tool_file, short_hash
 from toolformer_ops.tools.servers.call_texts import (
     check_arguments,
-    read_arguments,
     result_line,
     texts_of,
-    write_arguments,
 )
 from toolformer_ops.tools.servers.connection import REFUSED, STOP_SECONDS, Connection, ask_server
 from toolformer_ops.tools.servers.server_file import RecordedPart, ServerToolFile
@@ -80,31 +79,18 @@ class ServedTool(FileTool):
                 f"tool file {path}: fixed: the tool has no argument {', '.join(sorted(unknown))}. Remove it."
             )
         self._whole_schema = whole
-        # Fixed arguments are not the model's to write.
-        open_properties = {
-            name: part for name, part in whole.get("properties", {}).items() if name not in file.fixed
-        }
-        required = [name for name in whole.get("required", ()) if name not in file.fixed]
-        alone = len(required) == 1 and open_properties.get(required[0], {}).get("type") == "string"
-        self.input_argument = required[0] if alone else None
-        if alone:
-            open_properties = {required[0]: open_properties[required[0]]}
-        self._schema = {**whole, "type": "object", "properties": open_properties, "required": required}
-        super().__init__(path, file, takes_input=bool(open_properties))
+        self._arguments = NamedArguments.of(whole, file.fixed)
+        self.input_argument = self._arguments.input_argument
+        super().__init__(path, file, takes_input=bool(self._arguments.schema["properties"]))
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The server's input schema, without fixed arguments and without those that a call cannot name."""
-        return {name: value for name, value in self._schema.items() if name not in {"$schema", "title"}}
+        return self._arguments.parameters
 
     def arguments(self, call_input: str) -> dict[str, Any]:
         """What a call says, without the fixed arguments, checked against the schema."""
-        if self.input_argument is not None:
-            found: dict[str, Any] = {self.input_argument: call_input}
-        else:
-            found = read_arguments(call_input)
-        check_arguments(found, self._schema)
-        return found
+        return self._arguments.read(call_input, check_arguments)
 
     def sent_arguments(self, call_input: str) -> dict[str, Any]:
         """What is sent for a call: its own and the fixed arguments, checked against the server's schema."""
@@ -121,12 +107,7 @@ class ServedTool(FileTool):
 
         What cannot be sent stays, and gets its reason when run.
         """
-        if self.input_argument is not None:
-            return call_input
-        try:
-            return write_arguments(self.arguments(call_input), self._schema)
-        except RejectedInputError:
-            return " ".join(call_input.split())
+        return self._arguments.effective_input(call_input, check_arguments)
 
     def version(self, settings: Settings, model_identity: str) -> str:
         """Server, its version, the tool's schema, and what of the file decides answers.

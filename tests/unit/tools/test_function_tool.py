@@ -1,0 +1,206 @@
+"""The tool of a function: which arguments it has, what becomes of what it returns, raises or prints, and what a wrong file says."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tool_files import PROMPT
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import InfrastructureError, ToolError
+from toolformer_ops.records import Document
+from toolformer_ops.tools.base import run_tool
+from toolformer_ops.tools.files.kinds import refresh_tool, tool_of_file
+from toolformer_ops.tools.functions.function_tool import FunctionRunner, FunctionTool
+
+FACTS = '''
+"""Facts for tests."""
+import os, sys, time
+from datetime import date
+from typing import Literal
+
+def height(mountain: str) -> object:
+    """How high a mountain is."""
+    print("looking for", mountain)
+    os.write(1, b"as a library would")
+    if mountain == "hang":
+        time.sleep(600)
+    if mountain == "die":
+        os._exit(3)
+    if mountain == "secret":
+        raise ValueError("the key is " + os.environ["FACTS_KEY"])
+    if mountain == "environment":
+        return " ".join(sorted(os.environ))
+    values = {
+        "Eiger": 3967, "half": 0.5, "whole": 2.0, "sum": 0.1 + 0.2, "none": None, "empty": " ", "yes": True,
+        "list": ["a", 1], "object": {"peak": {"metres": 3967}}, "day": date(2023, 1, 30),
+        "lines": "a\\nb\\x1b[31m", "long": "word " * 500,
+    }
+    return values[mountain]
+
+def days(start: date, count: int, unit: Literal["day", "week"] = "day") -> str:
+    return f"{type(start).__name__} {start} {count} {unit}"
+
+def untyped(a, b=2): return f"{a}{b}"
+def several(*names): return ""
+def of_a_type_that_is_none(a: "Unknown"): return ""
+async def later(a: str): return ""
+'''
+
+
+def function_tool(folder: Path, function: str, *, limits: str = "", secrets: str = "") -> Path:
+    """The tool file of a function of FACTS, with its arguments recorded."""
+    (folder / "facts.py").write_text(FACTS)
+    path = folder / "facts.toml"
+    head = 'name = "Facts"\npurpose = "Knows facts."\nprompt = "facts.txt"\n'
+    path.write_text(
+        f'{head}[function]\nfile = "facts.py"\nname = "{function}"\n{secrets}\n[limits]\n{limits}\n'
+    )
+    path.with_suffix(".txt").write_text(PROMPT.format(name="Facts"))
+    refresh_tool(path)
+    return path
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[[Path], FunctionRunner]]:
+    """Opens the tool of a file; closed at the end."""
+    runners: list[FunctionRunner] = []
+
+    def open_file(path: Path) -> FunctionRunner:
+        runners.append(FunctionTool(path).open(Settings(), lambda: None))  # type: ignore[arg-type, return-value]
+        return runners[-1]
+
+    yield open_file
+    for runner in runners:
+        runner.close()
+
+
+def ask(runner: FunctionRunner, *inputs: str) -> list[str | None]:
+    """The result, or the reason, of each input."""
+    return [
+        output.results[0] if output.results else output.reason for output in run_tool(runner, inputs, 30.0)
+    ]
+
+
+def test_what_a_function_returns_is_a_line(tmp_path: Path, opened: Callable[[Path], FunctionRunner]) -> None:
+    results = {
+        "Eiger": "3967",
+        "half": "0.5",
+        "whole": "2",
+        "sum": "0.3",
+        "yes": "true",
+        "list": "a, 1",
+        "object": "peak: (metres: 3967)",
+        "day": "2023-01-30",
+        "lines": "a b␛[31m",
+        "none": "empty_result",
+        "empty": "empty_result",
+        "K2": "function_failed",
+    }
+    assert ask(opened(function_tool(tmp_path, "height")), *results) == list(results.values())
+
+
+def test_a_function_that_hangs_has_a_reason_and_the_next_call_its_result(
+    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+) -> None:
+    runner = opened(function_tool(tmp_path, "height", limits="seconds = 0.5"))
+    assert ask(runner, "hang", "Eiger") == ["timed_out", "3967"]
+
+
+def test_a_function_that_ends_its_process_has_a_reason_and_the_next_call_its_result(
+    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+) -> None:
+    runner = opened(function_tool(tmp_path, "height"))
+    assert ask(runner, "die", "Eiger") == ["function_ended_its_process", "3967"]
+
+
+def test_arguments_are_those_of_the_types(tmp_path: Path, opened: Callable[[Path], FunctionRunner]) -> None:
+    path = function_tool(tmp_path, "days")
+    outcomes = {
+        'start: "2023-01-30", count: 3': "date 2023-01-30 3 day",
+        'count: 3, start: "2023-01-30", unit: "week"': "date 2023-01-30 3 week",
+        'start: "someday", count: 3': "argument_not_of_the_schema",
+        'start: "2023-01-30", count: "many"': "argument_not_of_the_schema",
+        'start: "2023-01-30", count: 3, unit: "year"': "argument_not_of_the_schema",
+        'start: "2023-01-30"': "argument_missing",
+        'start: "2023-01-30", count: 3, more: 1': "argument_unknown",
+        "tomorrow": "arguments_do_not_parse",
+    }
+    assert ask(opened(path), *outcomes) == list(outcomes.values())
+    effective = FunctionTool(path).effective_input('count:3,  start: "2023-01-30"', Document.of(""))
+    assert effective == 'start: "2023-01-30", count: 3'
+
+
+def test_an_argument_without_a_type_is_a_text(
+    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+) -> None:
+    tool = FunctionTool(function_tool(tmp_path, "untyped"))
+    assert tool.input_argument == "a"
+    assert ask(opened(tool.path), "x: 1, y") == ["x: 1, y2"]
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("depth", "expected a function depth in .*, found days, height"),
+        ("several", r"expected arguments with names of several, found \*names"),
+        (
+            "of_a_type_that_is_none",
+            "expected types of of_a_type_that_is_none that are defined, found: name 'Unknown'",
+        ),
+        ("later", "expected a function later"),
+    ],
+)
+def test_what_cannot_be_a_tool_says_why(tmp_path: Path, function: str, said: str) -> None:
+    with pytest.raises(ToolError, match=said):
+        function_tool(tmp_path, function)
+
+
+def test_a_function_gets_its_secrets_and_no_setting(
+    tmp_path: Path,
+    opened: Callable[[Path], FunctionRunner],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("FACTS_KEY", "a-secret")
+    monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", "postgresql://owner:password@db/toolformer")
+    runner = opened(function_tool(tmp_path, "height", secrets='secrets = ["FACTS_KEY"]'))
+    [names, failed] = ask(runner, "environment", "secret")
+    assert names is not None
+    assert "FACTS_KEY" in names.split()
+    assert "TOOLFORMER_DATABASE_DSN" not in names
+    assert failed == "function_failed"
+    assert "the key is <FACTS_KEY>" in caplog.text
+
+
+def test_another_content_of_the_file_is_another_version(tmp_path: Path) -> None:
+    path = function_tool(tmp_path, "height")
+    first = tool_of_file(path).version(Settings(), "model")
+    (tmp_path / "facts.py").write_text(FACTS + "\n# more\n")
+    assert tool_of_file(path).version(Settings(), "model") != first
+
+
+def test_other_arguments_are_refused_until_they_are_recorded(
+    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+) -> None:
+    path = function_tool(tmp_path, "untyped")
+    (tmp_path / "facts.py").write_text(FACTS.replace("untyped(a, b=2)", "untyped(a: int, b=2)"))
+    with pytest.raises(ToolError, match=r"expected the arguments that are recorded in .* refresh-tool"):
+        opened(path)
+    refresh_tool(path)
+    assert ask(opened(path), "a: 1") == ["12"]
+
+
+def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(
+    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+) -> None:
+    runner = opened(function_tool(tmp_path, "height"))
+    (tmp_path / "facts.py").unlink()
+    with pytest.raises(InfrastructureError, match="expected a file of Python"):
+        ask(runner, "die", "Eiger")
+
+
+def test_a_registry_that_finds_the_tool_does_not_import_its_file(tmp_path: Path) -> None:
+    path = function_tool(tmp_path, "height")
+    (tmp_path / "facts.py").write_text("raise RuntimeError")
+    assert tool_of_file(path).spec.name == "Facts"

@@ -1,0 +1,77 @@
+"""The TOML file of a tool of a function: which function of which file, limits (docs/own_tools.md).
+
+The file holds the arguments that the function had when the file was written (`[recorded]`).
+`function_tool.py` makes a tool of it.
+"""
+
+import json
+
+from pydantic import Field, field_validator
+
+from toolformer_ops.config import ENV_PREFIX
+from toolformer_ops.tools.files.tool_file import FilePart, RecordedTable, ToolFile, short_hash
+
+
+class FunctionPart(FilePart):
+    """`[function]`: which one."""
+
+    file: str
+    """A file of Python, relative to the tool file's folder."""
+    name: str
+    """Of the function there."""
+    secrets: tuple[str, ...] = Field(default=(), strict=False)
+    """Environment variables of the stage that the function gets."""
+
+    @field_validator("secrets")
+    @classmethod
+    def _are_the_tools_own(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
+        own = [name for name in secrets if name.startswith(ENV_PREFIX) or name.startswith("AIRFLOW")]
+        if own:
+            raise ValueError(f"{', '.join(own)} is of this deployment itself. Name the tool's own")
+        return secrets
+
+
+class LimitsPart(FilePart):
+    """`[limits]`: of one call."""
+
+    seconds: float = Field(default=10.0, gt=0, le=600, strict=False)
+    """Longest run."""
+    result_tokens: int = Field(default=64, ge=1, le=1000)
+    """Longest result, in words and punctuation marks."""
+
+
+class RecordedArguments(RecordedTable):
+    """`[recorded]`: the arguments of the function."""
+
+    input_schema: str
+    """Their JSON Schema, as JSON."""
+
+    @field_validator("input_schema")
+    @classmethod
+    def _is_a_schema(cls, text: str) -> str:
+        try:
+            schema = json.loads(text)
+        except ValueError as error:
+            raise ValueError("expected JSON") from error
+        if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
+            raise ValueError("expected the JSON Schema of an object")  # noqa: TRY004 - pydantic wants a ValueError
+        return text
+
+    @property
+    def schema_hash(self) -> str:
+        """Names the schema, however it is spelled."""
+        return short_hash(json.dumps(json.loads(self.input_schema), sort_keys=True))
+
+    @property
+    def words(self) -> str:
+        """The names of the arguments, and a hash of their schema."""
+        names = ", ".join(json.loads(self.input_schema).get("properties", {})) or "no arguments"
+        return f"{names}, schema {self.schema_hash}"
+
+
+class FunctionToolFile(ToolFile):
+    """The whole file."""
+
+    function: FunctionPart
+    limits: LimitsPart = LimitsPart()
+    recorded: RecordedArguments | None = None
