@@ -171,8 +171,8 @@ class Settings(BaseSettings):
     )
     tools_dir: Path | None = Field(
         default=None,
-        description="Folder of tool files, each a tool of a database, an MCP server or an OpenAPI service; empty means `tools` in "
-        "the state folder.",
+        description="Folder of tool files, each a tool of a database, a function or a server; empty means `tools` in the state "
+        "folder.",
     )
     tool_time_limit_seconds: float = Field(default=30.0, gt=0, description="Time limit of one tool call.")
 

@@ -421,7 +421,7 @@ def server_file_text(file: ServerToolFile, found: ServerTool) -> str:
 
 
 def database_file_text(file: DatabaseToolFile, opened: Opened) -> str:
-    """The text of a database's tool file with the keys that are most often changed; docs/own_tools.md lists all."""
+    """The text of a database's tool file with the keys that are most often changed; docs/sql_tool.md lists all."""
     recorded = recorded_tables(file, opened)
     names = ", ".join(recorded.columns)
     database = file.database.model_dump(exclude_defaults=True)

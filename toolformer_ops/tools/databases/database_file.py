@@ -1,4 +1,4 @@
-"""The TOML file of a tool of a database: which database, the tables that queries may name, limits (docs/own_tools.md).
+"""The TOML file of a tool of a database: which database, the tables that queries may name, limits (docs/sql_tool.md).
 
 The file holds the tables and columns of the database when it was written (`[recorded]`). No password is in
 it: a Postgres' address has the name of an environment variable instead, or is an Airflow Connection's.

@@ -159,7 +159,7 @@ class PostgresQueries:
         ]
         warnings = [
             f"the role {role} {what}. Queries only read, whatever it may; make a role that may do no more: "
-            "docs/own_tools.md#a-role-that-only-reads."
+            "docs/sql_tool.md#a-role-that-only-reads."
             for what in may
         ]
         return Opened(tuple(tables), tuple(warnings))
