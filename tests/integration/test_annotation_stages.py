@@ -24,6 +24,7 @@ from tests.fake_language_model import (
     UseModel,
     loaded_by_stages,
 )
+from tests.hostile_queries import database_tool, sqlite_shop
 from tests.run_sql import run_sql
 from tests.servers import RunningPostgres, copied_database, settings_of
 from tests.tool_files import forget_tools, write_tool
@@ -675,6 +676,49 @@ def test_a_tool_whose_file_was_removed_after_the_start_is_named_with_the_folder_
     forget_tools()
     assert "run r was started with Echo, which is gone: expected one of the tools" in str(caught.value)
     assert f"put its file back into {tmp_path / 'tools'}" in str(caught.value)
+
+
+QUERIES = (
+    *["Shop(SELECT stock FROM products WHERE name = 'cup')"] * 2,
+    "Shop(DELETE FROM products)",
+    "Shop(SELECT 1; DELETE FROM products)",
+    "Shop(SELECT name FROM products WHERE stock > 1000)",
+)
+
+
+def test_each_distinct_query_has_one_result_or_one_counted_reason(
+    settings: Settings,
+    corpus: Path,
+    use_model: UseModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path))
+    sqlite_shop(tmp_path)
+    database_tool(tmp_path, "sqlite:///shop.db")
+    forget_tools()
+    try:
+        start(settings, corpus, use_model, FakeLanguageModel(QUERIES), tools=["Shop"])
+        for stage in (filter_stage, sample_stage, execute_stage, score_stage):
+            stage(settings, "r", "Shop", "0/1")
+    finally:
+        monkeypatch.undo()
+        forget_tools()
+    results = {
+        (row[0], row[1], row[2])
+        for row in run_sql(settings, "select input, results::text, reason from call_results")
+    }
+    assert results == {
+        ("SELECT stock FROM products WHERE name = 'cup'", "{12}", None),
+        ("DELETE FROM products", "{}", "query_not_a_select"),
+        ("SELECT 1; DELETE FROM products", "{}", "query_of_several_statements"),
+        ("SELECT name FROM products WHERE stock > 1000", "{}", "query_without_rows"),
+    }
+    counted = run_sql(
+        settings, "select reason, count from yield_by_stage where stage = 'execute' and is_loss and count > 0"
+    )
+    reasons = {"query_not_a_select", "query_of_several_statements", "query_without_rows"}
+    assert reasons <= {reason for reason, _ in counted}
 
 
 def test_a_run_that_was_ended_before_its_last_task_or_its_start_is_closed_by_the_callback_or_by_the_next_night(

@@ -37,7 +37,12 @@ from toolformer_ops.runs.models import load_model
 from toolformer_ops.shown_text import json_to_show
 from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, run_tool
 from toolformer_ops.tools.databases.database_file import DatabasePart, DatabaseToolFile
-from toolformer_ops.tools.databases.database_tool import look_at_database, recorded_tables
+from toolformer_ops.tools.databases.database_tool import (
+    DatabaseTool,
+    look_at_database,
+    recorded_tables,
+    tables_text,
+)
 from toolformer_ops.tools.databases.requests import Opened
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.kinds import tool_of_file
@@ -55,6 +60,8 @@ NO_RESULT = (
 )
 """In the file of a server's tool, where nothing says what of an answer a text needs."""
 DESCRIPTION_CHARACTERS = 300
+TABLES_CHARACTERS = 1000
+"""Of the tables of a database, which queries need whole."""
 VALUE_CHARACTERS = 40
 """Of a value of a row that a prompt shows."""
 SHOWN_CALLS = 10
@@ -219,7 +226,13 @@ def write_database_tool(settings: Settings, database: DatabasePart, name: str, e
         asked = DatabaseToolFile(name=name, purpose=name, prompt=files.prompt_path.name, database=database)
         opened = look_at_database(asked, files.path.parent)
         text = database_file_text(asked, opened)
-        return files.write(text, rows_shown(opened), examples, warnings=opened.warnings)
+        warnings = [*opened.warnings]
+        if len(tables_text(recorded_tables(asked, opened))) > TABLES_CHARACTERS:
+            warnings.append(
+                f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns, and {len(opened.tables)} tables "
+                "have more. Name those that texts need: --table."
+            )
+        return files.write(text, rows_shown(opened), examples, warnings=warnings)
 
 
 def write_function_tool(
@@ -382,8 +395,9 @@ def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -
     """The prompt in the form of the paper's (appendix A.2)."""
     said = one_line(description)
     properties = tool.parameters["properties"]
+    most = TABLES_CHARACTERS if isinstance(tool, DatabaseTool) else DESCRIPTION_CHARACTERS
     meanings = [
-        f'"{name}" is {one_line(part.get("description", "")).rstrip(".") or f"the {name}"}'
+        f'"{name}" is {one_line(part.get("description", ""), most).rstrip(".") or f"the {name}"}'
         for name, part in properties.items()
     ]
     where = f" where {', '.join(meanings)}" if meanings else ""
@@ -473,9 +487,7 @@ def rows_shown(opened: Opened) -> str:
     return " ".join(sentences)
 
 
-def one_line(text: str) -> str:
-    """The start of a text of others as one line that neither opens a slot nor a call."""
+def one_line(text: str, most: int = DESCRIPTION_CHARACTERS) -> str:
+    """The start of a text of others, `most` characters, as one line that neither opens a slot nor a call."""
     line = " ".join(text.split()).translate(str.maketrans("{}[]", "()()"))
-    if len(line) <= DESCRIPTION_CHARACTERS:
-        return line
-    return line[:DESCRIPTION_CHARACTERS].rsplit(" ", 1)[0] + "..."
+    return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + "..."

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sqlite3
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -183,6 +184,23 @@ def test_the_command_line_makes_a_tool_of_a_database(
     )
     assert "one SELECT of SQLite on the tables products(name, stock, price). Here are" in prompt
     assert f'url = "sqlite:///{tmp_path / "shop.db"}"' in (settings.tools_folder / "shop.toml").read_text()
+
+
+def test_tables_that_the_prompt_has_no_room_for_are_a_warning(settings: Settings, tmp_path: Path) -> None:
+    connection = sqlite3.connect(sqlite_shop(tmp_path))
+    for number in range(20):
+        connection.execute(
+            f"create table sales_of_{number} (article_number text, pieces_sold integer, day text)"
+        )
+    connection.close()
+    (tmp_path / "examples.txt").write_text(SHOP_EXAMPLES)
+    for tables, warned in (((), True), (("products",), False)):
+        database = database_part(f"sqlite:///{tmp_path / 'shop.db'}", "", tables, ())
+        new = write_database_tool(settings, database, "Shop", tmp_path / "examples.txt")
+        assert any("--table" in warning for warning in new.warnings) == warned
+        new.path.unlink()
+        new.prompt_path.unlink()
+        forget_tools()
 
 
 @pytest.mark.parametrize(
