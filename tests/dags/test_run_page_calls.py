@@ -280,6 +280,12 @@ def test_what_takes_long_to_count_is_said_and_shown_later(
     assert "being counted" not in "".join(then)
 
 
+def test_a_run_that_works_shows_its_best_calls_so_far(client: TestClient) -> None:
+    page = client.get(f"/run?{OF_RUN}").text
+    best = page[page.index("<h3>Best calls so far</h3>") :]
+    assert re.findall(r'<td class="number">([^<]*)<', best)[:3] == ["2.25", "1.50", "1.38"]
+
+
 def test_a_finished_run_opens_with_what_it_found(
     client: TestClient, run: AnnotatedRun, postgres_dsn: str
 ) -> None:

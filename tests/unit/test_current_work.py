@@ -35,9 +35,9 @@ STATES: list[tuple[list[Any], list[Any], dict[str, Any], str]] = [
     (
         [work(newest_age=12.0), work("MT", newest_age=100.0)],
         [process("QA", "sample", 40.0), process("QA", "sample", 3.0), process("MT", "score", 8.0)],
-        {},
-        "Now 3 processes are at work: 2 sampling for QA, 1 scoring for MT; the oldest of their micro-batches for 40 s. "
-        "The newest texts were stored 12 s ago.",
+        {"tokens_per_second": 1234.5},
+        "Now 3 processes are at work: 2 sampling for QA, 1 scoring for MT; the oldest of their micro-batches for 40 s; "
+        "the model reads 1,234 tokens/s. The newest texts were stored 12 s ago.",
     ),
     (
         [work(newest_age=130.0)],

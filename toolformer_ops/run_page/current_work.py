@@ -64,6 +64,7 @@ def what_it_does(
     annotates: bool,
     has_release: bool,
     waits_for_yes: str | None = None,
+    tokens_per_second: float | None = None,
 ) -> str:
     """One or two sentences.
 
@@ -73,6 +74,7 @@ def what_it_does(
         annotates: whether the run has tools.
         has_release: whether its release is made.
         waits_for_yes: its choice `approve`, if a person is asked who has not answered.
+        tokens_per_second: that the model has read so far; None if that is not known.
     """
     if not annotates:
         return f"Now a model is trained, published or evaluated. {TASKS}"
@@ -82,9 +84,11 @@ def what_it_does(
         processes = Counter((row.stage, row.tool) for row in at_work)
         parts = [f"{number} {DOING[stage]} for {tool}" for (stage, tool), number in processes.items()]
         longest = duration(max(row.seconds for row in at_work))
+        reads = "" if tokens_per_second is None else f"; the model reads {tokens_per_second:,.0f} tokens/s"
         are = "process is" if len(at_work) == 1 else "processes are"
         return (
-            f"Now {len(at_work)} {are} at work: {', '.join(parts)}; the oldest of their micro-batches for {longest}."
+            f"Now {len(at_work)} {are} at work: {', '.join(parts)}; the oldest of their micro-batches for {longest}"
+            f"{reads}."
             f"{stored}"
         )
     if has_release and waits_for_yes in ASKED_FOR:

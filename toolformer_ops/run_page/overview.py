@@ -35,6 +35,8 @@ from toolformer_ops.tools.registry import tools_on_device
 router = APIRouter()
 
 BEST_CALLS = 8
+BEST_SO_FAR = 5
+"""The same of a run that works, whose page is looked at every few seconds."""
 RUNNING = "running"
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
@@ -144,7 +146,8 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
         answers = fetch_all(connection, queries.summary.approvals, **ours)
         checks = fetch_all(connection, queries.page.quality, **ours)
         counts = funnel(rows)
-        best_status, best = (None, ()) if is_running else best_calls(connection, run)
+        best_status, best = best_calls(connection, run, BEST_SO_FAR if is_running else BEST_CALLS)
+        network = next(iter(fetch_all(connection, queries.page.network, **ours)), None)
         at_work = fetch_all(connection, queries.page.at_work, **ours) if is_running else []
         values = {
             "run": run,
@@ -163,6 +166,7 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
                 annotates=bool(run.tools),
                 has_release=bool(outputs),
                 waits_for_yes=None if answers else run.parameters.get("approve"),
+                tokens_per_second=network.tokens_per_second if network else None,
             )
             if is_running
             else "",
@@ -181,7 +185,7 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
             "passed_checks": sum(check.success for check in checks),
             "given_up": numbers.get("given_up", []),
             "device_hours": device_hours(run, work),
-            "network": next(iter(fetch_all(connection, queries.page.network, **ours)), None),
+            "network": network,
             "refresh": None if run.has_stored_numbers else SECONDS_WHILE_RUNNING,
         }
         return Page("overview.html.j2", values, run.seconds_to_keep)
@@ -189,11 +193,13 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
     return await answer(request, make)
 
 
-def best_calls(connection: Connection, run: ShownRun) -> tuple[str, Sequence[Mapping[str, Any]]]:
+def best_calls(
+    connection: Connection, run: ShownRun, at_most: int
+) -> tuple[str, Sequence[Mapping[str, Any]]]:
     """Status and rows of the kept calls of a run that save most; of a run that keeps none, of the scored ones."""
-    if kept := find_calls(connection, run, Asked(status="kept"), BEST_CALLS).rows:
+    if kept := find_calls(connection, run, Asked(status="kept"), at_most).rows:
         return "kept", kept
-    return "scored", find_calls(connection, run, Asked(status="scored"), BEST_CALLS).rows
+    return "scored", find_calls(connection, run, Asked(status="scored"), at_most).rows
 
 
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
