@@ -106,7 +106,7 @@ def annotate(
         texts: strings, or records as lines of a corpus have them (`text`, `url`, `date`, `id`); or the path of
             a corpus.
         tools: names, such as Calculator.
-        model: a folder, id@revision or s3:// address; empty: the setting default_model.
+        model: a folder, id@revision or s3:// address; `demo`: the demo's model; empty: the setting default_model.
         preset: what parameters hold that are not given: `small_model`, or `paper`.
         limit: only the first texts.
         parameters: other parameters of a run, such as `seed=1` or `placebos=0` (`toolformer-ops parameters`).
@@ -150,13 +150,9 @@ def _documents(texts: Iterable[str | Mapping[str, Any]]) -> Iterator[tuple[str, 
 
 
 def _model_name(model: str) -> str:
-    name = model or load_settings().default_model
-    if not name:
-        raise UsageError(
-            "model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set. Give model=, a "
-            "folder, id@revision or s3:// address."
-        )
-    return name
+    from toolformer_ops.local.demo.model import named_model
+
+    return named_model(load_settings(), model, "model")
 
 
 class Explanation(dict[str, Any]):

@@ -33,7 +33,7 @@ Model = Annotated[
     str,
     typer.Option(
         "--model",
-        help="Folder, id@revision or s3://bucket/models/NAME; empty means the setting default_model.",
+        help="Folder, id@revision or s3://bucket/models/NAME; demo: the demo's model; empty: the setting default_model.",
     ),
 ]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
@@ -66,17 +66,10 @@ RunParametersJson = Annotated[
 
 
 def model_name(model: str) -> str:
-    """The model that was named, or that of the setting.
+    """The model that was named, or that of the setting; raises as `named_model`."""
+    from toolformer_ops.local.demo.model import named_model
 
-    Raises:
-        UsageError: there is neither.
-    """
-    name = model or load_settings().default_model
-    if not name:
-        raise UsageError(
-            "--model: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set."
-        )
-    return name
+    return named_model(load_settings(), model, "--model")
 
 
 def corpus_address(corpus: str, field: Sequence[str] | None) -> str:

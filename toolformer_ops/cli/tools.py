@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolformer_ops.cli.people import FieldOption, with_fields
+from toolformer_ops.cli.people import FieldOption, model_name, with_fields
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
 
@@ -82,7 +82,9 @@ def new_tool(
         str | None, typer.Option(help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
     ] = None,
     field: FieldOption = None,
-    model: Annotated[str, typer.Option(help="For --texts; empty means the setting default_model.")] = "",
+    model: Annotated[
+        str, typer.Option(help="For --texts; demo: the demo's model; empty: the setting default_model.")
+    ] = "",
     parameters: Annotated[
         str, typer.Option(help="For --texts: run parameters as JSON, over the default preset's.")
     ] = "{}",
@@ -138,17 +140,16 @@ def new_tool(
     for new in written:
         _show_new_tool(settings, new)
     # 2. What a model does with it.
-    model_name = model or settings.default_model
     for new in written:
         chosen = new.tool.spec.name
-        if texts is None or not model_name:
+        if texts is None or not (model or settings.default_model):
             typer.echo(
                 f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all",
                 err=True,
             )
             continue
         values = with_fields(typed_values(parameters), field)
-        for line in making.try_tool(settings, chosen, texts, model_name, TEXTS, values):
+        for line in making.try_tool(settings, chosen, texts, model_name(model), TEXTS, values):
             typer.echo(line)
 
 

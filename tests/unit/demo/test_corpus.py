@@ -9,7 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from toolformer_ops.errors import ConfigurationError, CorpusError, ModelError
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ConfigurationError, CorpusError, ModelError, UsageError
 from toolformer_ops.local.demo import corpus, model
 from toolformer_ops.records import Document
 from toolformer_ops.tools.registry import get_tool
@@ -146,3 +147,18 @@ def test_a_conversion_that_fails_leaves_no_model_and_what_a_killed_one_left_is_r
     assert not folder.exists()
     assert not unfinished.exists()
     assert model.prepare_demo_model(tmp_path, convert).is_dir()
+
+
+def test_the_name_demo_is_the_folder_of_the_demos_model(tmp_path: Path) -> None:
+    folder = tmp_path / "models" / model.MODEL_NAME
+    folder.mkdir(parents=True)
+    assert model.named_model(Settings(state_dir=tmp_path), "demo", "--model") == str(folder)
+
+
+def test_without_a_name_the_model_is_that_of_the_setting(tmp_path: Path) -> None:
+    assert model.named_model(Settings(default_model="m@r"), "", "--model") == "m@r"
+
+
+def test_no_model_at_all_is_refused_with_the_name_of_the_demos() -> None:
+    with pytest.raises(UsageError, match=r"--model: expected a language model.* or demo, the demo's model"):
+        model.named_model(Settings(default_model=""), "", "--model")
