@@ -38,10 +38,8 @@ def reader_of(client: TestClient) -> Reader:
 def paths(app: Any) -> list[str]:
     """One address of every route."""
     found = [route.path for route in app.routes if isinstance(route, APIRoute)]
-    filled = [
-        re.sub(r"\{dag_id\}", "annotate_corpus", re.sub(r"\{(run_id|name|path)(:path)?\}", "r1", path))
-        for path in found
-    ]
+    values = {"dag_id": "annotate_corpus", "kind": "csv"}
+    filled = [re.sub(r"\{(\w+)(:path)?\}", lambda match: values.get(match[1], "r1"), path) for path in found]
     return [f"{path}?{OF_R1}&call_id={C1}" for path in filled]
 
 

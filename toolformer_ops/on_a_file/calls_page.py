@@ -87,7 +87,7 @@ def table(rows: Sequence[Row], of_all: int) -> str:
     """Calls as a table of HTML with its style, each marked in the text around it; `of_all` is how many there are."""
     cells = "".join(_table_row(row) for row in rows)
     left = f"<p>the first {len(rows):,} of {of_all:,}</p>" if of_all > len(rows) else ""
-    head = "".join(f"<th>{name}</th>" for name in ("text", "nats", "call in its text", ""))
+    head = "".join(f"<th>{name}</th>" for name in ("text", "call in its text", ""))
     return f'<style>{STYLE}</style><div class="toolformer"><table><tr>{head}</tr>{cells}</table>{left}</div>'
 
 
@@ -98,7 +98,4 @@ def _table_row(row: Row) -> str:
     if written is None:
         written = f"{escaped(before)} <i>{escaped(written_call(row))}</i> {escaped(after)}"
     name = escaped(row.get("id") or row["document_id"])
-    return (
-        f"<tr><td>{name}</td><td>{escaped(saved_in_words(row))}</td>"
-        f'<td class="call">{written}</td><td>{escaped(verdict(row))}</td></tr>'
-    )
+    return f'<tr><td>{name}</td><td class="call">{written}</td><td>{escaped(verdict(row))}</td></tr>'

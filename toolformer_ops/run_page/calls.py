@@ -10,16 +10,17 @@ looks at calls for `SECONDS_TO_LOOK`, shows what it found, and says how far it c
 import dataclasses
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from psycopg2 import sql
 from sqlalchemy import Connection
 
 from toolformer_ops.airflow_tasks.run_ids import is_ours
+from toolformer_ops.run_page.call_files import FileKind, file_of
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRun, VisitorDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, find_run, load_run
@@ -38,6 +39,8 @@ FIRST_LOOK, LONGEST_LOOK = 64, 512
 full."""
 SECONDS_TO_LOOK = 0.12
 """Then the page is shown as far as it came. A query looks at no more than it can in the time that is left."""
+MOST_DOWNLOADED, SECONDS_TO_DOWNLOAD = 5_000, 5.0
+"""Calls of a file, and how long they are looked for."""
 MAX_TEXT = 200
 NO_ID = uuid.UUID(int=0)
 
@@ -143,9 +146,27 @@ class Asked:
         return tool.keep_threshold + status.at_least, tool.keep_threshold + status.below
 
 
-@router.get("/calls")
-async def show(
-    request: Request,
+@dataclass(frozen=True)
+class AskedCalls:
+    """The question of an address: of which run, and which calls."""
+
+    dag_id: str
+    run_id: str
+    of: str
+    """An annotation run, if Airflow's ids name none; empty: the newest one."""
+    calls: Asked
+
+    def run(self, connection: Connection, dag_ids: Collection[str]) -> ShownRun | None:
+        """The run, if somebody who may see these DAGs may see it; None if there is none."""
+        if self.dag_id or self.run_id:
+            return load_run(connection, AskedRun(self.dag_id, self.run_id))
+        newest = fetch_all(connection, queries.page.runs, dag_ids=sorted(dag_ids))
+        if not self.of and not newest:
+            return None
+        return find_run(connection, self.of or newest[0].run_id, dag_ids)
+
+
+async def asked_calls(
     visitor: VisitorDep,
     dag_id: Annotated[str, Query(max_length=1000)] = "",
     run_id: Annotated[str, Query(max_length=1000)] = "",
@@ -156,8 +177,8 @@ async def show(
     information: Annotated[str, Query(max_length=30)] = "",
     sort: Sort = "most_saved",
     after: Annotated[str, Query(max_length=200)] = "",
-) -> Response:
-    """A page of calls: of the run that Airflow's ids name, or the annotation run `of`, or the newest one."""
+) -> AskedCalls:
+    """The calls that an address asks for, by somebody who may see the run's DAG."""
     if dag_id not in visitor.dag_ids and is_ours(dag_id):
         raise HTTPException(403)
     if status not in STATUSES and not status.startswith(REASON):
@@ -166,26 +187,33 @@ async def show(
         at_least = float(information) if information.strip() else None
     except ValueError:
         raise HTTPException(422, f"information: expected a number of nats, found {information!r}") from None
-    asked = Asked(
+    calls = Asked(
         tool=tool, status=status, contains=contains.strip(), information=at_least, sort=sort, after=after
     )
+    return AskedCalls(dag_id, run_id, of, calls)
+
+
+AskedCallsDep = Annotated[AskedCalls, Depends(asked_calls)]
+
+
+def no_calls(of: str) -> Page:
+    """The answer if there is no run to show."""
+    text = "No run of this id has annotated anything." if of else "No run has annotated anything."
+    values = {"title": "No calls", "text": text, "sign_in": None, "dag_run": None}
+    return Page("message.html.j2", values, status=404)
+
+
+@router.get("/calls")
+async def show(request: Request, visitor: VisitorDep, of_address: AskedCallsDep) -> Response:
+    """A page of calls: of the run that Airflow's ids name, or the annotation run `of`, or the newest one."""
+    asked = of_address.calls
 
     def make(connection: Connection) -> Page:
+        run = of_address.run(connection, visitor.dag_ids)
+        if run is None:
+            return no_calls(of_address.of)
         # The newest runs that the visitor may see, for the choice of one.
         rows = fetch_all(connection, queries.page.runs, dag_ids=sorted(visitor.dag_ids))
-        runs = [dict(row._mapping) for row in rows]
-        if dag_id or run_id:
-            run = load_run(connection, AskedRun(dag_id, run_id))
-        else:
-            chosen = find_run(connection, of or runs[0]["run_id"], visitor.dag_ids) if of or runs else None
-            if chosen is None:
-                text = "No run of this id has annotated anything." if of else "No run has annotated anything."
-                return Page(
-                    "message.html.j2",
-                    {"title": "No calls", "text": text, "sign_in": None, "dag_run": None},
-                    status=404,
-                )
-            run = chosen
         recipes = [tool.scoring_recipe_id for tool in run.tools]
         reasons = [
             row.reason
@@ -197,17 +225,34 @@ async def show(
         values = {
             "run": run,
             "view": "calls",
-            "runs": runs,
+            "runs": [dict(row._mapping) for row in rows],
             "asked": asked,
             "statuses": {
                 **{name: status.title for name, status in STATUSES.items()},
                 **{f"{REASON}{reason}": f"not scored: {reason.replace('_', ' ')}" for reason in reasons},
             },
             "found": found,
+            "most_downloaded": MOST_DOWNLOADED,
             "largest_loss": largest_loss(found.rows),
             "sql": as_sql(connection, run, asked),
         }
         return Page("calls.html.j2", values, run.seconds_to_keep)
+
+    return await answer(request, make, visitor.dag_ids)
+
+
+@router.get("/calls.{kind}")
+async def download(
+    request: Request, visitor: VisitorDep, of_address: AskedCallsDep, kind: FileKind
+) -> Response:
+    """The calls that the page would show, page after page, as a file: at most so many, and as far as one can look in the time."""
+
+    def make(connection: Connection) -> Page:
+        run = of_address.run(connection, visitor.dag_ids)
+        if run is None:
+            return no_calls(of_address.of)
+        found = find_calls(connection, run, of_address.calls, MOST_DOWNLOADED, SECONDS_TO_DOWNLOAD)
+        return Page(file=file_of(found.rows, kind, run.run_id, is_whole=found.next is None))
 
     return await answer(request, make, visitor.dag_ids)
 
@@ -272,9 +317,13 @@ _ORDERS: Mapping[str, _Order] = MappingProxyType(
 
 
 def find_calls(
-    connection: Connection, run: ShownRun, asked: Asked, at_most: int = CALLS_A_PAGE
+    connection: Connection,
+    run: ShownRun,
+    asked: Asked,
+    at_most: int = CALLS_A_PAGE,
+    seconds: float = SECONDS_TO_LOOK,
 ) -> FoundCalls:
-    """The calls of a run that were asked for, at most so many.
+    """The calls of a run that were asked for, at most so many, as far as one can look in so many seconds.
 
     Raises:
         HTTPException: 422 if the address names no place of a next page.
@@ -285,7 +334,7 @@ def find_calls(
     except ValueError:
         raise HTTPException(422, "expected the address of a next page, found another place") from None
     # 1. Calls of each tool, until the page is full, the tool has no more, or the time is over.
-    until = time.monotonic() + SECONDS_TO_LOOK
+    until = time.monotonic() + seconds
     found: list[tuple[Key, dict[str, Any]]] = []
     horizon: Key | None = (
         None  # behind the first place that a tool was not looked at, other tools' calls have to wait

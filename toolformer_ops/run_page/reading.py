@@ -38,6 +38,7 @@ MOST_WAITING = 32
 STATEMENT_SECONDS = 8.0
 QUERY_CANCELED = "57014"
 """SQLSTATE of a statement that took too long."""
+CONTENT_DISPOSITION = "content-disposition"
 CACHE_BYTES = 32 * 2**20
 SECONDS_TO_COUNT = 60.0
 """A statement that counts is given up after so long, and the count is asked for again after ten times as
@@ -58,14 +59,32 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Page:
-    """What a view shows: a template, and its values."""
+class File:
+    """A file that a browser saves."""
 
-    template: str
-    values: dict[str, Any]
+    name: str
+    """Of letters, digits and punctuation of ASCII alone."""
+    media_type: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a view shows: a template and its values, or a file."""
+
+    template: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     """How long the answer holds for everybody who may ask for it; 0: it is not kept."""
     status: int = 200
+    file: File | None = None
+
+    def response(self) -> Response:
+        """As it is sent."""
+        if self.file is None:
+            return pages.response(self.template, self.values, self.status)
+        headers = {CONTENT_DISPOSITION: f'attachment; filename="{self.file.name}"'}
+        return Response(self.file.content, self.status, headers, self.file.media_type)
 
 
 @dataclass(frozen=True)
@@ -138,7 +157,7 @@ class Reader:
         def rendered() -> tuple[Response, float]:
             with database.transaction(self.engine()) as connection:
                 page = make(connection)
-            return pages.response(page.template, page.values, page.status), page.seconds
+            return page.response(), page.seconds
 
         async def made() -> Response:
             started = time.monotonic()
@@ -235,4 +254,9 @@ async def answer(
     key = (request.url.path, tuple(sorted(request.query_params.multi_items())), visible_to)
     made = await (await reader_of(request)).answer(key, make)
     # Each request gets its own response: middleware that packs a response changes its headers.
-    return Response(made.body, made.status_code, pages.HEADERS, made.media_type)
+    own = (
+        {CONTENT_DISPOSITION: made.headers[CONTENT_DISPOSITION]}
+        if CONTENT_DISPOSITION in made.headers
+        else {}
+    )
+    return Response(made.body, made.status_code, {**pages.HEADERS, **own}, made.media_type)
