@@ -130,9 +130,9 @@ def database_part(url: str, connection: str, tables: Sequence[str], secrets: Seq
     """
     if url.startswith("sqlite:///"):
         url = f"sqlite:///{Path(url.removeprefix('sqlite:///')).expanduser().resolve()}"
-    given = {"url": url, "connection": connection, "tables": tuple(tables), "secrets": tuple(secrets)}
+    keys = {"url": url, "connection": connection, "tables": tuple(tables), "secrets": tuple(secrets)}
     try:
-        return DatabasePart.model_validate({key: value for key, value in given.items() if value})
+        return DatabasePart.model_validate({key: value for key, value in keys.items() if value})
     except ValidationError as error:
         said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ConfigurationError(f"--sql, --connection, --table, --secret: {said}.") from error

@@ -167,7 +167,7 @@ def _of_url(url: str, secrets: dict[str, str], tool: str) -> dict[str, str]:
         port = str(parts.port or "")
     except ValueError as error:
         raise ToolError(f"tool {tool}: expected a port from 1 to 65535 in `url`, found another.") from error
-    found = {
+    parameters = {
         "host": parts.hostname or "",
         "port": port,
         "user": unquote(parts.username or ""),
@@ -176,14 +176,14 @@ def _of_url(url: str, secrets: dict[str, str], tool: str) -> dict[str, str]:
     }
     more = dict(parse_qsl(parts.query))
     # psycopg2 and libpq take the folder of a socket as a parameter, too.
-    found["host"] = more.pop("host", found["host"])
+    parameters["host"] = more.pop("host", parameters["host"])
     if unknown := set(more) - _PARAMETERS:
         raise ToolError(
             f"tool {tool}: expected of {', '.join(sorted(_PARAMETERS))} behind the `?` of the address, found "
             f"{', '.join(sorted(unknown))}. Remove it."
         )
     filled = {
-        key: _PLACE.sub(lambda place: secrets[place[1]], value) for key, value in (found | more).items()
+        key: _PLACE.sub(lambda place: secrets[place[1]], value) for key, value in (parameters | more).items()
     }
     return {key: value for key, value in filled.items() if value}
 
@@ -210,14 +210,14 @@ def _of_connection(connection: str, tool: str) -> tuple[dict[str, str], dict[str
 
 def _of_json(value: str, variable: str, tool: str) -> dict[str, str]:
     try:
-        said: dict[str, Any] = json.loads(value)
-        extra = said.get("extra") or {}
+        connection: dict[str, Any] = json.loads(value)
+        extra = connection.get("extra") or {}
         extra = json.loads(extra) if isinstance(extra, str) else extra
         named = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
-        found = {key: str(said.get(name) or "") for key, name in named.items()}
-        found |= {key: str(item) for key, item in extra.items() if key in _PARAMETERS}
+        parameters = {key: str(connection.get(name) or "") for key, name in named.items()}
+        parameters |= {key: str(item) for key, item in extra.items() if key in _PARAMETERS}
     except (ValueError, AttributeError) as error:
         raise ToolError(
             f"tool {tool}: expected a Connection as JSON in {variable}, found other text."
         ) from error
-    return {key: text for key, text in found.items() if text}
+    return {key: text for key, text in parameters.items() if text}

@@ -203,11 +203,11 @@ class PostgresQueries:
         """The rows of one statement, as texts."""
         parameters = [value.encode() for value in values]
         result = self._take(self._server.exec_params(statement, parameters))
-        found = []
+        rows = []
         for row in range(result.ntuples):
             fields = [result.get_value(row, column) for column in range(result.nfields)]
-            found.append([None if field is None else field.decode() for field in fields])
-        return found
+            rows.append([None if field is None else field.decode() for field in fields])
+        return rows
 
     def _take(self, result: Any) -> Any:
         """A result of the server, or the error that it says."""
