@@ -10,7 +10,7 @@ where release.uri = :uri
 -- name: calls_of_texts
 -- The released calls of these texts (is_released), and the calls whose loss with their result is known and that the run did not keep.
 -- bound: no call saves more, nats; information: mean over its so many placebos, nats; null without.
-select document_uuid as document_id, call_id, tool, call_input, position_char, reduction_bound as bound, information, placebos,
+select document_uuid as document_id, call_id, tool, call_input, result, position_char, reduction_bound as bound, information, placebos,
        loss_without_call, loss_with_result, call_id = any (cast(:released as text[])) as is_released
 from candidates
 where run_id = :run_id

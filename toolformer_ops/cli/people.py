@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolformer_ops.on_a_file.partial_file import PartialFile
     from toolformer_ops.runs.choices import RunChoices
 
-EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-text", "preference-sharegpt")
+EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-text", "preference-sharegpt", "environment")
 
 app = typer.Typer()
 
@@ -519,7 +519,7 @@ def export(
             "--format",
             help="chat: messages with tools and tool results; sharegpt: the same for LLaMA-Factory. preference: pairs of a chosen "
             "and a rejected call, as messages; preference-text: as plain text; preference-sharegpt: for LLaMA-Factory. "
-            "All are JSON Lines.",
+            "environment: tasks with a reward, for TRL and verifiers. All are JSON Lines.",
         ),
     ] = "chat",
     seed: Annotated[
@@ -558,6 +558,7 @@ def export(
         raise UsageError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
     from toolformer_ops.release.chat_export import Refusals, export_chat
     from toolformer_ops.release.conversations import FORMS
+    from toolformer_ops.release.environment_export import export_environment
     from toolformer_ops.release.preference_export import PAIR_FORMS, export_preferences
     from toolformer_ops.stages.release import compared_with_evaluation_data
 
@@ -569,6 +570,8 @@ def export(
         found = export_chat(settings, release, out, seed, model, refusals, form=form)
     elif with_refusals:
         raise UsageError("--with-refusals: expected --format chat or sharegpt with it, found another format.")
+    elif export_format == "environment":
+        found = export_environment(settings, release, out, model)
     else:
         found = export_preferences(
             settings,

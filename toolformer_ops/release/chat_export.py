@@ -484,6 +484,15 @@ def write_json(settings: Settings, value: dict[str, Any], folder: str, name: str
         _put_if_absent(settings, file, f"{folder.rstrip('/')}/{name}")
 
 
+def put_beside(settings: Settings, file: Path, folder: str) -> None:
+    """Copy a file into the folder of an export.
+
+    Raises:
+        UsageError: another file is there.
+    """
+    _put_if_absent(settings, file, f"{folder.rstrip('/')}/{file.name}")
+
+
 def require_place(out: str) -> None:
     """Refuse a place on this machine in a folder that does not exist: it is more likely mistyped than wanted.
 

@@ -1,0 +1,54 @@
+"""The tasks beside this file as an environment of TRL's `GRPOTrainer` (`environment_factory`), which has the reward, too.
+
+tasks = load_dataset("json", data_files="train.jsonl", split="train")
+GRPOTrainer("MODEL", args=GRPOConfig(), train_dataset=tasks, environment_factory=environment_class(tasks[0]["tools"]))
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from call_tasks import result_of, reward, tool_functions  # type: ignore[import-not-found, unused-ignore]
+
+
+class CallEnvironment:
+    """One rollout: its methods are the tools, whose answers were recorded."""
+
+    def __init__(self) -> None:
+        self._task: Mapping[str, Any] = {}
+        self._calls: list[tuple[str, dict[str, Any]]] = []
+
+    def reset(self, **task: Any) -> None:
+        """Begin a task."""
+        self._task, self._calls = task, []
+
+    def get_reward(self) -> float:
+        """From 0 to 1: what the first call saves, as a share of what the kept one saves."""
+        return float(reward(self._task, self._calls))
+
+    def _answer(self, tool: str, arguments: dict[str, Any]) -> str:
+        self._calls.append((tool, arguments))
+        return str(result_of(self._task, tool, arguments))
+
+
+def environment_class(tools: Sequence[Mapping[str, Any]]) -> type[CallEnvironment]:
+    """The environment with a method for each of the tools, which are those of every task."""
+    methods = {tool["function"]["name"]: _method(tool) for tool in tools}
+    return type("CallEnvironment", (CallEnvironment,), methods)
+
+
+def _method(tool: Mapping[str, Any]) -> Any:
+    """A tool as a method."""
+    import functools
+    import inspect
+
+    name = tool["function"]["name"]
+    [described] = tool_functions([tool], lambda *_: "")
+
+    @functools.wraps(described)
+    def method(self: CallEnvironment, **arguments: Any) -> str:
+        return self._answer(name, arguments)
+
+    signature = inspect.signature(described)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    method.__signature__ = signature.replace(parameters=[itself, *signature.parameters.values()])  # type: ignore[attr-defined]
+    return method

@@ -1,0 +1,158 @@
+"""A release as tasks for reinforcement learning: for each released call the text before it, the tools, and what calls save.
+
+The prompt of a task is that of the chat export, ended at the call's place. `expected` is the released call with
+its result and the nats that it saves; `rejected` are the calls at this place that the run did not keep, with
+their results and at most how much each saves. So a reward needs no judge: `environment/call_tasks.py`, which is
+written beside the tasks with what TRL and verifiers need, compares a model's call with these.
+
+Rejected calls are in Postgres alone, so the release must be one of this database. At most `PAGE_TEXTS` texts
+are in memory.
+"""
+
+import itertools
+import json
+import logging
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Row
+
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import NoResultError
+from toolformer_ops.release.card import markdown
+from toolformer_ops.release.chat_export import (
+    left_out_warning,
+    opened_release,
+    put_beside,
+    require_place,
+    run_of_release,
+    write_rows,
+)
+from toolformer_ops.release.choosing import PAGE_TEXTS
+from toolformer_ops.release.conversations import user_turn
+from toolformer_ops.release.format import ReleasedText, read_release
+from toolformer_ops.storage import database, queries
+from toolformer_ops.tools.registry import get_tool
+
+logger = logging.getLogger(__name__)
+
+FILES = ("call_tasks.py", "for_trl.py", "for_verifiers.py")
+"""Written beside the tasks, from the folder `environment`."""
+
+
+@dataclass(frozen=True)
+class EnvironmentExport:
+    """What was written."""
+
+    address: str
+    """Of the file: a path, or s3://."""
+    tasks: int
+    with_rejected: int
+    """Tasks with at least one rejected call."""
+    sha256: str
+    """Of the file's content."""
+    written: bool
+    """False if the same content was there already."""
+    warnings: tuple[str, ...] = ()
+
+
+def call_of(call: Row[Any]) -> dict[str, Any]:
+    """A call as a task has it. Arguments are JSON in a text, since tools have others each."""
+    return {
+        "tool": call.tool,
+        "input": call.call_input,
+        "arguments": json.dumps(get_tool(call.tool).arguments(call.call_input), ensure_ascii=False),
+        "result": call.result,
+        "nats": call.bound,
+    }
+
+
+def tasks_of_text(
+    text: ReleasedText,
+    released: Sequence[Row[Any]],
+    rejected: Sequence[Row[Any]],
+    tools: Sequence[Mapping[str, Any]],
+) -> list[dict[str, Any]]:
+    """The tasks of one text, by place: one for each released call."""
+    plain, _ = text.all_calls()
+    return [
+        {
+            "prompt": [user_turn(plain[: call.position_char])],
+            "tools": list(tools),
+            "expected": call_of(call),
+            "rejected": [call_of(other) for other in rejected if other.position_char == call.position_char],
+            "document_id": str(text.document_id),
+            "call_id": call.call_id,
+        }
+        for call in released
+    ]
+
+
+def export_environment(settings: Settings, release: str, out: str, model: str = "") -> EnvironmentExport:
+    """Write the tasks of the release at `release` (s3://) to `out` (a .jsonl file or a folder, local or s3://), and their card.
+
+    In a folder the files for TRL and verifiers are beside them.
+
+    Raises:
+        NoResultError: there is no task.
+        UsageError, ModelError, ToolError, ConfigurationError, ObjectStoreError: as `export_chat`.
+    """
+    require_place(out)
+    found: Counter[str] = Counter()
+    with (
+        opened_release(settings, release, model) as opened,
+        database.transaction(database.connect(settings)) as connection,
+    ):
+        release_id, run_id = run_of_release(connection, release)
+
+        def rows() -> Iterator[dict[str, Any]]:
+            texts = read_release(opened.folder)
+            while page := list(itertools.islice(texts, PAGE_TEXTS)):
+                calls: dict[tuple[uuid.UUID, bool], list[Row[Any]]] = defaultdict(list)
+                for call in database.fetch_all(
+                    connection,
+                    queries.exports.calls_of_texts,
+                    run_id=run_id,
+                    document_ids=[text.document_id for text in page],
+                    released=[call.call_id for text in page for call in text.calls],
+                ):
+                    calls[call.document_id, call.is_released].append(call)
+                for text in page:
+                    if opened.control_tokens.search(text.text) is not None:
+                        found["control_tokens"] += 1
+                        continue
+                    own = calls[text.document_id, True], calls[text.document_id, False]
+                    for task in tasks_of_text(text, *own, opened.tools):
+                        found.update(tasks=1, with_rejected=bool(task["rejected"]))
+                        yield task
+
+        def card() -> str:
+            if not found["tasks"]:
+                raise NoResultError(
+                    "expected at least one task, found none: the release has no call in a text without control tokens. "
+                    "Nothing was written."
+                )
+            template = Path(__file__).with_name("environment_card.md.jinja")
+            return markdown(template, release_id=release_id, run_id=run_id, found=found)
+
+        address, sha256, written = write_rows(settings, out, rows(), card)
+    if not out.endswith(".jsonl"):
+        for name in FILES:
+            put_beside(settings, Path(__file__).with_name("environment") / name, out)
+    warnings = opened.warnings
+    if found["control_tokens"]:
+        warnings = (*warnings, left_out_warning(found["control_tokens"]))
+        logger.warning("%s", warnings[-1])
+    logger.info("%s %d tasks: %s", "wrote" if written else "found the same", found["tasks"], address)
+    return EnvironmentExport(
+        address=address,
+        tasks=found["tasks"],
+        with_rejected=found["with_rejected"],
+        sha256=sha256,
+        written=written,
+        warnings=warnings,
+    )
