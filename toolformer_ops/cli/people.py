@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import EXIT_NO_RESULT, TerminationRequest, UsageError
+from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
 from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import FilterRule
 
@@ -400,8 +400,8 @@ def _print_rows(
                     stdout.print(f"{visible(row['id'])}  {verdict(row)}", markup=False, style="dim")
                     if row.get("result") is not None:
                         stdout.print(call_in_its_text(row))
-    except (KeyboardInterrupt, TerminationRequest):
-        if out is not None:
+    except BaseException:
+        if out is not None and progress.done:
             typer.echo(f"stopped; the same command continues, from {out}.partial", err=True)
         raise
     speed = "" if progress.tokens_per_second is None else f", {progress.tokens_per_second:,.0f} tokens/s"

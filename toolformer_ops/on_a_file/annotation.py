@@ -160,7 +160,12 @@ class Annotation:
         self.progress.ended()
 
     def count_asked(self) -> None:
-        """Ask the filters about all documents, and count what they say, so that it is known how much there is to do."""
+        """Ask the filters about all documents, and count what they say, so that it is known how much there is to do.
+
+        Raises before that if an index or a model of a tool is not there.
+        """
+        for annotator in self.annotators:
+            annotator.tool.version(self.settings, "")
         self.progress.begins("reading the texts")
         for _, document in self.documents():
             self.progress.texts += 1
@@ -169,11 +174,13 @@ class Annotation:
                 self.progress.filtered(annotator.tool.spec.name, decisions)
 
     def texts(self, partial: PartialFile) -> Iterator[AnnotatedText]:
-        """What each tool finds in each text that it is asked about, in order; a text whose turn comes is not annotated before."""
+        """What each tool finds in each text that it is asked about, in order; none is annotated before its turn comes."""
         self.progress.begins("loading the model")
         asked = self._asked()
         together = 1
         while batch := self._batch(asked, together):
+            for annotator in self.annotators:
+                self.recipe_id(annotator)  # loads the model, which is no part of a batch's time
             started = time.perf_counter()
             texts = self._annotated(batch, partial)
             seconds = time.perf_counter() - started

@@ -178,6 +178,11 @@ class AnnotationProgress:
         return self.clock() - self._began
 
     @property
+    def done(self) -> int:
+        """Texts that are annotated, or calls that are judged, over all tools."""
+        return sum(tool.done for tool in self.tools.values())
+
+    @property
     def work(self) -> NetworkWork:
         """What the network has computed since the first text."""
         return WORK.since(self._before)
@@ -195,7 +200,7 @@ class AnnotationProgress:
         done, total = self.placebo_texts
         if total:
             return None if not done else (self.clock() - self._placebos_since) / done * (total - done)
-        left = sum(tool.asked - tool.done for tool in self.tools.values())
+        left = sum(tool.asked for tool in self.tools.values()) - self.done
         if self._annotating_since is None or not self._new or not left:
             return None
         return (self.clock() - self._annotating_since) / self._new * left
@@ -204,11 +209,11 @@ class AnnotationProgress:
     def line(self) -> str:
         """In one line: what is done now, and how much of it."""
         tools = self.tools.values()
-        asked, done = sum(tool.asked for tool in tools), sum(tool.done for tool in tools)
+        asked = sum(tool.asked for tool in tools)
         if self.phase.startswith("reading"):
             return f"{self.phase}: {self.texts:,}"
         what = self.noun if len(self.tools) == 1 or self.noun != "texts" else "pairs of a text and a tool"
-        parts = [f"{self.phase}: {done:,} of {asked:,} {what}"]
+        parts = [f"{self.phase}: {self.done:,} of {asked:,} {what}"]
         if self.placebo_texts[1]:
             parts = [f"{self.phase}: {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"]
         if self.noun == "texts":

@@ -85,7 +85,12 @@ class CorpusLook:
     fields: list[str] = field(default_factory=list)
     """That the first records have in common; empty if that is not known."""
     share_read: float = 1.0
-    """Of the bytes."""
+    """Of the bytes, or of the limit of documents if that is more."""
+
+    @property
+    def lines(self) -> int:
+        """Records that were read, the refused ones among them."""
+        return self.records + self.refused.total()
 
     @property
     def texts(self) -> int:
@@ -105,7 +110,7 @@ def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) 
     files = find_files(settings, address.files)
     look.names = address.names
     look.fields = field_names(files[0], settings.max_line_bytes, limits)
-    most = min(MOST_TEXTS, choices.document_limit or MOST_TEXTS)
+    most = choices.document_limit or MOST_TEXTS
     seen: set[object] = set()
     whole_bytes = sum(file.size or 0 for file in files)
     read_bytes = 0
@@ -113,9 +118,11 @@ def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) 
         with OpenedFile(file, limits) as opened:
             for line, record, _ in read_records(opened, settings.max_line_bytes, names=address.names):
                 _take(look, f"{Path(file.uri).name}:{line}", record, seen)
-                if len(look.documents) + sum(look.refused.values()) >= most:
+                if len(look.documents) >= most or look.lines >= MOST_TEXTS:
                     read_bytes += opened.bytes_read
-                    look.share_read = min(1.0, read_bytes / whole_bytes) if whole_bytes else 1.0
+                    of_bytes = min(1.0, read_bytes / whole_bytes) if whole_bytes else 1.0
+                    of_limit = len(look.documents) / choices.document_limit if choices.document_limit else 0.0
+                    look.share_read = max(of_bytes, of_limit)
                     return
         read_bytes += file.size or 0
 
@@ -152,7 +159,7 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
         texts = f"about {look.texts:,} texts, of which the first {len(look.documents):,} were read"
     yield Observation("ok", "corpus", f"{texts}, of {characters:,.0f} characters in the mean")
     if look.refused and first is not None:
-        of_all = f"{look.refused.total():,} of {look.records + look.refused.total():,}"
+        of_all = f"{look.refused.total():,} of {look.lines:,}"
         yield Observation("mind", "records", f"{of_all} are refused: {refused}. The first: {first.detail}")
     # 2. The fields.
     said = [f"text is {look.names.text}"]

@@ -79,11 +79,15 @@ class PartialFile:
 def finish(out: Path, rows: Iterator[str]) -> None:
     """Write the rows, one a line, to `out`, which is whole or not there, and remove its partial file."""
     unfinished = out.with_name(f"{out.name}.new")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.writelines(f"{row}\n" for row in rows)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(out)
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.writelines(f"{row}\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(out)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
     out.with_name(f"{out.name}.partial").unlink(missing_ok=True)
 
 

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tests.fake_language_model import FakeLanguageModel
+from tests.fake_language_model import FakeLanguageModel, StoppedError
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import UsageError
+from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.on_a_file.annotation import Annotation
 from toolformer_ops.on_a_file.annotation_progress import shown
 from toolformer_ops.on_a_file.partial_file import PartialFile, finish
@@ -156,6 +156,26 @@ def test_the_parameters_of_the_help_are_taken_by_the_small_preset(tmp_path: Path
     assert ended.stderr.startswith(f"annotating {corpus} with Calculator; fake on cpu in float32\n")
 
 
+def test_a_tool_without_its_index_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, loaded: Loaded
+) -> None:
+    work = annotation(corpus_of(tmp_path, {"text": SUM}), "QA")
+    with PartialFile.beside(None) as partial, pytest.raises(ToolformerError, match="expected a search index"):
+        list(work.rows(partial))
+    assert loaded.loads == 0
+
+
+def test_an_error_says_that_the_same_command_continues(tmp_path: Path, loaded: Loaded) -> None:
+    loaded.model.texts_before_stop = 3
+    texts = [SUM.replace("There", f"Here {word}") for word in ("a", "b", "c")]
+    corpus, out = corpus_of(tmp_path, *({"text": text} for text in texts)), tmp_path / "calls.jsonl"
+    words = ["annotate", str(corpus), "--tools", "Calculator", "--model", "fake", "--out", str(out)]
+    ended = CliRunner().invoke(app, words)
+    assert isinstance(ended.exception, StoppedError)
+    assert f"stopped; the same command continues, from {out}.partial" in ended.stderr
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["calls.jsonl.partial", "docs.jsonl"]
+
+
 def test_no_tool_is_refused(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["annotate", str(corpus_of(tmp_path, DATED)), "--model", "fake"])
     assert "--tools: expected tools such as Calculator,Calendar, found none." in str(ended.exception)
@@ -214,7 +234,7 @@ def test_the_finished_file_takes_the_place_of_the_partial_one(tmp_path: Path) ->
 TEXTS = 40
 SLOW_MODEL = """
 import time
-from tests.fake_language_model import FakeLanguageModel
+from tests.fake_language_model import FakeLanguageModel, StoppedError
 from toolformer_ops.__main__ import main
 
 class Slow(FakeLanguageModel):

@@ -91,6 +91,20 @@ def test_of_a_large_corpus_the_first_texts_say_about_how_many_there_are(
     assert 3500 < about < 4500
 
 
+def test_with_a_limit_it_is_about_so_many_texts(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, *({"text": f"{n:06} {'word ' * 200}"} for n in range(4000)))
+    limited, beyond = (seen(corpus, document_limit=limit)["corpus"] for limit in (3, 2000))
+    assert limited.startswith("ok 3 texts, the limit, ")
+    assert beyond.startswith("ok about 2,000 texts, of which the first 1,000 were read, ")
+
+
+def test_a_limit_counts_no_refused_records(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, {"text": ""}, {"text": ""}, {"text": SUM}, {"text": "more"})
+    lines = seen(corpus, document_limit=1)
+    assert lines["corpus"].startswith("ok 1 texts, the limit, ")
+    assert lines["records"].startswith("mind 2 of 3 are refused: 2 text is empty.")
+
+
 def test_a_corpus_that_is_not_there_is_wrong(tmp_path: Path) -> None:
     assert seen(tmp_path / "none.jsonl")["corpus"].startswith("wrong expected the corpus")
 
