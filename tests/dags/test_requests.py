@@ -62,6 +62,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"corpus": "/etc/passwd"}, OF_THE_SYSTEM),
     (ANNOTATE, {"model": "/nowhere"}, f"model: {NOWHERE}"),
     (ANNOTATE, {"proposer": "/nowhere"}, f"proposer: {NOWHERE}"),
+    (
+        ANNOTATE,
+        {"proposer": "endpoint:nobody"},
+        r"proposer: expected a file nobody\.proposer\.toml in .* Write it",
+    ),
     (ANNOTATE, {"max_position": 3}, r"found max_position \(did you mean max_positions\?\)"),
     (
         ANNOTATE,

@@ -17,6 +17,7 @@ from typing import Literal
 from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
+from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint
 from toolformer_ops.language_model.main_memory import free_main_memory
 from toolformer_ops.language_model.models.identity import (
     local_folder,
@@ -29,7 +30,7 @@ from toolformer_ops.on_a_file.estimation import PROBE_TEXTS, count_kept, extrapo
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
-from toolformer_ops.runs.models import with_sample_end
+from toolformer_ops.runs.models import require_endpoint, with_sample_end
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
 from toolformer_ops.storage.corpus_fields import UNMAPPED, FieldNames, likely_fields
@@ -252,6 +253,14 @@ def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
         yield Observation(state, "memory", detail + ("" if state == "ok" else remedy))
 
 
+def of_proposer(settings: Settings, choices: RunChoices) -> Observation:
+    """Whether the proposer behind an endpoint answers; it is asked for one token, and for no text."""
+    endpoint = require_endpoint(settings, choices)
+    assert endpoint is not None  # noqa: S101 - the caller has looked
+    detail = f"{endpoint.model} at {endpoint.url} answers ({endpoint.api}, licence {endpoint.licence})"
+    return Observation("ok", "proposer", detail)
+
+
 def weights_of(folder: Path) -> int:
     """How many weights the safetensors of a folder hold, by their headers."""
     found = 0
@@ -334,3 +343,5 @@ def _before_time(
             yield observed(name, look_at_tool)
     if is_here:
         yield from of_model(settings, choices)
+        if is_endpoint(choices.proposer):
+            yield observed("proposer", lambda: of_proposer(settings, choices))

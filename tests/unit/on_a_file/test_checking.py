@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
+from tests.openai_server import MODEL, continues, openai_server, write_proposer_file
 from toolformer_ops.cli.people import app
 from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file import checking
@@ -154,3 +155,27 @@ def test_the_time_is_measured_on_a_few_texts(
         0,
         True,
     )
+
+
+def test_a_proposer_behind_an_endpoint_is_asked_for_one_token(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "tools"))
+    corpus = corpus_of(tmp_path, {"text": SUM})
+    with openai_server(continues("2")) as server:
+        proposer = write_proposer_file(tmp_path / "tools", server.url)
+        lines = seen(corpus, is_here=True, model=str(tiny_model_dir), proposer=proposer)
+        asked = (len(server.checks), server.requests)
+    assert lines["proposer"] == f"ok {MODEL} at {server.url} answers (completions, licence apache-2.0)"
+    assert asked == (1, [])
+
+
+def test_a_proposer_that_is_away_is_wrong(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "tools"))
+    proposer = write_proposer_file(tmp_path / "tools", "http://127.0.0.1:9/v1")
+    lines = seen(
+        corpus_of(tmp_path, {"text": SUM}), is_here=True, model=str(tiny_model_dir), proposer=proposer
+    )
+    assert lines["proposer"].startswith("wrong proposer writer: expected an answer to '1 + 1 ='")
