@@ -70,6 +70,10 @@ HOSTILE = {
     "select 'a' || pg_sleep(100)::text || 'b'": "query_function_refused",
     "select $$ harmless $$, pg_sleep(100), $a$ harmless $a$": "query_function_refused",
     "with wipe(x) as (select 1) select wipe(1) from wipe": "query_function_refused",
+    # What follows a row and a dot may be a function that takes the row
+    "select t.seize from (select 1) t": "query_function_refused",
+    "select (t).seize from (select 1) t": "query_function_refused",
+    'select (t) . "seize" from (select 1) t': "query_function_refused",
     # A text with escapes goes on behind a line break, and would hide what follows from a plain reader
     "select e'a'\n'\\'' || pg_sleep(100)::text || ''": "query_invalid",
     "select u&'\\0061'": "query_invalid",
@@ -188,6 +192,7 @@ def shop(postgres_server: RunningPostgres) -> Iterator[str]:
                 filling.execute(
                     "create sequence numbers; create schema private; create table private.products (x int);"
                     "create function wipe() returns int language sql as 'delete from products; select 1';"
+                    "create function seize(anyelement) returns int language sql as 'delete from products; select 1';"
                     "create function public.lower(int) returns text language sql as $$select 'x'$$;"
                     "grant select on products, cheap to shopkeeper"
                 )

@@ -18,7 +18,7 @@ from psycopg.pq import DiagnosticField, ExecStatus
 
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.databases import reasons
-from toolformer_ops.tools.databases.query_text import check_postgres_query, without_last_semicolon
+from toolformer_ops.tools.databases.query_text import Names, check_postgres_query, without_last_semicolon
 from toolformer_ops.tools.databases.requests import (
     AwayError,
     Opened,
@@ -73,6 +73,11 @@ where a.attrelid = pg_catalog.to_regclass($1) and a.attnum > 0 and not a.attisdr
     and pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT')
 order by a.attnum
 """
+_OWN_FUNCTIONS = b"""
+select distinct p.proname
+from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+where n.nspname not in ('pg_catalog', 'information_schema')
+"""
 _ROLE = b"""
 select r.rolname, r.rolsuper,
     pg_catalog.pg_has_role(r.oid, 'pg_read_server_files', 'MEMBER')
@@ -124,6 +129,7 @@ class PostgresQueries:
         self._server = self._connection.pgconn
         with self._reading():
             relations = [_Relation(row) for row in self._rows(_RELATIONS)]
+            own_functions = {(name or "").lower() for (name,) in self._rows(_OWN_FUNCTIONS)}
         readable = [relation for relation in relations if relation.may_read]
         whole = [relation.name for relation in readable if not relation.is_partition][:MOST_TABLES]
         self._tables = opening.tables or tuple(whole)
@@ -135,8 +141,9 @@ class PostgresQueries:
         offered = [relation for relation in relations if relation.name in self._tables]
         names = {relation.relation.lower() for relation in offered}
         schemas = {relation.schema.lower() for relation in offered}
-        self._hidden = {item.relation.lower() for item in relations} - names
-        self._hidden |= {item.schema.lower() for item in relations} - schemas
+        hidden = {item.relation.lower() for item in relations} - names
+        hidden |= {item.schema.lower() for item in relations} - schemas
+        self._names = Names(FUNCTIONS, own_functions, hidden)
         self._writable = [relation.name for relation in offered if relation.may_write]
 
     def describe(self) -> Opened:
@@ -166,7 +173,7 @@ class PostgresQueries:
 
     def answer(self, query: str) -> list[list[str | None]]:
         """The rows of a query, as `Queries` says."""
-        check_postgres_query(query, FUNCTIONS, self._hidden)
+        check_postgres_query(query, self._names)
         try:
             text = query.encode()
         except UnicodeEncodeError as error:

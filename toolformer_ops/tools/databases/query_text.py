@@ -100,8 +100,20 @@ def postgres_tokens(query: str) -> list[Token]:
     return tokens
 
 
-def check_postgres_query(query: str, functions: Collection[str], hidden: Collection[str]) -> None:
-    """Check that a query is one SELECT, calls these functions alone, and names no system catalog and nothing that is hidden.
+@dataclass(frozen=True)
+class Names:
+    """What a query of Postgres may and may not name, in small letters."""
+
+    functions: Collection[str]
+    """What it may call."""
+    own_functions: Collection[str] = frozenset()
+    """Functions that people made in the database: `row.name` may call one of them."""
+    hidden: Collection[str] = frozenset()
+    """Tables, views and schemas that are not offered."""
+
+
+def check_postgres_query(query: str, names: Names) -> None:
+    """Check that a query is one SELECT, calls allowed functions alone, and names no system catalog and nothing that is hidden.
 
     Raises:
         RejectedInputError: it is not.
@@ -121,12 +133,14 @@ def check_postgres_query(query: str, functions: Collection[str], hidden: Collect
         is_called = following.text == "(" and not following.names
         is_qualified = number > 0 and tokens[number - 1].text == "."
         # The plain name of a built-in function means that function, before any of the same name.
-        is_allowed = not is_qualified and (token.text in functions or _calls_nothing(tokens, number))
+        is_allowed = not is_qualified and (token.text in names.functions or _calls_nothing(tokens, number))
         if is_called and not is_allowed:
+            raise RejectedInputError(FUNCTION)
+        if is_qualified and token.text.lower() in names.own_functions:
             raise RejectedInputError(FUNCTION)
         if token.text.lower().startswith("pg_") or token.text.lower() == "information_schema":
             raise RejectedInputError(TABLE)
-        if token.text.lower() in hidden:
+        if token.text.lower() in names.hidden:
             raise RejectedInputError(TABLE)
 
 
