@@ -78,6 +78,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["filter", "ccnet.jsonl", "--tool", "Calculator", "--field", "text=body"], 2, '"no_text"}', "expected the field body, or"),
     (["annotate", "ccnet.jsonl", "--tool", "Calculator", "--model", "m", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
     (["estimate", "ccnet.jsonl", "--model", "m", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
+    (["run", "ccnet.jsonl"], 2, "wrong corpus: ", "expected a corpus, tools and a model that a run can use, found corpus wrong."),
     (["run", "ccnet.jsonl", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
     (["stage", "ingest", "--corpus", "ccnet.jsonl", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
     (["explain"], 2, "", "expected a text with its call in brackets, or a stored call"),

@@ -163,20 +163,22 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
         of_all = f"{look.refused.total():,} of {look.lines:,}"
         yield Observation("mind", "records", f"{of_all} are refused: {refused}. The first: {first.detail}")
     # 2. The fields.
-    said = [f"text is {look.names.text}"]
+    said = [f"text={look.names.text}"]
     for target in ("url", "date"):
         name, count = getattr(look.names, target), look.with_field[target]
-        said.append(f"{target} is {name}, in {count:,} of {look.records:,}" if count else f"no {target}")
+        said.append(f"{target}={name} (in {count:,} of {look.records:,})" if count else f"no {target}")
     others = [name for name in look.fields if name not in look.names.read.values()]
-    if others:
-        said.append(f"not read: {', '.join(others[:8])}{' and more' if len(others) > 8 else ''}")
+    more = " and more" if len(others) > 8 else ""
+    unread = [f"not read: {', '.join(others[:8])}{more}"] if others else []
     remedies = [
-        f"{likely} may be the {target}: --field {target}={likely}"
+        f"{likely} may be the {target}, --field {target}={likely}"
         for target in ("date", "url")
         if not look.with_field[target]
         for likely in likely_fields(others, target)[:1]
     ]
-    yield Observation("mind" if remedies else "ok", "fields", ". ".join(["; ".join(said), *remedies]))
+    yield Observation(
+        "mind" if remedies else "ok", "fields", "; ".join([", ".join(said), *unread, *remedies])
+    )
 
 
 def _remedy(look: CorpusLook) -> str:
@@ -206,14 +208,14 @@ def of_tool(
             reasons[decisions[0].reason] += 1
     why = "; ".join(f"{count:,} {title(reason)}" for reason, count in reasons.most_common(MOST_REASONS))
     numbers = choices.for_tool(tool.spec, tool.prompt)
+    places, samples = numbers.max_positions, numbers.samples_per_position
     cost = (
-        f"at most {numbers.max_positions} places with {numbers.samples_per_position} samples a text, kept from "
-        f"{choices.keep_threshold(tool.spec):g} nats on"
+        f"at most {places} x {samples} samples a text, kept from {choices.keep_threshold(tool.spec):g} nats"
     )
     asked_of = f"asked in {asked:,} of {len(look.documents):,} texts"
     if not asked:
         return Observation("mind", name, f"{asked_of}, so it does nothing here: {why}")
-    return Observation("ok", name, f"{asked_of}{f' (others: {why})' if why else ''}; {cost}")
+    return Observation("ok", name, f"{asked_of}{f' (not: {why})' if why else ''}; {cost}")
 
 
 def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:

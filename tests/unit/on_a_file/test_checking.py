@@ -42,7 +42,7 @@ def test_with_the_option_the_texts_are_there(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"id": 1, "content": SUM}, {"id": 2, "content": "b"})
     lines = seen(corpus, fields=("text=content",))
     assert lines["corpus"] == f"ok 2 texts, of {(len(SUM) + 1) / 2:,.0f} characters in the mean"
-    assert lines["fields"] == "ok text is content; no url; no date"
+    assert lines["fields"] == "ok text=content, no url, no date"
 
 
 def test_a_field_that_may_be_the_date_is_named_with_its_option(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_a_field_that_may_be_the_date_is_named_with_its_option(tmp_path: Path) -
         tmp_path, *({"text": f"{n}", "created": "2020-01-01", "link": "https://a"} for n in range(2))
     )
     assert seen(corpus)["fields"] == (
-        "mind text is text; no url; no date; not read: created, link. created may be the date: --field date=created. "
-        "link may be the url: --field url=link"
+        "mind text=text, no url, no date; not read: created, link; created may be the date, --field date=created; link may "
+        "be the url, --field url=link"
     )
 
 
@@ -70,8 +70,7 @@ def test_a_tool_that_is_asked_in_no_text_says_why(tmp_path: Path) -> None:
 
 def test_a_tool_says_in_how_many_texts_it_is_asked(tmp_path: Path) -> None:
     assert seen(corpus_of(tmp_path, {"text": SUM}, {"text": "None."}))["Calculator"] == (
-        "ok asked in 1 of 2 texts (others: 1 fewer than three numbers); at most 20 places with 10 samples a text, kept "
-        "from 0.5 nats on"
+        "ok asked in 1 of 2 texts (not: 1 fewer than three numbers); at most 20 x 10 samples a text, kept from 0.5 nats"
     )
 
 
