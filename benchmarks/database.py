@@ -352,8 +352,9 @@ OTHER_TABLES = ("documents", "corpus_documents", "release_calls", "history_docum
 SIZES = """
 select name, sum(greatest(relation.reltuples, 0))::bigint as rows, sum(pg_total_relation_size(relation.oid))::bigint as bytes
 from unnest(cast(:tables as text[])) with ordinality asked (name, place)
-cross join lateral pg_partition_tree(cast(name as regclass)) tree
-join pg_class relation on relation.oid = tree.relid and tree.isleaf
+join pg_class relation
+    on relation.relkind = 'r'
+   and (relation.oid = cast(name as regclass) or relation.oid in (select relid from pg_partition_tree(cast(name as regclass))))
 group by name, place
 order by place
 """
