@@ -94,6 +94,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["check", "none.jsonl", "--model", "m", "--tool", "QA"], 2, "wrong corpus: expected the corpus", "found corpus, model wrong"),
     (["check", "ccnet.jsonl", "--model", "m"], 2, "raw_content, not text: --field text=raw_content", "found corpus, model wrong."),
     (["preview", "posts.jsonl"], 2, "", NO_MODEL),
+    (["preview", "posts.jsonl", "--model", "m", "--html", "posts.jsonl"], 2, "", "--html: expected a name that ends in .html"),
     (["preview", "none.jsonl", "--model", "m", "--tool", "QA"], 2, "wrong corpus: ", "found corpus, model wrong."),
     (["judge", "posts.jsonl"], 2, "", NO_MODEL),
     (["judge", "none.jsonl", "--model", "m"], 2, "", "none.jsonl, found nothing"),

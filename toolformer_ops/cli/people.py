@@ -299,6 +299,10 @@ def preview(
 
     from toolformer_ops.on_a_file.checking import CorpusLook, observations
 
+    if out is not None and (out.suffix.lower() not in (".html", ".htm") or not out.parent.is_dir()):
+        raise UsageError(
+            f"--html: expected a name that ends in .html, in a folder that is there, found {out}."
+        )
     # 1. What there is.
     choices = run_choices(corpus, tools, model, 0, parameters, field)
     look = CorpusLook()

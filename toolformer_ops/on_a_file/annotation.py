@@ -60,8 +60,8 @@ class AnnotatedText:
     document: Document
     counts: Counter[str]
     """As the stages count in the ledger."""
-    answers: Counter[str]
-    """Of its distinct inputs: `with_result`, and the reasons of those without one."""
+    without_result: Counter[str]
+    """Its calls that get no result, by the reason."""
     rows: list[Row]
     """Its calls with a result, in the order of the text."""
 
@@ -78,9 +78,8 @@ class AnnotatedText:
         if self.rows:
             best = max(self.rows, key=saved_nats)
             return str(best["not_kept"])
-        answers = Counter({reason: n for reason, n in self.answers.items() if reason != "with_result"})
         samples = Counter({reason: n for reason, n in self.counts.items() if reason.startswith("sample_")})
-        for reasons in (answers, samples):
+        for reasons in (self.without_result, samples):
             if reasons:
                 return reasons.most_common(1)[0][0]
         return "positions_pruned_below" if self.counts["positions"] else "texts_without_position"
@@ -246,7 +245,7 @@ class Annotation:
             line = partial.line(_key(annotator, recipe_id, item.document))
             if line is not None:
                 rows = [with_verdict(row, threshold) for row in line["rows"]]
-                text = _text_of(item, tool, Counter(line["counts"]), Counter(line["answers"]), rows)
+                text = _text_of(item, tool, Counter(line["counts"]), Counter(line["without_result"]), rows)
                 texts[item.document.document_id] = text
                 self.progress.finished(text, is_new=False)
         # 2. The others, together.
@@ -256,12 +255,12 @@ class Annotation:
         for item in new:
             parts: list[AnnotatedParagraph] = list(itertools.islice(annotated, len(item.paragraphs[tool])))
             counts = sum((part.counts for part in parts), Counter[str]())
-            answers = sum((part.answers for part in parts), Counter[str]())
+            without_result = sum((part.without_result for part in parts), Counter[str]())
             rows = [row for part in parts for row in part.lines]
-            text = _text_of(item, tool, counts, answers, rows)
+            text = _text_of(item, tool, counts, without_result, rows)
             partial.add(
                 _key(annotator, recipe_id, item.document),
-                {"counts": counts, "answers": answers, "rows": rows},
+                {"counts": counts, "without_result": without_result, "rows": rows},
             )
             self.progress.finished(text, is_new=True)
             texts[item.document.document_id] = text
@@ -343,12 +342,17 @@ def _batches(texts: Sequence[TextOfCalls]) -> Iterator[Sequence[TextOfCalls]]:
 
 
 def _text_of(
-    item: _AskedDocument, tool: str, counts: Counter[str], answers: Counter[str], rows: list[Row]
+    item: _AskedDocument, tool: str, counts: Counter[str], without_result: Counter[str], rows: list[Row]
 ) -> AnnotatedText:
     """The text with its rows, each of which begins with the name of its record."""
     named = [{"id": item.name, **row} for row in rows]
     return AnnotatedText(
-        name=item.name, tool=tool, document=item.document, counts=counts, answers=answers, rows=named
+        name=item.name,
+        tool=tool,
+        document=item.document,
+        counts=counts,
+        without_result=without_result,
+        rows=named,
     )
 
 

@@ -204,6 +204,8 @@ class AnnotatedParagraph:
     """As the stages count in the ledger."""
     answers: Counter[str]
     """Of its distinct inputs: `with_result`, and the reasons of those without one."""
+    without_result: Counter[str]
+    """Its calls that get no result, by the reason: the tool gave none, or what it gave is passed over."""
     seconds: dict[str, float]
     """By stage; in sampling, the paragraph's share of the seconds of those that were sampled together."""
 
@@ -313,6 +315,9 @@ class Annotator:
                 lines=[call_line(of_text.paragraph, *call, self._keep_threshold) for call in with_result],
                 counts=Counter({**of_text.counts, "inputs": answered.total()}),
                 answers=answered,
+                without_result=Counter(
+                    found.reason for found in found_of_text if found.result is None and found.reason
+                ),
                 seconds={
                     "sample": of_text.seconds,
                     "execute": seconds,

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.on_a_file.annotation import Annotation
 from toolformer_ops.on_a_file.annotation_progress import shown
 from toolformer_ops.on_a_file.partial_file import PartialFile, finish
+from toolformer_ops.tools.registry import get_tool
 
+SPEC = get_tool("Calculator").spec
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 NO_SUM = "No number at all."
 DATED = {"text": "The market opens today with oysters.", "url": "https://example.org/2013/02/14/market"}
@@ -119,6 +122,17 @@ def test_the_filter_and_the_samples_say_why_texts_gave_nothing(tmp_path: Path, l
         console.print(work.progress.summary())
     assert "Calculator, not asked: 1 fewer than three numbers" in summary.get()
     assert "Calculator, nothing kept: 1 division by zero" in summary.get()
+
+
+def test_a_result_that_is_passed_over_says_why_a_text_gave_nothing(
+    tmp_path: Path, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get_tool("Calculator"), "spec", replace(SPEC, pass_over_own_text=True))
+    monkeypatch.setattr("toolformer_ops.tools.retrieval.own_text.OwnText.repeated_by", lambda *_: True)
+    work = annotation(corpus_of(tmp_path, {"text": SUM}))
+    with PartialFile.beside(None) as partial:
+        assert list(work.rows(partial)) == []
+    assert dict(work.progress.tools["Calculator"].nothing) == {"repeats_document_text": 1}
 
 
 def test_a_pipe_gets_lines_about_the_progress(
