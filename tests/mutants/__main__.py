@@ -105,6 +105,7 @@ TESTS = {
         "tests/unit/tools/test_tool_server.py",
         "tests/unit/tools/test_tool_file.py",
     ),
+    "tools/databases/query_text.py": ("tests/unit/tools/test_query_text.py",),
     "run_page/rights.py": (
         "tests/dags/test_run_page.py",
         "tests/dags/test_run_page_calls.py",

@@ -1,0 +1,126 @@
+"""What the text of a query says before Postgres reads it: which are refused and why, and which are let through."""
+
+import pytest
+
+from toolformer_ops.errors import RejectedInputError
+from toolformer_ops.tools.databases.query_text import (
+    Names,
+    check_postgres_query,
+    first_word,
+    postgres_tokens,
+    without_last_semicolon,
+)
+
+NAMES = Names(functions={"count", "lower"}, own_functions={"seize"}, hidden={"staff", "private"})
+REFUSED = {
+    "": "query_not_a_select",
+    "( ( ": "query_not_a_select",
+    '"select" 1': "query_not_a_select",
+    "delete from products": "query_not_a_select",
+    ";": "query_not_a_select",
+    "select 1; select 2": "query_of_several_statements",
+    "select 1 ; -- \n select 2": "query_of_several_statements",
+    "select 'a' ; select 'b'": "query_of_several_statements",
+    "select seize(1)": "query_function_refused",
+    "select upper('a')": "query_function_refused",
+    "select upper /* ( */ ('a')": "query_function_refused",
+    'select "upper"(1)': "query_function_refused",
+    'select "count(1)"(1)': "query_function_refused",
+    "select public.lower('A')": "query_function_refused",
+    'select public . "lower" (1)': "query_function_refused",
+    "select t.seize from products t": "query_function_refused",
+    "select (t).Seize from products t": "query_function_refused",
+    "select distinct on (1) seize(1)": "query_function_refused",
+    "select 1e5, seize(1)": "query_function_refused",
+    "select .5 + seize(1)": "query_function_refused",
+    "select 'it''s', seize(1)": "query_function_refused",
+    "select '\\', seize(1), ''": "query_function_refused",
+    "select $$a$$, seize(1)": "query_function_refused",
+    "select $a$ $b$ $a$, seize(1)": "query_function_refused",
+    "select a$b$ from seize(1)": "query_function_refused",
+    "select 1 /* /* */ */ , seize(1)": "query_function_refused",
+    "select 1 --\r, seize(1)": "query_function_refused",
+    "select * from seize(a) as (b int)": "query_function_refused",
+    "select * from seize(a) as (values int)": "query_function_refused",
+    'select * from seize(a) as "b" (select int)': "query_function_refused",
+    "with seize(a) as (select 1) select seize(1)": "query_function_refused",
+    "select * from staff": "query_table_refused",
+    "select * from STAFF": "query_table_refused",
+    'select * from "staff"': "query_table_refused",
+    "select * from private.products": "query_table_refused",
+    "select pg_sleep from products": "query_table_refused",
+    'select * from "pg_class"': "query_table_refused",
+    "select * from information_schema.tables": "query_table_refused",
+    "select e'a'": "query_invalid",
+    "select 1E'a'": "query_invalid",
+    "select u&'a'": "query_invalid",
+    'select U&"a"': "query_invalid",
+    "select 'a": "query_invalid",
+    'select "a': "query_invalid",
+    "select $$a": "query_invalid",
+    "select $a$ $b$": "query_invalid",
+    "select /* a": "query_invalid",
+    "select /* /* */": "query_invalid",
+    "select '\x00'": "query_invalid",
+}
+LET_THROUGH = (
+    "select 1",
+    "SELECT 1 ;; ",
+    "(select 1)",
+    "table products",
+    "values (1), (2)",
+    "with p as (select 1) select * from p",
+    "with p(n) as (select 1) select * from p",
+    "with p(n, m) as not materialized (with q as (select 1) select * from q) select * from p",
+    "select lower(name), count(*) from products where (stock > 1) and name in ('a', 'b')",
+    "select cast(price as numeric(10, 2)), price::varchar(5) from products",
+    "select n from (values (1)) as v(n)",
+    "select 'seize(1); staff' as \"seize; (1)\"",
+    "select $$ seize(1); $$, $a$ staff; $a$ -- seize(1);",
+    "select 1 /* seize(1); /* staff */ */",
+    "select seize, staffs from products",
+    "select exists (select 1), not (true), case when (true) then (1) else (2) end",
+    "select ue'a', u + 1",
+    "select - -1 * (2)",
+)
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_a_query_is_refused_with_its_reason(query: str) -> None:
+    with pytest.raises(RejectedInputError, match=f"^{REFUSED[query]}$"):
+        check_postgres_query(query, NAMES)
+
+
+@pytest.mark.parametrize("query", LET_THROUGH)
+def test_a_query_that_reads_is_let_through(query: str) -> None:
+    check_postgres_query(query, NAMES)
+
+
+def test_words_are_in_small_letters_beside_quoted_names_as_they_are() -> None:
+    tokens = postgres_tokens('Select "Na""me", 12.5e3 -- comment')
+    assert [(token.text, token.is_word, token.is_quoted_name) for token in tokens] == [
+        ("select", True, False),
+        ('Na"me', False, True),
+        (",", False, False),
+        ("0", False, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("Select 1", "select"),
+        (" \n-- delete\n/* insert */ with a", "with"),
+        ("/* a ** b */select", "select"),
+        ("'select'", ""),
+        ("", ""),
+        ("-- select", ""),
+        ("/* select", ""),
+    ],
+)
+def test_the_first_word_is_behind_comments(query: str, word: str) -> None:
+    assert first_word(query) == word
+
+
+def test_a_last_semicolon_is_no_part_of_a_query_within_another() -> None:
+    assert without_last_semicolon("select 1 ; ;\n") == "select 1"
