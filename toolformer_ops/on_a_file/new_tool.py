@@ -3,7 +3,7 @@
 1. What answers is asked what it is: a server for its tool's description and input schema, a database for its
    tables.
 2. The calls in the examples are checked as far as the file tells, and run.
-3. File and prompt are written; nothing is written over.
+3. File and prompt are written (`tool_file_texts.py`); nothing is written over.
 4. The method is tried on a few texts, without services: how many calls a model writes, what they get, which
    are kept.
 
@@ -31,39 +31,37 @@ from toolformer_ops.errors import (
     UsageError,
 )
 from toolformer_ops.on_a_file.annotator import Annotator
-from toolformer_ops.on_a_file.examples import Example, call_form, read_examples
+from toolformer_ops.on_a_file.examples import Example, read_examples
 from toolformer_ops.on_a_file.result_proposal import proposed_result
+from toolformer_ops.on_a_file.tool_file_texts import (
+    NO_RESULT,
+    TABLES_CHARACTERS,
+    database_file_text,
+    function_file_text,
+    prompt_text,
+    rows_shown,
+    server_file_text,
+)
 from toolformer_ops.runs.models import load_model
 from toolformer_ops.shown_text import json_to_show
-from toolformer_ops.tools.base import TEXT_SLOT, ToolOutput, run_tool
+from toolformer_ops.tools.base import ToolOutput, run_tool
 from toolformer_ops.tools.databases.database_file import DatabasePart, DatabaseToolFile
 from toolformer_ops.tools.databases.database_tool import (
-    DatabaseTool,
     look_at_database,
     recorded_tables,
     tables_text,
 )
-from toolformer_ops.tools.databases.requests import Opened
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.kinds import tool_of_file
-from toolformer_ops.tools.files.tool_file import recorded_table, toml_value
+from toolformer_ops.tools.files.tool_file import toml_value
 from toolformer_ops.tools.functions.function_file import FunctionPart, FunctionToolFile
-from toolformer_ops.tools.functions.function_tool import DescribedFunction, look_at_function
+from toolformer_ops.tools.functions.function_tool import look_at_function
 from toolformer_ops.tools.registry import forget_tools, tool_names
-from toolformer_ops.tools.servers.connection import ServerTool, ask_server
+from toolformer_ops.tools.servers.connection import ask_server
 from toolformer_ops.tools.servers.served_tool import ServedTool
 from toolformer_ops.tools.servers.server_file import ServerPart, ServerToolFile
 
 SILENT = "the server does not say whether the tool only reads. Be sure that it does."
-NO_RESULT = (
-    '# result = "{field} and {field.of.it}"  # what of an answer is written, or "/a regular (expression)/"'
-)
-"""In the file of a server's tool, where nothing says what of an answer a text needs."""
-DESCRIPTION_CHARACTERS = 300
-TABLES_CHARACTERS = 1000
-"""Of the tables of a database, which queries need whole."""
-VALUE_CHARACTERS = 40
-"""Of a value of a row that a prompt shows."""
 SHOWN_CALLS = 10
 
 
@@ -389,105 +387,3 @@ def try_tool(
     for call in calls[:SHOWN_CALLS]:
         shown = ("kept", "before", "call", "result", "after", "loss_reduction")
         yield json_to_show({key: call[key] for key in shown})
-
-
-def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -> str:
-    """The prompt in the form of the paper's (appendix A.2)."""
-    said = one_line(description)
-    properties = tool.parameters["properties"]
-    most = TABLES_CHARACTERS if isinstance(tool, DatabaseTool) else DESCRIPTION_CHARACTERS
-    meanings = [
-        f'"{name}" is {one_line(part.get("description", ""), most).rstrip(".") or f"the {name}"}'
-        for name, part in properties.items()
-    ]
-    where = f" where {', '.join(meanings)}" if meanings else ""
-    shown = "\n\n".join(f"Input: {example.text}\nOutput: {example.with_calls}" for example in examples)
-    return (
-        f"Your task is to add calls to a {tool.spec.name} API to a piece of text. {said}{' ' if said else ''}"
-        f'You can call the API by writing "[{call_form(tool)}]"{where}. Here are some examples of API calls:\n'
-        f"{shown}\n\nInput: {TEXT_SLOT}\nOutput:\n"
-    )
-
-
-def server_file_text(file: ServerToolFile, found: ServerTool) -> str:
-    """The text of a server's tool file with the keys that are most often changed; docs/mcp_tools.md lists all."""
-    purpose = re.split(r"(?<=[.!?])\s", one_line(found.description) or f"Asks {file.tool}.", maxsplit=1)[0]
-    server = file.server.model_dump(exclude_defaults=True)
-    return "\n".join(
-        [
-            f"name = {toml_value(file.name)}",
-            f"purpose = {toml_value(purpose)}",
-            f"prompt = {toml_value(file.prompt)}",
-            f"tool = {toml_value(file.tool)}",
-            NO_RESULT,
-            *(["allow_writes = true"] if file.allow_writes else []),
-            *(["\n[fixed]"] if file.fixed else []),
-            *(f"{key} = {toml_value(value)}" for key, value in file.fixed.items()),
-            "\n[server]",
-            *(f"{key} = {toml_value(value)}" for key, value in server.items()),
-            "\n[filter]",
-            '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            "\n[numbers]\nkeep_threshold = 1.0",
-            "\n[limits]\nseconds = 30\nconcurrency = 4\n# calls_per_second = 5\n",
-            recorded_table(found.recorded),
-        ]
-    )
-
-
-def database_file_text(file: DatabaseToolFile, opened: Opened) -> str:
-    """The text of a database's tool file with the keys that are most often changed; docs/sql_tool.md lists all."""
-    recorded = recorded_tables(file, opened)
-    names = ", ".join(recorded.columns)
-    database = file.database.model_dump(exclude_defaults=True)
-    return "\n".join(
-        [
-            f"name = {toml_value(file.name)}",
-            f"purpose = {toml_value(one_line(f'Answers a SELECT on {names}.'))}",
-            f"prompt = {toml_value(file.prompt)}",
-            '# revision = "2"  # raised if a Postgres answers the same query with another result',
-            "\n[database]",
-            *(f"{key} = {toml_value(value)}" for key, value in database.items()),
-            "\n[filter]",
-            '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            "\n[numbers]\nkeep_threshold = 1.0",
-            "\n[limits]\nseconds = 5\nrows = 20\n",
-            recorded_table(recorded),
-        ]
-    )
-
-
-def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> str:
-    """The text of a function's tool file with the keys that are most often changed; docs/own_tools.md lists all."""
-    said = one_line(described.description) or f"Calls {file.function.name}."
-    purpose = re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0]
-    function = file.function.model_dump(exclude_defaults=True)
-    return "\n".join(
-        [
-            f"name = {toml_value(file.name)}",
-            f"purpose = {toml_value(purpose)}",
-            f"prompt = {toml_value(file.prompt)}",
-            "\n[function]",
-            *(f"{key} = {toml_value(value)}" for key, value in function.items()),
-            "\n[filter]",
-            '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            "\n[numbers]\nkeep_threshold = 1.0",
-            "\n[limits]\nseconds = 10\n",
-            recorded_table(described.recorded),
-        ]
-    )
-
-
-def rows_shown(opened: Opened) -> str:
-    """What tables hold, a sentence each, for a prompt: `A row of products is (kettle, 667).`."""
-    sentences = [
-        f"A row of {table.name} is ({', '.join((value or 'NULL')[:VALUE_CHARACTERS] for value in table.rows[0])})."
-        for table in opened.tables
-        if table.rows
-    ]
-    return " ".join(sentences)
-
-
-def one_line(text: str, most: int = DESCRIPTION_CHARACTERS) -> str:
-    """The start of a text of others, `most` characters, as one line that neither opens a slot nor a call."""
-    line = " ".join(text.split()).translate(str.maketrans("{}[]", "()()"))
-    return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + "..."
