@@ -2,11 +2,13 @@
 
 It reads one JSON object a line from stdin, first an `Opening`, then queries, and answers each with one on
 stdout. Its memory and the files that it may write are limited before it opens anything; it has no
-environment but the search path for programs, and it ends with its parent, whose pipe closes.
+environment but the search path for programs. It ends with its parent, whose pipe closes, and an alarm ends it
+within a query that goes on though its parent was killed.
 """
 
 import json
 import resource
+import signal
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +19,8 @@ from toolformer_ops.tools.databases.requests import AwayError, Opening, Queries,
 
 MOST_MEMORY_BYTES = 2**30
 """Address space of the process, in which Python and a driver take a tenth."""
+ALARM_SECONDS = 60.0
+"""Given to a query beyond its limit, and to the start; the parent ends the process long before."""
 MOST_FILE_BYTES = 2**20
 """Of a file that it writes: SQLite's index of a write-ahead log, and nothing else."""
 
@@ -27,10 +31,16 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
     queries: Queries | None = None
+    seconds = 0.0
     for line in sys.stdin:
+        signal.setitimer(
+            signal.ITIMER_REAL, seconds + ALARM_SECONDS
+        )  # it ends the process, also within SQLite
         try:
             if queries is None:
-                queries = _opened(Opening.of(json.loads(line)))
+                opening = Opening.of(json.loads(line))
+                seconds = opening.seconds
+                queries = _opened(opening)
                 answer: dict[str, Any] = {"opened": asdict(queries.describe())}
             else:
                 answer = {"rows": queries.answer(json.loads(line))}
@@ -48,6 +58,7 @@ def main() -> None:
             if queries is not None:
                 raise  # what a query breaks ends with this process
             answer = {"wrong": f"expected its tables, found {type(error).__name__}: {error}"}
+        signal.setitimer(signal.ITIMER_REAL, 0)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 CODE_VERSION = 1
 """Raised when the same call would get another result."""
 MODULE = "toolformer_ops.tools.functions.worker"
-START_SECONDS = 60.0
+START_SECONDS = 50.0
 """Longest import of the file and of what it imports."""
 LOGGED_FAILURES = 5
 FAILED = "function_failed"
@@ -195,7 +195,11 @@ class FunctionProcess:
             ToolError: the function cannot be a tool.
         """
         self._process.start()
-        question = {"path": str(self._path), "function": self._file.function.name}
+        question = {
+            "path": str(self._path),
+            "function": self._file.function.name,
+            "seconds": self._file.limits.seconds,
+        }
         try:
             answer = self._process.ask(question, START_SECONDS)
         except LateError as error:

@@ -2,7 +2,8 @@
 
 It reads one JSON object a line from stdin, first the path of the file and the name of the function, then the
 arguments of calls, and answers each with one on stdout. What the function prints goes nowhere. It has the
-environment of `line_process.py` and the secrets of its tool file, and ends with its parent, whose pipe closes.
+environment of `line_process.py` and the secrets of its tool file. It ends with its parent, whose pipe closes,
+and an alarm ends it within a call that goes on though its parent was killed.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import importlib.util
 import inspect
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
+ALARM_SECONDS = 60.0
+"""Given to a call beyond its limit, and to the import; the parent ends the process long before."""
 MESSAGE_CHARACTERS = 300
 """Of an error of the function."""
 
@@ -65,9 +69,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries below Python write is no answer
     function: Function | None = None
+    seconds = 0.0
     for line in sys.stdin:
         question = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, seconds + ALARM_SECONDS)
         if function is None:
+            seconds = question["seconds"]
             try:
                 with contextlib.redirect_stdout(None):
                     function = Function(Path(question["path"]), question["function"])
@@ -76,6 +83,7 @@ def main() -> None:
                 answer = {"wrong": str(error)}
         else:
             answer = function.answer(question)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

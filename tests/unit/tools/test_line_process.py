@@ -1,0 +1,55 @@
+"""The processes of tools: what becomes of one that works on though nobody waits for it."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ENDLESS_QUERY = (
+    "select instr(replace(printf('%900000d', 1), ' ', 'a'), replace(printf('%450000d', 1), ' ', 'a') || 'b')"
+)
+SLOW = "import time\ndef wait(a: str) -> str:\n    time.sleep(3600)\n    return a\n"
+
+
+QUESTIONS = {
+    "databases": (
+        {
+            "engine": "sqlite",
+            "address": {"path": "a.db"},
+            "tables": [],
+            "seconds": 0.1,
+            "rows": 1,
+            "bytes": 9,
+        },
+        ENDLESS_QUERY,
+    ),
+    "functions": ({"path": "slow.py", "function": "wait", "seconds": 0.1}, {"a": "b"}),
+}
+"""What a process is told when it starts, and what it then works on for hours."""
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_a_process_that_nobody_waits_for_ends_by_its_alarm(tmp_path: Path, kind: str) -> None:
+    sqlite3.connect(tmp_path / "a.db").execute("create table a (b text)").connection.close()
+    (tmp_path / "slow.py").write_text(SLOW)
+    program = f"from toolformer_ops.tools.{kind} import worker; worker.ALARM_SECONDS = 3.0; worker.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    opening, question = QUESTIONS[kind]
+    process.stdin.write(json.dumps(opening).encode() + b"\n")
+    assert process.stdout.readline() != b""
+    process.stdin.write(json.dumps(question).encode() + b"\n")
+    assert process.wait(60) == -signal.SIGALRM
+    process.stdin.close()
+    process.stdout.close()
