@@ -29,7 +29,7 @@ def demo(
         ),
     ] = False,
 ) -> None:
-    """Annotate the demo corpus with all five tools, release it and finetune the demo model on it.
+    """Annotate the demo corpus with the five tools and a database, release it and finetune the demo model on it.
 
     Example: toolformer-ops demo
     """

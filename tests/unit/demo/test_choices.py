@@ -24,9 +24,9 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_number_of_documents_holds_each_kind() -> None:
-    assert [demo_document_count(count) for count in (None, 4, 140)] == [DEMO_DOCUMENTS, 4, 140]
-    for count in (0, 3, 141):
-        with pytest.raises(UsageError, match=f"expected 4 to 140, found {count}"):
+    assert [demo_document_count(count) for count in (None, 5, 162)] == [DEMO_DOCUMENTS, 5, 162]
+    for count in (0, 4, 163):
+        with pytest.raises(UsageError, match=f"expected 5 to 162, found {count}"):
             demo_document_count(count)
 
 

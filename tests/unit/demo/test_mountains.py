@@ -1,53 +1,75 @@
-"""The demo's facts about mountains: each text says a fact that the table has, and each example's query finds what its text says."""
+"""The demo's database of mountains: each text says a fact that it has, each example's query finds what its text says."""
 
-import csv
 import json
 import re
 import sqlite3
 from collections.abc import Iterator
-from importlib.resources import files
+from importlib.resources import as_file, files
+from pathlib import Path
 
 import pytest
 
-FOLDER = files("toolformer_ops.local.demo") / "mountains"
-ROWS = list(csv.DictReader((FOLDER / "mountains.csv").read_text(encoding="utf-8").splitlines()))
+from toolformer_ops.config import Settings
+from toolformer_ops.local.demo.mountains import FILES, write_mountains
+from toolformer_ops.records import Document
+from toolformer_ops.tools.files.kinds import tool_of_file
+
+DEMO = files("toolformer_ops.local.demo")
 TEXTS = [
-    json.loads(line)["text"] for line in (FOLDER / "texts.jsonl").read_text(encoding="utf-8").splitlines()
+    json.loads(line)["text"]
+    for line in (DEMO / "texts" / "mountains.jsonl").read_text(encoding="utf-8").splitlines()
 ]
-EXAMPLES = (FOLDER / "examples.txt").read_text(encoding="utf-8").splitlines()
+EXAMPLES = (DEMO / "mountains" / "examples.txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def mountains() -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:")
-    connection.execute(
-        "create table mountains (name text primary key, height integer, first_climbed integer)"
-    )
-    for row in ROWS:
-        connection.execute(
-            "insert into mountains values (?, ?, ?)",
-            (row["name"], row["height"], row["first_climbed"] or None),
-        )
-    yield connection
-    connection.close()
+    with as_file(DEMO / "mountains" / "mountains.db") as path:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        yield connection
+        connection.close()
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_says_a_fact_of_the_table(text: str) -> None:
-    [row] = [row for row in ROWS if row["name"] in text]
+def test_a_text_says_a_fact_of_the_table(mountains: sqlite3.Connection, text: str) -> None:
+    rows = mountains.execute(
+        "select height, first_climbed from mountains where ? like '%'||name||'%'", [text]
+    )
+    [facts] = rows.fetchall()
     [number] = re.findall(r"\b\d{4}\b", text)
-    assert number in {row["height"], row["first_climbed"]}
+    assert int(number) in facts
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_the_query_of_an_example_finds_what_its_text_goes_on_with(
     mountains: sqlite3.Connection, example: str
 ) -> None:
-    found = re.search(r"\[Mountains\((.*)\)\] (\d+)", example)
-    assert found is not None
-    assert mountains.execute(found[1]).fetchall() == [(int(found[2]),)]
+    [(query, number)] = re.findall(r"\[Mountains\((.*)\)\] (\d+)", example)
+    assert mountains.execute(query).fetchall() == [(int(number),)]
 
 
-def test_no_example_is_about_a_mountain_of_the_texts() -> None:
-    named = {row["name"] for row in ROWS if any(row["name"] in text for text in TEXTS)}
+def test_no_example_is_about_a_mountain_of_the_texts(mountains: sqlite3.Connection) -> None:
+    names = [name for (name,) in mountains.execute("select name from mountains")]
+    named = [name for name in names if any(name in text for text in TEXTS)]
     assert [example for example in EXAMPLES if any(name in example for name in named)] == []
+
+
+def test_the_tool_has_one_version_in_every_folder(tmp_path: Path) -> None:
+    versions = set()
+    for name in ("one", "other"):
+        write_mountains(tmp_path / name)
+        versions.add(tool_of_file(tmp_path / name / "mountains.toml").version(Settings(), ""))
+    assert len(versions) == 1
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_tool_is_asked_about_a_text(tmp_path: Path, text: str) -> None:
+    write_mountains(tmp_path)
+    [decision] = tool_of_file(tmp_path / "mountains.toml").filter(Document.of(text))
+    assert decision.kept
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    (tmp_path / FILES[-1]).write_text("a person's own")
+    write_mountains(tmp_path)
+    assert (tmp_path / FILES[-1]).read_text() == "a person's own"

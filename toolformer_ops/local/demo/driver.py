@@ -25,6 +25,7 @@ from toolformer_ops.errors import AirflowError, NoKeptCallError, ToolformerError
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
+from toolformer_ops.local.demo.mountains import MOUNTAINS, write_mountains
 from toolformer_ops.local.demo.progress import Snapshot, progress_display, read_progress
 from toolformer_ops.local.demo.report import best_call, print_next_query, print_report, say
 from toolformer_ops.local.lifecycle import up
@@ -32,7 +33,7 @@ from toolformer_ops.local.state_folder import write_environment
 from toolformer_ops.runs.choices import ON_ONE_MACHINE, RunChoices
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.registry import PAPER_TOOLS, forget_tools, get_tool
 
 INDEX_DAG = "build_wiki_index"
 TRAINING_TASKS = frozenset({"finetune", "finetune_without_calls"})
@@ -57,14 +58,18 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
     """Run the whole demo over the first `documents` of the demo corpus.
 
     `deployed`: through the services that the settings name, on other machines perhaps, so that model and
-    Wikipedia go there by S3.
+    Wikipedia go there by S3, and the demo's database is left out.
 
     Raises:
         ToolformerError: a DAG run failed, and what failed was printed; or something could not be prepared or
         reached.
     """
     started = time.monotonic()
+    tools: tuple[str, ...] = PAPER_TOOLS
     if not deployed:
+        write_mountains(settings.tools_folder)
+        forget_tools()
+        tools = (*PAPER_TOOLS, MOUNTAINS)
         settings = start_all(console, settings)
     source = wikipedia(settings.state_dir)
     store = ObjectStore(settings)
@@ -81,7 +86,13 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         store.put_if_absent(key, records)
         records_uri = store.uri(key)
     choices = RunChoices.parse(
-        {"preset": ON_ONE_MACHINE, "corpus": uri, "model": model, "document_limit": documents}
+        {
+            "preset": ON_ONE_MACHINE,
+            "corpus": uri,
+            "model": model,
+            "document_limit": documents,
+            "tools": tools,
+        }
     )
     run_dags(console, settings, choices, new_run_id("demo"), started, records_uri)
 
