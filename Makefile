@@ -68,8 +68,9 @@ faults: $(WORKSHOP) ## Disturb whole runs: make faults TIMES=50 FAULTS="sigkill 
 mutants: $(WORKSHOP) $(LOCK_TOOLS) ## Change the core one place at a time, and print what its tests do not find: make mutants MODULES="language_model/losses.py"
 	@$(BIN)/python -m tests.mutants -- $(LOCK_TOOLS)/bin $${MODULES:-}
 
-lint: $(WORKSHOP) ## Check style, types and who imports whom.
+lint: $(WORKSHOP) ## Check style, types, who imports whom, and that lines get no denser.
 	@$(BIN)/ruff check .
+	@$(BIN)/python -m benchmarks.structure --lint
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports

@@ -11,6 +11,9 @@ Counts, for the package and for each room (a folder of `toolformer_ops/`, or a m
 - arrows between rooms: room A imports room B, at the top of a module or inside a function;
 - lines and files of SQL.
 
+Then how plain its lines and those of the tests are (`plain_lines.py`). `--lint` prints what exceeds its limit
+alone, and ends with 1 if anything does.
+
 It reads source text and imports nothing of the package.
 """
 
@@ -25,7 +28,10 @@ from pathlib import Path
 
 import typer
 
+from benchmarks.plain_lines import OF_PACKAGE, OF_TESTS, Source, measured, table
+
 PACKAGE = Path(__file__).resolve().parent.parent / "toolformer_ops"
+TESTS = PACKAGE.parent / "tests"
 SQL = PACKAGE.parent / "sql"
 MANY_ARGUMENTS = 6
 
@@ -90,8 +96,22 @@ def _count_definitions(room: RoomFigures, path: Path, tree: ast.Module, text: st
 
 
 @app.command()
-def main(room: str = typer.Option("", help="List what was counted in this room, place by place.")) -> None:
-    """Print the figures of the package, room by room."""
+def main(
+    room: str = typer.Option("", help="List what was counted in this room, place by place."),
+    figure: str = typer.Option("", help="List the places of the figures whose names hold these words."),
+    lint: bool = typer.Option(False, "--lint", help="Print figures above their limit; 1 if there are any."),
+) -> None:
+    """Print the figures of the package, room by room, and how plain its lines are."""
+    plain = [*measured(Source.of_folder(PACKAGE), OF_PACKAGE), *measured(Source.of_folder(TESTS), OF_TESTS)]
+    if lint:
+        above = [each for each in plain if each.value > each.figure.limit]
+        if above:
+            print(table(above))
+            print("Write it plainer (CONTRIBUTING.md); where: python -m benchmarks.structure --figure NAME")
+        raise typer.Exit(bool(above))
+    if figure:
+        print(*(place for each in plain if figure in each.figure.name for place in each.places), sep="\n")
+        return
     rooms = measure(PACKAGE)
     columns = ("lines", "comments", "functions", "private once", "long calls", "imports")
     print(f"{'room':20}" + "".join(f"{column:>14}" for column in columns))
@@ -115,6 +135,7 @@ def main(room: str = typer.Option("", help="List what was counted in this room, 
     statements = {path: path.read_text(encoding="utf-8") for path in sorted(SQL.rglob("*.sql"))}
     folders = Counter(path.relative_to(SQL).parts[0] for path in statements if path.parent != SQL)
     lines = sum(text.count("\n") for text in statements.values())
+    print(table(plain))
     print(f"lines of SQL {lines} in {len(statements)} files: {dict(folders)}")
     if room:
         print(*rooms[room].private_once, *rooms[room].long_calls, sep="\n")

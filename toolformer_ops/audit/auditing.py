@@ -75,7 +75,9 @@ class Page:
         repair: dict[str, Any] | None = None,
     ) -> None:
         """Add a finding; the arguments are its fields."""
-        self.findings.append(Finding(kind, relation, place, what, remedy, repair))
+        self.findings.append(
+            Finding(kind=kind, relation=relation, place=place, what=what, remedy=remedy, repair=repair)
+        )
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,16 @@ def all_claims() -> tuple[Claim, ...]:
                 )
             scopes = dict(line.removeprefix("-- ").split(": ") for line in head["scopes"].splitlines())
             statement = content[head.end() :].strip()
-            claims.append(Claim(name, head["severity"], head["sentence"], scopes, remedy, statement))
+            claims.append(
+                Claim(
+                    name=name,
+                    severity=head["severity"],
+                    sentence=head["sentence"],
+                    scopes=scopes,
+                    remedy=remedy,
+                    statement=statement,
+                )
+            )
     return tuple(sorted(claims, key=lambda claim: claim.name))
 
 

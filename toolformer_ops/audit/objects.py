@@ -124,7 +124,9 @@ class ReleasedContent:
             f"{self.row.run_id}`); else restore the rows from a backup."
         )
         unless = None if explained_by is None else {"unless": explained_by}
-        self.wrong_texts.append(Finding("changed", "release", place, what, remedy, unless))
+        self.wrong_texts.append(
+            Finding(kind="changed", relation="release", place=place, what=what, remedy=remedy, repair=unless)
+        )
 
     def add_wrong_calls(self, kind: Kind, place: str, expected: str, found: int) -> None:
         """Add a finding: `release_calls` holds other calls than the files."""

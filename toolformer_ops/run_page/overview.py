@@ -217,7 +217,14 @@ def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[
             at = counted.get((row.tool, row.stage))
             done, total = (at.done, at.total) if at else (row.documents, None)
             tokens_done, tokens = (at.tokens_done, at.tokens) if at else (None, None)
-            stage = StageProgress(row.stage, done, total, min(row.documents, done), tokens_done, tokens)
+            stage = StageProgress(
+                stage=row.stage,
+                done=done,
+                total=total,
+                own=min(row.documents, done),
+                tokens_done=tokens_done,
+                tokens=tokens,
+            )
             stages.append(stage)
             seconds = seconds_a_unit(row, work)
             if stage.stage == "filter" and stage.units_left:

@@ -120,7 +120,14 @@ class Counts:
         placebos, share = sum(row.placebos for row in rows), None
         if calls and sample is not None and sample.calls_a_placebo is not None:
             share = share_of_calls(sample.calls_a_placebo * placebos, calls)
-        rate = Rate(calls, placebos, sample and sample.placebos_scored, share, None, None)
+        rate = Rate(
+            calls=calls,
+            placebos=placebos,
+            placebos_scored=sample and sample.placebos_scored,
+            false_discovery_rate=share,
+            rate_low=None,
+            rate_high=None,
+        )
         return Kept(
             calls, sum(row.texts for row in rows), sum(row.releasable_calls for row in rows), str(rate)
         )

@@ -110,7 +110,14 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
     placebos = sum(group.placebos * group.documents for group in counted)
     calls = sum(group.calls * group.documents for group in counted)
     if not placebos_scored or not calls:
-        return Rate(calls, placebos, placebos_scored, None, None, None)
+        return Rate(
+            calls=calls,
+            placebos=placebos,
+            placebos_scored=placebos_scored,
+            false_discovery_rate=None,
+            rate_low=None,
+            rate_high=None,
+        )
     scale = calls_represented / placebos_scored
     some = [
         group
@@ -127,7 +134,14 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
     low = float(np.quantile(weighted_placebos / weighted_calls, 0.025)) * scale
     high = float(np.quantile((weighted_placebos + one_more) / weighted_calls, 0.975)) * scale
     rate = share_of_calls(placebos * scale, calls)
-    return Rate(calls, placebos, placebos_scored, rate, min(low, rate), min(max(high, rate), 1.0))
+    return Rate(
+        calls=calls,
+        placebos=placebos,
+        placebos_scored=placebos_scored,
+        false_discovery_rate=rate,
+        rate_low=min(low, rate),
+        rate_high=min(max(high, rate), 1.0),
+    )
 
 
 def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:

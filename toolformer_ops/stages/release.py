@@ -366,7 +366,14 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
         )
     endpoints = database.fetch_all(connection, queries.proposers.of_run, run_id=run_id, proposer=proposer)
     endpoint = {name: str(value) for name, value in endpoints[0]._asdict().items()} if endpoints else None
-    return ToolsOfRun(tuple(present), lacking, model_identity, rates, proposer, endpoint)
+    return ToolsOfRun(
+        present=tuple(present),
+        lacking=lacking,
+        model_identity=model_identity,
+        rates=rates,
+        proposer_identity=proposer,
+        endpoint=endpoint,
+    )
 
 
 def write_release(
