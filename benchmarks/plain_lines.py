@@ -171,7 +171,7 @@ OF_PACKAGE = (
     Figure(
         "constructors of six and more positional arguments", positional_constructors, aim=0, limit=0, per=""
     ),
-    Figure('docstrings that begin "The same", "As `x`", "Of"', dangling_docstrings, aim=0, limit=190, per=""),
+    Figure('docstrings that begin "The same", "As `x`", "Of"', dangling_docstrings, aim=0, limit=60, per=""),
     Figure(
         "nobody, somebody, one that, is there, in place of, stands", worn_words, aim=30, limit=400, per=""
     ),

@@ -14,7 +14,7 @@ from typing import Literal
 from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
 
 CHARACTERS_A_TOKEN = 4
-"""Of English prose, about: what a text counts for if no tokenizer is loaded; in SQL `about_tokens`."""
+"""A token of English prose has about so many: what a text counts for if no tokenizer is loaded; in SQL `about_tokens`."""
 FLOAT32 = "float32"
 """The number format whose losses decide."""
 TF32 = "tf32"

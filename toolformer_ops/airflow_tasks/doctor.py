@@ -52,7 +52,7 @@ RIGHTS = (
 RIGHTS_FILE = "deploy/kubernetes/base/rights.yaml"
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 DRIVER_LABEL = "nvidia.com/cuda.driver-version.full"
-"""Of NVIDIA's GPU feature discovery."""
+"""NVIDIA's GPU feature discovery gives nodes this label."""
 LINE = re.compile(rf"({'|'.join(get_args(State))})\s+([^:]+): (.*)")
 """How `Finding` is written; a pod's log holds such lines."""
 

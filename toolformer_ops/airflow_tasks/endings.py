@@ -46,7 +46,7 @@ class Ending(NamedTuple):
     where: str
     """pod, condition, terminated, exit, waiting, event, node added, unscheduled, gone, lost, deleted, phase."""
     pattern: str
-    """Of `reason: message`, or of `status: last line` for an exit."""
+    """What `reason: message` has to match, or of `status: last line` for an exit."""
     fault: Fault
     sentence: str
     """With the names of `_values`, and the pattern's own groups."""
@@ -80,7 +80,7 @@ _PASSING_TAINT = (
     r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|karpenter\.sh/|[^:}]*not-?ready|ToBeDeleted|"
     "DeletionCandidate"
 )
-"""Of nodes that come, go or are unwell."""
+"""The events of nodes that come, go or are unwell."""
 _CONTROL_PLANE = r"node-role\.kubernetes\.io/"
 
 # fmt: off

@@ -29,7 +29,7 @@ from toolformer_ops.runs.self_check import Finding
 logger = logging.getLogger(__name__)
 
 TAG = "toolformer"
-"""Of each DAG of this project."""
+"""Each DAG of this project has this tag."""
 QUEUED = "queued"
 FAILED = "failed"
 SUCCESS = "success"

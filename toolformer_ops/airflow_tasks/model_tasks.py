@@ -34,7 +34,7 @@ MODEL_TASKS = (
 """The tasks that a run without a finetuning does not need; those that publish are skipped with those before
 them."""
 MIN_ONE_SUCCESS = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
-"""Of tasks behind some that may be skipped."""
+"""The rule of tasks behind some that may be skipped."""
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 
 

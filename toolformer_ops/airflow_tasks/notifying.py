@@ -60,7 +60,7 @@ class Message:
     subject: str
     text: str
     address: str
-    """Of the run in the UI."""
+    """The address of the run in the UI."""
 
 
 class SendNotifications(BaseOperator):

@@ -21,8 +21,8 @@ from toolformer_ops.airflow_tasks.endings import Fault, PodEnding
 
 OWN_RETRIES = 2
 INFRASTRUCTURE_RETRIES = 20
-"""Of a service that is away: the last ends more than three hours after the first failure (`outage_seconds`).
-Of a text that kills its process: enough to set two of them apart (`runs/micro_batches.py`)."""
+"""So often a task is tried again. If a service is away, the last try ends more than three hours after the first failure
+(`outage_seconds`). If texts kill their process, these are enough to set two of them apart (`runs/micro_batches.py`)."""
 RETRY_DELAY = timedelta(seconds=15)
 MAX_RETRY_DELAY = timedelta(minutes=10)
 

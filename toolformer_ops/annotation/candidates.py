@@ -116,11 +116,11 @@ class SampledText:
     """What the model wrote into one text."""
 
     positions: list[CallPosition]
-    """Of the document, in its order, the pruned ones included."""
+    """Positions in the document, in its order, the pruned ones included."""
     samples: list[list[SampledContinuation]]
-    """Of each position that is not pruned."""
+    """The samples of each position that is not pruned."""
     position_seconds: float
-    """Of finding and pruning positions: the text's share, by length, of the texts that were read together."""
+    """Seconds of finding and pruning positions: the text's share, by length, of the texts that were read together."""
     sampling_seconds: float
     """The text's share, by sampled positions, of all texts."""
     refused: Counter[str] = field(default_factory=Counter)

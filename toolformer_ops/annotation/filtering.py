@@ -30,7 +30,7 @@ TAKES_NO_INPUT = "tool_takes_no_input"
 """In a chain: a call of this tool can hold no result."""
 LONGER_THAN_LIMIT = "longer_than_max_text_tokens"
 NOT_JUDGED = "filter_says_nothing"
-"""Of a piece: the tool's filter returned no decision."""
+"""The reason of a piece for which the tool's filter returned no decision."""
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _WORD_END = re.compile(r"\s")

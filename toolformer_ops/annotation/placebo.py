@@ -91,7 +91,7 @@ class PlaceboLoss:
     information: float | None = None
     """L(e(c, r')) minus L(e(c, r)), nats; None beyond the first K."""
     placebo_information: float | None = None
-    """Of a sampled placebo that reaches `prune_below`: the information that it would have as a result, nats."""
+    """For a sampled placebo that reaches `prune_below`, the information that it would have as a result, nats."""
 
     @property
     def has_losses(self) -> bool:
@@ -313,7 +313,7 @@ class _Scorer:
         return {key: self._row(key, with_result.get(key), without_result.get(key)) for key in wanted}
 
     def compared(self, found: Mapping[Key, PlaceboLoss], keys: Sequence[Key]) -> dict[Key, PlaceboLoss]:
-        """Of the sampled placebos that reach `prune_below`, the rows with their information, and those it is measured against."""
+        """Return the rows with information of the sampled placebos that reach `prune_below`, and those it is measured against."""
         others: dict[int, list[Key]] = {}
         for index, number in keys:
             if number == 1 and self.placebos > 0 and self.drawn[index].is_sampled:

@@ -48,9 +48,9 @@ class ReleasedContent:
 
     auditing: Auditing
     row: Row[Any]
-    """Of `dataset_releases`."""
+    """A row of `dataset_releases`."""
     digest: "hashlib._Hash | None"
-    """Of the release's id; None if that cannot be computed again."""
+    """Digest from which the release's id follows; None if that cannot be computed again."""
     texts: int = 0
     calls: int = 0
     calls_without_rows: int = 0

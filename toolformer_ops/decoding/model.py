@@ -46,7 +46,7 @@ class GeneratedSequences:
     sequences: Tensor
     """(batch, tokens) prompts and continuations, padded at the right."""
     written: tuple[WrittenText, ...]
-    """The same as texts with their calls, a row each."""
+    """The rows as texts with their calls, one each."""
 
 
 class WritingModel:

@@ -103,7 +103,7 @@ class Choice:
     marker_rank: int
     """Which place among all tokens the last of `Tokenization.marker_ids` has; 1 is the most likely."""
     bare_marker_rank: int
-    """The same of `Tokenization.bare_marker_ids`."""
+    """The rank of the likeliest of `Tokenization.bare_marker_ids`."""
     order: np.ndarray | None = None
     """All tokens, the most likely first; only if `Writer.wants_order`."""
 

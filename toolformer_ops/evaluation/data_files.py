@@ -38,7 +38,7 @@ class DataFile:
     content: bytes
     """Unpacked."""
     sha256: str
-    """Of the bytes as they are stored, 64 hex digits."""
+    """Hash of the bytes as they are stored, 64 hex digits."""
 
 
 @dataclass(frozen=True)

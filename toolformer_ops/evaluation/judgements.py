@@ -94,7 +94,7 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """Of those that both judged."""
+        """The share of those that both judged."""
         return self.same / self.both
 
 
@@ -134,7 +134,7 @@ def results(judgements: Sequence[Judgement]) -> list[ReviewResult]:
 
 
 def agreements(judgements: Sequence[Judgement]) -> list[Agreement]:
-    """Of every two reviewers and tool with something that both judged."""
+    """Return how far every two reviewers agree, for each tool with something that both judged."""
     said: dict[tuple[str, str], dict[tuple[Any, bool], str]] = defaultdict(dict)
     for judged in judgements:
         if judged.verdict != SKIP:

@@ -195,7 +195,7 @@ class ToolformerLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **options: Any
     ) -> list[tuple[float, bool]]:
-        """Of each continuation its natural log probability, and whether greedy decoding would write it."""
+        """Return for each continuation its natural log probability, and whether greedy decoding would write it."""
         # As in the harness, a context that is too long loses its beginning.
         room = self._model.window + 1
         pairs = [(context[-max(1, room - len(ids)) :], ids) for _, context, ids in requests]

@@ -51,7 +51,7 @@ class QuestionSet:
     suite: str
     data_set: str
     sha256: str
-    """Of the files that were read, 64 hex digits, as in `evaluation_scores`."""
+    """Hash of the files that were read, 64 hex digits, as in `evaluation_scores`."""
     texts: Sequence[str]
     """Each question with its context, without the words of the prompt; question n is `texts[n - 1]`."""
 

@@ -20,9 +20,9 @@ from toolformer_ops.runs.choices import FinetuningChoices
 MARKERS = (" [", "]", " ->")
 """What begins, ends and divides a call (`call_syntax.py`)."""
 BYTES_A_TRAINED_WEIGHT = 16
-"""Of a weight, its gradient and Adam's two moments, in float32."""
+"""Bytes of a weight, its gradient and Adam's two moments, in float32."""
 BYTES_A_WEIGHT_8BIT = 10
-"""The same with moments in 8 bits. Those of embeddings stay in float32, as transformers sets bitsandbytes up."""
+"""Bytes of a weight with moments in 8 bits. Those of embeddings stay in float32, as transformers sets bitsandbytes up."""
 PROCESSES_VARIABLE = "WORLD_SIZE"
 """Set by `accelerate launch` in each of the processes that it starts."""
 

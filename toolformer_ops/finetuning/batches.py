@@ -23,9 +23,10 @@ from toolformer_ops.finetuning.sequences import NOT_SCORED
 
 PROBE_LENGTHS = (5, 9, 7)
 PROBE_TOLERANCE = 1e-3
-"""Of the largest logit: far above rounding in float32, far below what a token of another sequence changes."""
+"""The share of the largest logit that may differ: far above rounding in float32, far below what another sequence's token
+changes."""
 NARROW_PROBE_TOLERANCE = 0.05
-"""The same for weights in bfloat16 or float16."""
+"""The share for weights in bfloat16 or float16."""
 
 ATTENTION_WIDTH = 4096
 """Tokens in a row at which attention costs about as much as all else, in a model of some hundred million

@@ -58,7 +58,7 @@ class TrainedModel:
     training_loss: float
     """Mean over the last log lines, nats a token of those that `FinetuningRecipe.loss_counts` names."""
     seconds: float
-    """Of training, restarts left out."""
+    """Seconds of training, restarts left out."""
     precision: str
     """Number format of the forward passes: float32 or bfloat16."""
     best: DevelopmentScore | None

@@ -65,7 +65,7 @@ class GroupPass:
         self._joint_weights: Callable[..., Tensor] = compiled(joint_weights) if compiles else joint_weights
         self._weighted_sum: Callable[..., Tensor] = compiled(weighted_sum) if compiles else weighted_sum
         self._copies: dict[torch.device, _OnDevice] = {}
-        """Of the layout. They follow the keys: layers may be on several devices."""
+        """The layout's copy on each device. They follow the keys: layers may be on several devices."""
 
     @property
     def tokens(self) -> int:
@@ -198,7 +198,7 @@ class GroupPass:
     def _fused(
         self, copy: "_OnDevice", layer: int, queries: Tensor, window: int | None, scale: float
     ) -> Tensor:
-        """The same by torch's attention over prompt and text in one, of texts that are padded to the longest."""
+        """Attend by torch's attention over prompt and text in one, of texts that are padded to the longest."""
         layout = self.layout
         keys, values = (held[:, :, : layout.text_columns] for held in self.group.text[layer])
         heads, width = queries.shape[1:]
@@ -231,7 +231,7 @@ class GroupPass:
     def _of_texts(
         self, copy: "_OnDevice", layer: int, queries: Tensor, window: int | None, scale: float
     ) -> Tensor:
-        """The same for texts that grow, by a kernel for prompt and texts each, merged by the log-sum-exp of the scores."""
+        """Attend for texts that grow, by a kernel for prompt and texts each, merged by the log-sum-exp of the scores."""
         ranges, some_empty = copy.ranges(window, self.group.text[0][0].shape[2])
         mixed: list[Tensor] = []
         log_sums: list[Tensor] = []  # (heads, tokens) each
@@ -261,7 +261,7 @@ class GroupPass:
     def _of_rows(
         self, copy: "_OnDevice", layer: int, queries: Tensor, window: int | None, scale: float
     ) -> Tensor:
-        """The same for rows: a kernel for prompt and texts each, a batched matrix product for own columns.
+        """Attend for rows: a kernel for prompt and texts each, a batched matrix product for own columns.
 
         A kernel would read a row's few columns by tiles of 128 queries, for one.
         """

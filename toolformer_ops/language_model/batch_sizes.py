@@ -27,7 +27,7 @@ class BatchSizes:
     logits_rows: int
     """Rows over the whole vocabulary at once, by the same measure."""
     softmax_rows: int
-    """Of these, rows that become probabilities at once: on a CPU in its cache, a row of a large vocabulary is
+    """Rows of these that become probabilities at once: on a CPU in its cache, a row of a large vocabulary is
     a megabyte; on a GPU all."""
     fused_attention_tokens: int
     """From so many new tokens of a text on, torch's fused attention takes over, which does not hold all scores;

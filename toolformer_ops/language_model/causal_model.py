@@ -31,7 +31,7 @@ from toolformer_ops.language_model.throughput import WORK, pass_operations
 logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 50.0
-"""Of a long computation: below a minute, since a layer of the network may take some seconds."""
+"""The time between two lines of a long computation: below a minute, since a layer of the network may take some seconds."""
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 """Names that configurations give the longest sequence."""
@@ -188,7 +188,7 @@ class CausalModel:
         return torch.cat(list(self.log_probability_blocks(hidden)))
 
     def log_probability_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
-        """The same block by block, so that all rows of a large vocabulary are never in memory together."""
+        """Log probabilities block by block, so that all rows of a large vocabulary are never in memory together."""
         # On a CPU the probabilities of a block stay in its cache, and rows are filled up, so that their bits
         # are the same always.
         for rows in hidden.to(self.output_device).split(self.memory.logits_rows):  # type: ignore[no-untyped-call]

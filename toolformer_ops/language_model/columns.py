@@ -49,7 +49,7 @@ class CachedText:
     """(key heads, 1, columns, width) each."""
 
     def compact(self) -> "CachedText":
-        """The same with columns of its own: not a view that holds those of all texts of a pass, padded to the longest."""
+        """Return the text with columns of its own: not a view that holds those of all texts of a pass, padded to the longest."""
         own = [(keys.clone(), values.clone()) for keys, values in self.columns]
         return CachedText(self.prompt, self.length, own)
 
@@ -196,7 +196,7 @@ class Group:
             self.text[layer] = (_resized(old_keys, 2, capacity), _resized(old_values, 2, capacity))
 
     def make_own_room(self, layer: int, columns: int, keys: Tensor) -> None:
-        """The same for own columns; values have the shape of keys."""
+        """Make room for own columns; values have the shape of keys."""
         if layer == len(self.own):
             self.own.append(keys.new_zeros(2, self.rows, keys.shape[1], _OWN_STEP, keys.shape[2]))
         if self.own[layer].shape[3] < columns:
@@ -204,7 +204,7 @@ class Group:
 
 
 def _resized(columns: Tensor, dim: int, size: int) -> Tensor:
-    """The same with another size of a dimension, zeros if it is longer."""
+    """Return the columns with another size of a dimension, zeros if it is longer."""
     shape = list(columns.shape)
     kept, shape[dim] = min(size, shape[dim]), size
     resized = columns.new_zeros(shape)

@@ -49,7 +49,7 @@ class _Probe:
     """A few tokens: two sequences that begin alike."""
 
     shared: Sequence[int]
-    """Of which each sequence begins with some."""
+    """Tokens of which each sequence begins with some."""
     seen: Sequence[int]
     """With how many of them each begins."""
     tails: Sequence[Sequence[int]]
@@ -175,7 +175,7 @@ def _packed(model: CausalModel, probe: _Probe) -> Tensor:
 
 
 def _over_a_shared_cache(model: CausalModel, probe: _Probe) -> Tensor:
-    """The same of two rows that continue a prompt of 4 tokens and a text."""
+    """Logits of two rows that continue a prompt of 4 tokens and a text."""
     cache = KVCache(model)
     cache.join([CachedText(read_prompt(model, probe.shared[:4]))])
     cache.extend([0], [probe.shared[4:]])

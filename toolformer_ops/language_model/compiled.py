@@ -76,7 +76,7 @@ class CompiledParts:
         """Take their place in all layers; modules whose `forward` another package has replaced stay as they are."""
         self._modules: list[Any] = []
         self.names: set[str] = set()
-        """Of the classes and functions that are compiled."""
+        """Names of the classes and functions that are compiled."""
         for module in network.modules():
             if "forward" in vars(module):  # accelerate's, which moves what a layer reads
                 continue
@@ -111,7 +111,7 @@ def rotary_of(forward: Callable[..., Any]) -> str | None:
 
 @functools.cache
 def with_globals(forward: types.FunctionType, name: str, function: CompiledFunction) -> types.FunctionType:
-    """The same function with another one by this name: other networks of the process keep theirs."""
+    """Return the function with another one by this name: other networks of the process keep theirs."""
     replaced = types.FunctionType(
         forward.__code__,
         {**forward.__globals__, name: function},

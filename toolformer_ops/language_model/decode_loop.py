@@ -115,7 +115,7 @@ def generate_texts(
     max_new_tokens: int,
     stop: str | None,
 ) -> list[str]:
-    """As `LanguageModel.generate_texts`."""
+    """Continue the texts as `LanguageModel.generate_texts` says."""
     sequences = [(*tokenization.start_ids, *tokenization.ids(prompt)) for prompt in prompts]
     for number, sequence in enumerate(sequences):
         if len(sequence) + max_new_tokens > model.window_tokens or not sequence:

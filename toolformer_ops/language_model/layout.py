@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class SeenRanges:
-    """Of one kind of columns: runs of tokens, one behind the other, and the range of columns that each run sees."""
+    """What is seen of one kind of columns: runs of tokens, one behind the other, and the range of columns that each run sees."""
 
     tokens: np.ndarray
     """(runs,) how many tokens each has."""
@@ -45,9 +45,9 @@ class Layout:
     row_of: np.ndarray
     """(tokens,) index of the row."""
     text_columns: int
-    """Of the text with the most, after the pass."""
+    """Columns of the text with the most, after the pass."""
     own_columns: int
-    """Of the row with the most, after the pass; 0 without branches."""
+    """Columns of the row with the most, after the pass; 0 without branches."""
     in_place: bool
     """Whether token n is of row n, and each row has one."""
 
@@ -64,7 +64,7 @@ class Layout:
         seen: np.ndarray,
         steps: np.ndarray,
     ) -> "Layout":
-        """Of `counts[n]` new tokens for row `rows[n]`, ascending; one each with `branches`.
+        """Lay out `counts[n]` new tokens for row `rows[n]`, ascending; one each with `branches`.
 
         The other numbers are the group's.
         """

@@ -36,8 +36,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 USABLE_SHARE = {"cpu": 0.4, "cuda": 0.85}
-"""Of the free memory, by kind of device: a CPU's is shared with other processes; on a GPU the rest is for the
-kernels and for pieces that are too small to use."""
+"""The share of the free memory that is used, by kind of device: a CPU's is shared with other processes; on a GPU the rest
+is for the kernels and for pieces that are too small to use."""
 CACHE_SHARE, PASS_SHARE, LOGITS_SHARE = 0.6, 0.3, 0.1
 """Shares of the usable memory that caches, passes and logits may take."""
 
@@ -80,7 +80,7 @@ class TokenBytes:
 
 
 FEWEST_KEPT_TOKENS = 2_048
-"""Of texts, however little memory there seems to be."""
+"""So many tokens of texts are kept, however little memory there seems to be."""
 FEWEST_CACHED_TOKENS, FEWEST_PASS_TOKENS, FEWEST_LOGITS_ROWS = 512, 64, 16
 """So many are tried however little memory there seems to be. Rows of logits are a multiple of theirs."""
 

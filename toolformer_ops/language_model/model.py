@@ -57,7 +57,7 @@ class LanguageModel:
         """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures
         it."""
         self.tf32_rounding_nats = scoring.ROUNDING_NATS[TF32]
-        """The same of TF32."""
+        """The margin of TF32."""
         self._tokenization = tokenization
         self._builder = ContextBuilder(model, tokenization)
         self._loaded = {self.number_format: model} if load else {self.number_format: model, FLOAT32: model}
@@ -433,7 +433,7 @@ class LanguageModel:
     def id_log_probabilities(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> list[tuple[float, bool]]:
-        """Of token ids that continue others: their natural log probability, and whether each is the most likely one.
+        """Return, for token ids that continue others, their natural log probability, and whether each is the most likely one.
 
         A pair is at least one id that is given, start token included, and those that continue it.
 

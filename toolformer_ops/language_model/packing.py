@@ -30,7 +30,7 @@ from toolformer_ops.language_model.attention_parts import Heads
 ROW_MULTIPLE = 16
 """A CPU's passes are padded to a multiple of so many rows, or tokens of packed sequences."""
 LARGEST_WIDTH = 256
-"""Of a head, for which there is a kernel of attention over sequences of any lengths."""
+"""The width of a head up to which there is a kernel of attention over sequences of any lengths."""
 MOST_SCORES = 2**26
 """Scores of sequences that are held together where they are capped: 256 MiB in float32."""
 LONGEST_SHARED = 176
@@ -86,7 +86,7 @@ def consecutive_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
 
 
 def padded_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """The same where items are padded to the longest of their part: their number times that is at most `most`."""
+    """Divide items that are padded to the longest of their part: their number times that is at most `most`."""
     parts: list[list[int]] = []
     longest = 0
     for number, length in enumerate(lengths):
@@ -106,7 +106,7 @@ class PackedSequences:
 
     def __init__(self, sequences: Sequence[Sequence[int]], *, share: bool) -> None:
         self.places: list[list[int]] = []
-        """Of each sequence, which token of the pass each of its tokens is."""
+        """For each sequence, which token of the pass each of its tokens is."""
         multiple = ROW_MULTIPLE if share else 1
         ids: list[int] = []
         positions: list[int] = []

@@ -130,9 +130,9 @@ class Sampler:
         )
         """What is known of each sample that was added."""
         self._batches = np.zeros(0, dtype=[("text_tokens", "i8"), ("growing", "i8")])
-        """Of each batch that joined: tokens of its text, and how many of its samples grow."""
+        """For each batch that joined, the tokens of its text, and how many of its samples grow."""
         self._given = np.zeros(0, dtype=np.int64)
-        """Of each row, by its label: tokens of the call's start that it has or takes in."""
+        """For each row, by its label, the tokens of the call's start that it has or takes in."""
         self._added: list[np.ndarray] = []  # of each text, the numbers of its samples, (positions, samples)
         self._joining: list[tuple[CachedText, list[int], np.ndarray]] = []
         """Batches that join next: a text, how many tokens each position sees with the prompt's, numbers of

@@ -69,7 +69,7 @@ class Throughput:
     tokens: float
     seconds: float
     operations: float | None
-    """Of its matrix products; None if they are not known."""
+    """Operations of its matrix products; None if they are not known."""
     cards: Cards
 
     @property
@@ -79,7 +79,7 @@ class Throughput:
 
     @property
     def share(self) -> float | None:
-        """Of the cards' peak; None if it is not known."""
+        """The share of the cards' peak; None if it is not known."""
         if self.operations is None or self.cards.peak is None:
             return None
         return self.operations / max(self.seconds, 1e-9) / self.cards.peak
@@ -135,7 +135,7 @@ class NetworkWork:
 
 
 WORK = NetworkWork()
-"""Of this process."""
+"""The work of this process."""
 
 
 def has_experts(config: Any) -> bool:

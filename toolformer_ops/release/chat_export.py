@@ -71,14 +71,14 @@ class ChatExport:
     """What was written."""
 
     address: str
-    """Of the file: a path, or s3://."""
+    """Address of the file: a path, or s3://."""
     conversations: int
     """One a text."""
     refusals: int
-    """Of these, those that call no tool."""
+    """Conversations of these that call no tool."""
     calls: int
     sha256: str
-    """Of the file's content."""
+    """Hash of the file's content."""
     written: bool
     """False if the same content was there already."""
     left_out: int = 0
@@ -173,7 +173,7 @@ class Refusals:
     """Conversations that call no tool, beside those of a release."""
 
     share: float
-    """Of all conversations, in (0, 1); fewer if the release's run has fewer texts for them."""
+    """The share of all conversations, in (0, 1); fewer if the release's run has fewer texts for them."""
     compare: Callable[[str, Texts], HeldEvaluationData]
     """Compares texts with the evaluation data of the run with an id; `stages/release.py` does."""
 
@@ -357,7 +357,7 @@ class _ChosenRefusals:
     left_out: int
     """Texts among `wanted` that are left out for the evaluation data in them."""
     first_chars: dict[uuid.UUID, int]
-    """Of each text the first place at which a call was tried, in the order of ids."""
+    """For each text the first place at which a call was tried, in the order of ids."""
 
     @property
     def count(self) -> int:

@@ -36,10 +36,10 @@ class ReleaseTool:
     tau_information: float | None = None
     """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
     seconds: float | None = None
-    """Of a call; None, as the four below, if the run asks for no nats for it (`runs/costs.py`)."""
+    """Seconds of a call; None, as the four below, if the run asks for no nats for it (`runs/costs.py`)."""
     nats_per_second: float | None = None
     price: float | None = None
-    """Of a call, in `price_unit`."""
+    """The price of a call, in `price_unit`."""
     price_unit: str | None = None
     nats_per_price: float | None = None
 

@@ -49,12 +49,12 @@ class EnvironmentExport:
     """What was written."""
 
     address: str
-    """Of the file: a path, or s3://."""
+    """Address of the file: a path, or s3://."""
     tasks: int
     with_rejected: int
     """Tasks with at least one rejected call."""
     sha256: str
-    """Of the file's content."""
+    """Hash of the file's content."""
     written: bool
     """False if the same content was there already."""
     warnings: tuple[str, ...] = ()

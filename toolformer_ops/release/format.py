@@ -91,10 +91,10 @@ class CallSpan:
     """Where a call is in a text with calls: characters from 0, ends exclusive."""
 
     start_char: int
-    """Of the call and the one space that came with it."""
+    """Where the call begins, with the one space that came with it."""
     end_char: int
     result_start_char: int
-    """Of what the tool wrote: from behind the arrow to before the closing bracket."""
+    """Where what the tool wrote begins: from behind the arrow to before the closing bracket."""
     result_end_char: int
 
 
@@ -105,7 +105,7 @@ _ARROW_TYPES: Mapping[Any, tuple[pa.DataType, bool]] = {
     float | None: (pa.float64(), True),
     str | None: (pa.string(), True),
 }
-"""Of the fields of `ReleasedCall`, and whether they may be null."""
+"""The types of the fields of `ReleasedCall`, and whether they may be null."""
 CALL_TYPE = pa.struct([pa.field(field.name, *_ARROW_TYPES[field.type]) for field in fields(ReleasedCall)])
 SPAN_TYPE = pa.struct([pa.field(field.name, *_ARROW_TYPES[field.type]) for field in fields(CallSpan)])
 SCHEMA = pa.schema(
@@ -134,9 +134,9 @@ class ReleasedText:
     """In the order of their positions."""
     url: str | None
     recorded_tools: tuple[str, ...] = field(default=(), compare=False)
-    """Of a text that was read: the column `tools`, so that what is installed now says nothing about it."""
+    """The column `tools` of a text that was read, so that what is installed now says nothing about it."""
     recorded_spans: tuple[CallSpan, ...] = field(default=(), compare=False)
-    """Of a text that was read: the column `call_spans`."""
+    """The column `call_spans` of a text that was read."""
 
     @classmethod
     def of(

@@ -67,9 +67,9 @@ class Pushed:
     """What is on the hub."""
 
     address: str
-    """Of the repository's page."""
+    """Address of the repository's page."""
     revision: str
-    """Of the commit, 40 hex digits."""
+    """Hash of the commit, 40 hex digits."""
 
 
 @dataclass(frozen=True)

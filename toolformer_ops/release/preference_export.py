@@ -76,11 +76,11 @@ class PreferenceExport:
     """What was written."""
 
     address: str
-    """Of the file: a path, or s3://."""
+    """Address of the file: a path, or s3://."""
     pairs: dict[str, int]
     """How many, by what is compared."""
     sha256: str
-    """Of the file's content."""
+    """Hash of the file's content."""
     written: bool
     """False if the same content was there already."""
     warnings: tuple[str, ...] = ()

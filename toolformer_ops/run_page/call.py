@@ -27,7 +27,7 @@ router = APIRouter()
 
 TOKEN_COLUMNS = ("without call", "without result", "with result", "without call, whole text")
 TEXT_CHARACTERS = 100_000
-"""Of a longer text the characters around the call are shown."""
+"""The page shows so many characters; of a longer text those around the call."""
 CALLS_A_TOOL = 500
 
 

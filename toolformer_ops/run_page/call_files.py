@@ -18,7 +18,7 @@ COLUMNS = (
     "loss_without_result", "loss_with_result", "text_before", "call_text", "result", "text_after", "url", "position_char",
     "document_id", "call_id",
 )  # fmt: skip
-"""Of the view `candidates`."""
+"""Columns of the view `candidates`."""
 NUMBERS = frozenset(name for name in COLUMNS if name.startswith("loss_")) | {"keep_threshold", "information"}
 _FORMULA = re.compile(r"\s*[=+\-@\t\r]")
 """How a cell begins that a spreadsheet computes."""

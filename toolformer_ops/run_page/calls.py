@@ -100,7 +100,7 @@ class Asked:
     """The question: which calls, in which order, from where on."""
 
     tool: str = ""
-    """Of one tool; empty: of all."""
+    """The name of one tool; empty: all tools."""
     status: str = "scored"
     contains: str = ""
     """A part of the text, the address, the call or the result, in any case; or the id of a text."""
@@ -279,7 +279,7 @@ class _Order:
     """How keys of one order are read, sorted, and compared with by its query."""
 
     columns: Mapping[str, Callable[[str], Any]]
-    """Of a key, in the view `candidates`, with what reads each from an address."""
+    """The columns of a key in the view `candidates`, with what reads each from an address."""
     start: Key
     is_descending: bool = False
     """Whether the largest first column comes first."""

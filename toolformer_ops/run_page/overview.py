@@ -36,7 +36,7 @@ router = APIRouter()
 
 BEST_CALLS = 8
 BEST_SO_FAR = 5
-"""The same of a run that works, whose page is looked at every few seconds."""
+"""So many calls of a run that works, whose page is looked at every few seconds."""
 RUNNING = "running"
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
@@ -51,14 +51,14 @@ class StageProgress:
     total: int | None
     """None if nobody knows it yet."""
     own: int
-    """Of `done`, what this run did itself."""
+    """The part of `done` that this run did itself."""
     tokens_done: int | None = None
     tokens: int | None = None
     """About how many the documents of `done` and of `total` have; None if nobody knows, and for the filter."""
 
     @property
     def share_done(self) -> float:
-        """Of the work, 0 to 1: by tokens, if they are known."""
+        """The share of the work, 0 to 1, that is done: by tokens, if they are known."""
         done, of = (self.done, self.total) if not self.tokens else (self.tokens_done, self.tokens)
         return done / of if done and of else 0.0
 

@@ -63,7 +63,7 @@ class File:
     """A file that a browser saves."""
 
     name: str
-    """Of letters, digits and punctuation of ASCII alone."""
+    """Letters, digits and punctuation of ASCII alone."""
     media_type: str
     content: bytes
 

@@ -36,7 +36,7 @@ REVIEWER_SETTING = "TOOLFORMER_REVIEWER_DSN"
 MOST_CALLS = 500
 MOST_RELEASES = 200
 CONTEXT_CHARACTERS = 1500
-"""Of the text on each side of a call; longer texts are cut."""
+"""So much of the text is shown on each side of a call; longer texts are cut."""
 MOST_FORM_BYTES = 10_000
 MAX_ID_CHARACTERS = 250
 NO_SUCH_RELEASE = "There is no such release, or it was made by a DAG whose runs you may not see."

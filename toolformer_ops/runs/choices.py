@@ -709,7 +709,7 @@ UNSAID: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "finetune_optimizer": ("adamw",),
     }
 )
-"""Of fields that were not always there: the values that a recipe does not hold, so that it is what it was
+"""For fields that were not always there, the values that a recipe does not hold, so that it is what it was
 before."""
 
 DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(

@@ -69,7 +69,7 @@ def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str,
 
 
 def given_costs(choices: RunChoices) -> dict[str, CallCost]:
-    """The same without a database, if nothing is measured: seconds are given.
+    """Return the costs without a database, if nothing is measured: seconds are given.
 
     Raises:
         UsageError: the run asks for nats for each second, and does not give the seconds of a tool.

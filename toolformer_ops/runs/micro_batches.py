@@ -54,7 +54,7 @@ Done = TypeVar("Done")
 POLL_SECONDS = 2.0
 """Between two looks at documents that another run computes."""
 ROUND_SECONDS = 300.0
-"""Of a round, at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000 documents."""
+"""A round takes so long at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000 documents."""
 
 
 @dataclass
@@ -294,7 +294,7 @@ class _ComputedBatch:
 
     done: MicroBatch
     try_id: int | None = None
-    """Of the try at it; None for what was given up."""
+    """The number of the try at it; None for what was given up."""
     network: Throughput | None = None
     """What language models did; None if none worked."""
 
@@ -310,7 +310,7 @@ class _ShardAtWork(Generic[Loaded]):
     start_up: StartUp | None
     clock: Callable[[], float]
     most_documents: int
-    """Of a micro-batch."""
+    """The most documents of a micro-batch."""
     most_tokens: int
     documents: int = 0
     """How many there are to do."""

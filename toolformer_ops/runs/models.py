@@ -59,7 +59,7 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
 
 
 def load_scoring_model(settings: Settings, model: str, verify: VerifyInFloat32 = "auto") -> "LanguageModel":
-    """The same, for scoring without a database: with the rounding of a low-precision format measured as a run would measure it.
+    """Load a model for scoring without a database: with the rounding of a low-precision format measured as a run would measure it.
 
     `verify` is the choice `verify_in_float32`.
 

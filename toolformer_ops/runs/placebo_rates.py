@@ -221,7 +221,7 @@ class Interval:
     calls: int
     """Above it, up to the next placebo."""
     smallest_call: float | None
-    """Of these calls, nats."""
+    """What the least of these calls saves, nats."""
 
 
 def lowest_interval(intervals: Sequence[Interval], scale: float, largest_rate: float) -> int | None:

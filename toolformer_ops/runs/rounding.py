@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 ROOM = 2.0
 """The margin, as a multiple of the largest difference that was seen."""
 CALLS_A_TEXT = 14
-"""Of which one half get the word that follows as the result."""
+"""Calls that a text is given; one half get the word that follows as the result."""
 FILE = "rounding_margins.json"
 """In the state folder: an object with a margin, nats, for each model, device and format."""
 _EXAMPLE = re.compile(r"^Input: (.+)$", re.MULTILINE)
@@ -71,7 +71,7 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: 
 def allow_rounding_without_database(
     settings: Settings, model: "LanguageModel", verify: VerifyInFloat32
 ) -> None:
-    """The same with the margin in the state folder.
+    """Let the model's scores differ by the margin in the state folder, measured now if it is not there.
 
     Two processes that measure at once find the same number on one device.
     """

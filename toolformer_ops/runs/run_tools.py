@@ -189,7 +189,7 @@ def members_of_run(run: RunTool) -> dict[str, object]:
 def members_beyond_finished(
     connection: Connection, run: RunTool, *recipe_ids: str, own_work_too: bool = False
 ) -> dict[str, object]:
-    """The same for the documents of the run that are not finished under all these recipes.
+    """The arguments for the documents of the run that are not finished under all these recipes.
 
     The finished work of an earlier version of the corpus, or of a run with a document limit, spares what both
     have in common.

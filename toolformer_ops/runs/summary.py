@@ -164,7 +164,7 @@ class NothingReleased:
     nearest: tuple[BestCall, ...]
     """Scored calls that come nearest to their tool's threshold, one a text."""
     thresholds: tuple[LowerThresholds, ...]
-    """Of the tools that a lower threshold would keep calls of."""
+    """Thresholds of the tools that a lower one would keep calls of."""
 
     def lines(self, documents: int) -> list[str]:
         """What a note says of it; `documents` are the run's."""
@@ -226,7 +226,7 @@ class RunSummary:
     """Records with an id that have another text; counted in added and removed, too."""
     tools: tuple[ToolSummary, ...]
     device_seconds: float
-    """Of this run's own sampling and scoring, and of the execution of tools that need a device."""
+    """Seconds of this run's own sampling and scoring, and of the execution of tools that need a device."""
     release_id: str | None
     """None if the run released nothing."""
     previous_release_id: str | None

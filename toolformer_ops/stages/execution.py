@@ -24,7 +24,7 @@ from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 
 MOST_DOCUMENTS = 128
-"""Of a micro-batch: eight times those of the other stages, up to this many."""
+"""The most documents of a micro-batch: eight times those of the other stages, up to this many."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 READING_VERSION = 3
 """Raised where other records would be read from the same bytes: every file is then read again once."""
 REFUSED_ROWS = 100
-"""Of a file and a reason, so many refused records have a row in `rejected_documents`, the first ones; all are
+"""For each file and reason, so many refused records have a row in `rejected_documents`, the first ones; all are
 counted."""
 RECORDS_PER_TRANSACTION = 5000
 CHARACTERS_PER_TRANSACTION = 32_000_000
@@ -50,8 +50,8 @@ HELD_LINES_A_PIECE = 1_000_000
 """Lines of a file that one value of Postgres holds, 12 bytes each: 89 million would be more than it may be long."""
 FILES_PER_TRANSACTION = 5000
 HELD_RECORDS = 1_000_000
-"""Of so many records the lines that the newest version holds are fetched at once, 12 bytes each; of a larger file
-all are."""
+"""For files with so many records in all, the lines that the newest version holds are fetched at once, 12 bytes each; of a
+larger file all are."""
 PROGRESS_SECONDS = 60.0
 """After so many seconds the log says again how far an ingestion is."""
 ACCEPT_SHRINK = "or accept it: --accept-shrink on the command line, accept_shrink in the form of ingest_corpus or in the schedule"
@@ -90,7 +90,7 @@ class IngestReport:
 
     corpus_id: str
     uri: str
-    """As `corpus_addresses.corpus_uri_of` writes it."""
+    """The address as `corpus_addresses.corpus_uri_of` writes it."""
     version: int
     """The newest version of the corpus."""
     is_new: bool
@@ -108,7 +108,7 @@ class IngestReport:
     records: int
     duplicates: int
     near_duplicates: int
-    """Of the duplicates those that only nearly repeat another text."""
+    """Those of the duplicates that only nearly repeat another text."""
     rejected: int
     rejected_by_reason: Mapping[str, int]
     ignored_fields: Mapping[str, int]

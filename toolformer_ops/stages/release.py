@@ -81,7 +81,7 @@ class ToolsOfRun:
     proposer_identity: str | None = None
     """The model that proposed the calls, if it is another than the one that scored them."""
     endpoint: Mapping[str, str] | None = None
-    """Of a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it answered."""
+    """For a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it answered."""
 
 
 @dataclass(frozen=True)

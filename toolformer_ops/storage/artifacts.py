@@ -316,7 +316,7 @@ class _Cache:
 
 
 def _statuses(folder: Path) -> Iterator[os.stat_result]:
-    """Of all files below a folder, which may go meanwhile."""
+    """Return the status of all files below a folder, which may go meanwhile."""
     for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(FileNotFoundError):

@@ -67,7 +67,7 @@ class CorpusAddress:
         return cls.of(files, items)
 
     def normal(self) -> "CorpusAddress":
-        """The same, with the address of its files as `normal_uri` writes it; raises as that does."""
+        """Return it with the address of its files as `normal_uri` writes it; raises as that does."""
         return replace(self, files=normal_uri(self.files))
 
     @property

@@ -19,7 +19,7 @@ OPTION = " --field "
 """What stands before each item of a mapping in an address, as on a command line."""
 NAME_CHARACTERS = 200
 NAMES_IN_MESSAGES = 20
-"""Of more fields that are there, the first ones are named and the others are counted."""
+"""A message names so many fields; of more, the first ones are named and the others are counted."""
 
 PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -148,7 +148,7 @@ def field_in(record: Mapping[str, Any], name: str) -> Any:
 
 
 def lacking(record: Mapping[str, Any], names: FieldNames) -> list[str]:
-    """Of the fields that a mapping names, those that a record does not have; a null is had."""
+    """Return those of the fields that a mapping names that a record does not have; a null is had."""
     return [target for target, name in names.mapped.items() if not _is_there(record, name)]
 
 

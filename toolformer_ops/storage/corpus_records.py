@@ -48,8 +48,8 @@ FIRST_LINES = 20
 ROWS_PER_BATCH = 16
 """Most rows of a Parquet file that are decoded at once; a page of each column is held beside them."""
 BATCH_BYTES = 1 << 25
-"""Of a column with a dictionary fewer rows are decoded at once, so that as many of its longest string, which the
-dictionary holds once, fill no more."""
+"""So many bytes are decoded at once. Of a column with a dictionary fewer rows are, so that as many of its longest string,
+which the dictionary holds once, fill no more."""
 BYTES_AT_ONCE = 1 << 22
 """A batch that holds more becomes strings of Python row by row."""
 _READ_BYTES = 1 << 16
@@ -110,7 +110,7 @@ class Rejection:
     """Whether the file is read no further, or breaks off here: packed data or Parquet that is not whole or
     holds too much, or a last line that is half a record."""
     likely_text: str | None = None
-    """Of a record without its text: a field that is there and may hold it."""
+    """For a record without its text: a field that is there and may hold it."""
 
 
 def read_records(

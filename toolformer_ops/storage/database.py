@@ -97,7 +97,7 @@ _WRONG_LOGIN = re.compile(
     r"authentication failed|does not exist|no pg_hba\.conf entry|permission denied|not permitted"
 )
 _TOO_MANY = re.compile(r"too many (clients|connections)|connection slots are reserved|no more connections")
-"""Of Postgres for all, for a role or a database, and of pgbouncer: a connection that is refused has no SQLSTATE."""
+"""What Postgres says for all, for a role or a database, and of pgbouncer: a connection that is refused has no SQLSTATE."""
 _MORE_CONNECTIONS = (
     "Start fewer stages at once (slots of Airflow's pools), or raise the limit that this names: max_connections of Postgres, "
     "or the connection limit of the role or of the database"
@@ -172,7 +172,7 @@ def connect_dsn(
     options: Mapping[str, str] | None = None,
     lock_seconds: float | None = None,
 ) -> Engine:
-    """As `connect`, for the address in the setting of this name.
+    """Connect as `connect` does, to the address in the setting of this name.
 
     Args:
         dsn: the address.

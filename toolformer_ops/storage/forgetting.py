@@ -80,7 +80,7 @@ class Forgotten:
     sources: list[Source] = field(default_factory=list)
     """Where the texts came from: these files still hold them."""
     other_texts: list[OtherTexts] = field(default_factory=list)
-    """Of the same records; `record_ids` forgets them."""
+    """Other texts of the same records; `record_ids` forgets them."""
     trainings: list[Path] = field(default_factory=list)
     """Folders of this machine, deleted, of trainings that did not end, with a release that holds one of the
     texts."""

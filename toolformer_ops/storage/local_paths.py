@@ -20,7 +20,7 @@ from toolformer_ops.storage.corpus_addresses import normal_uri
 SYSTEM_FOLDERS = ("dev", "etc", "proc", "run", "sys", "var")
 """Below /, what a deployment that names no roots lets nobody read."""
 PROGRAM_FOLDERS = ("bin", "boot", "lib", "lib32", "lib64", "opt", "root", "sbin", "snap", "usr")
-"""The same, but for the current folder and the home, which may be below them."""
+"""Folders of programs: refused, too, but for the current folder and the home, which may be below them."""
 SECRETS_FILE = "secrets.json"
 """What a state folder keeps its passwords in, by which that of another deployment is known."""
 OPEN_PLACES = ("demo", "models")

@@ -251,7 +251,7 @@ class Objects:
         return (self.key_of(found.uri) for found in self.list_objects(prefix))
 
     def list_objects(self, prefix: str) -> Iterator[ListedFile]:
-        """As `list`, with what the listing says of each object."""
+        """List as `list` does, with what the listing says of each object."""
         return self._list(self.bucket, prefix)
 
     def delete(self, key: str) -> None:
@@ -265,7 +265,7 @@ class Objects:
         return self._open(*self._place(uri))
 
     def list_uri(self, uri: str) -> Sequence[str]:
-        """As `list_files`, the addresses alone."""
+        """List as `list_files` does, the addresses alone."""
         return [found.uri for found in self.list_files(uri)]
 
     def list_files(self, uri: str) -> Sequence[ListedFile]:
@@ -400,7 +400,7 @@ class _ObjectBytes(io.RawIOBase):
         self._same: dict[str, str] = {}
         self._ended = False
         self.digest = hashlib.sha256()
-        """Of the bytes that were read."""
+        """The digest of the bytes that were read."""
         answer = self._get()
         self._same = {"IfMatch": answer["ETag"]}
         self._sha256 = answer.get("Metadata", {}).get("sha256") if end is None else None

@@ -47,7 +47,7 @@ CHECKPOINTS = "checkpoints"
 """The prefix of the checkpoints of trainings that are not finished, each below the id of its model."""
 MANIFEST_FORMAT = "toolformer-ops/1"
 ARTIFACT_FORMAT = "toolformer-ops/2"
-"""Of a manifest that says what kind of artifact the files are, and which one."""
+"""The format of a manifest that says what kind of artifact the files are, and which one."""
 JOURNAL = ".parts"
 """The file, in a folder that is being downloaded, that names the parts that are there."""
 TOLD_SECONDS = 10.0
@@ -61,7 +61,7 @@ class PublishedFile:
     name: str
     """Path below the publication's folder, such as `data/part-00000.parquet`."""
     sha256: str
-    """Of the content, 64 hex digits."""
+    """Hash of the content, 64 hex digits."""
     size: int
     """In bytes."""
 
@@ -75,10 +75,10 @@ class Manifest:
     files: tuple[PublishedFile, ...]
     """Sorted by name."""
     kind: str = ""
-    """Of an artifact: `model` or `index`; empty for releases and finetuned models, whose rows in Postgres say
+    """The kind of an artifact, `model` or `index`; empty for releases and finetuned models, whose rows in Postgres say
     what they are."""
     identity: str = ""
-    """Of an artifact: what recipes call it."""
+    """What recipes call an artifact."""
 
     @classmethod
     def of(cls, prefix: str, files: Mapping[str, Path], kind: str = "", identity: str = "") -> "Manifest":

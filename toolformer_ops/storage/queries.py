@@ -57,7 +57,7 @@ class Topic:
         return self._statements[name]
 
     def __getitem__(self, name: str) -> Statement:
-        """The same, for a name that is that of a stage, a table or a kind."""
+        """Return the statement whose name is that of a stage, a table or a kind."""
         return self.__getattr__(name)
 
 

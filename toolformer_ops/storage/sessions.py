@@ -45,7 +45,8 @@ KEEPALIVES: Mapping[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""Of this side of a connection, in seconds, the last in milliseconds: a Postgres whose machine is lost is noticed in a minute."""
+"""The settings of this side of a connection, in seconds, the last in milliseconds: a Postgres whose machine is lost is
+noticed in a minute."""
 LIMITS: Mapping[str, str] = {
     "tcp_keepalives_idle": "30s",
     "tcp_keepalives_interval": "10s",
@@ -53,7 +54,7 @@ LIMITS: Mapping[str, str] = {
     "tcp_user_timeout": "60s",
     "idle_in_transaction_session_timeout": "30min",
 }
-"""Of Postgres's side; the last is longer than a stage waits within a transaction for what is away."""
+"""The settings of Postgres's side; the last is longer than a stage waits within a transaction for what is away."""
 NAME = "toolformer"
 """Begins the name of each of our sessions."""
 OTHERS_SECONDS = 3600.0
@@ -160,7 +161,7 @@ class Holder:
     is_ours: bool
     """Whether it is a session of this project and of the same role."""
     progress: str | None
-    """Of a client that is in the middle of a statement, such as a COPY: which one it is, and how much of it has come."""
+    """For a client that is in the middle of a statement, such as a COPY: which one it is, and how much of it has come."""
 
     def __str__(self) -> str:
         """Who it is, and for how long."""

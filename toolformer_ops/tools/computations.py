@@ -38,7 +38,7 @@ WINDOW_TOKENS = 100
 OPERANDS_BEFORE = 8
 """Operands before a number of which two may give it."""
 OPERANDS_BEFORE_PERCENT = 3
-"""The same for a relation of a percentage: its result has few digits, so that more pairs meet it by chance."""
+"""How many operands may stand before a percentage: its result has few digits, so that more pairs meet it by chance."""
 UNSURE_TOGETHER = 2
 """So many numbers that may follow by chance are no chance, if they are half of the numbers among them."""
 NEAREST_TOKENS = 25
@@ -190,7 +190,7 @@ class Value(NamedTuple):
     """What decides whether a number follows from others."""
 
     millionths: int
-    """Of a percentage those of a per cent, of an amount those of its unit."""
+    """Millionths of a per cent for a percentage, for an amount of its unit."""
     kind: Kind
     step: int
     """What one in its last written digit is worth, in millionths: 100,000 for 2.3, 10**11 for 2.3 million."""

@@ -110,7 +110,7 @@ def _checkpoint(settings: Settings) -> str:
 
 BEST_SENTENCE_VERSION = "best_sentence-1"
 SPAN_VERSION = "span-1"
-"""Of spans and their scores in `model_readers.py`."""
+"""The version of spans and their scores in `model_readers.py`."""
 ANSWER_TOKENS = 64
 NEW_WORDS = 2
 HEADING_WEIGHT = 0.8

@@ -81,7 +81,7 @@ there."""
 TASK_CHARACTERS = 50
 """Most of the task's id in the name of its pod."""
 LAST_LINES = 50
-"""Of a pod's log, among which the stage's result is: what it prints last, and its error if it has one."""
+"""So many lines of a pod's log are read, among which the stage's result is: what it prints last, and its error if it has one."""
 KEEP_ENDED = timedelta(days=1)
 """How long a pod that failed is kept for a look at it."""
 STAGE_PODS = ",".join(f"{name}={value}" for name, value in LABELS.items()) + ",kubernetes_pod_operator=True"

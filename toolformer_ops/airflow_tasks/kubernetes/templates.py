@@ -85,7 +85,7 @@ POD_SECURITY = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 LEFT_TO_THE_CLUSTER = ("runAsUser", "runAsGroup", "fsGroup")
-"""Of these, those that a template says are null."""
+"""The ones of these that a template says are null."""
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,

@@ -20,7 +20,7 @@ class TrainedModel:
     training: tuple[tuple[int, float], ...] = ()
     """(optimiser step, loss in nats a token); empty if it has no log."""
     development: tuple[tuple[int, float], ...] = ()
-    """The same on the development documents."""
+    """Step and loss on the development documents."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class ReportContents:
     asked_suites: tuple[str, ...]
     """Suites that the run asked for, evaluated or not."""
     rates: tuple[ToolRate, ...] = ()
-    """Of the tools whose rate is known."""
+    """The rates of the tools that have one."""
     scores: tuple[SuiteScore, ...] = ()
     inputs: tuple[EvaluatedInput, ...] = ()
     """From which the examples are taken."""
     comparisons: tuple[Comparison, ...] = ()
-    """Of Toolformer with each other model."""
+    """Toolformer beside each other model."""

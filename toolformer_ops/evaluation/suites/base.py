@@ -131,7 +131,7 @@ class DataSet:
     folders: tuple[str, ...] = ()
     """Names that its folder may have in the data folder, the usual one first; empty: the data set's name."""
     first_only: bool = False
-    """Of `files`, read only what the first pattern finds: they are splits, the usual one first."""
+    """Whether only those of `files` are read that the first pattern finds: they are splits, the usual one first."""
     generate: Callable[[], bytes] | None = None
     """Makes the file if there is none."""
 
@@ -161,7 +161,7 @@ class LoadedDataSet:
     data_set: DataSet
     questions: tuple[Question, ...]
     sha256: str
-    """Of the names and stored contents of the files that were read, 64 hex digits."""
+    """Hash of the names and stored contents of the files that were read, 64 hex digits."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """How many records cannot be asked, by reason."""
 

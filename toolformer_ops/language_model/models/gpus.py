@@ -24,7 +24,7 @@ MAKE_ROOM = (
     "time slicing."
 )
 SHARE_OF_OTHERS = 0.1
-"""Of a GPU's memory: so much may other processes hold before they are named; those of one training have
+"""The share of a GPU's memory that other processes may hold before they are named; those of one training have
 contexts on each GPU."""
 
 

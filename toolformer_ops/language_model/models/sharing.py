@@ -14,7 +14,7 @@ from typing import Any
 from toolformer_ops.errors import ModelError
 
 SHARED_LAYERS = {"full_attention", "sliding_attention"}
-"""Of transformers' names for kinds of layers."""
+"""The kinds of layers, as transformers names them."""
 _ALIBI = "positions as a bias of scores (ALiBi)"
 _RECURRENT = "recurrent layers, which carry a state from token to token"
 _IN_THE_LAYER = "attention that transformers computes inside the layer and not by its attention interface"

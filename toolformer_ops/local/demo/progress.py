@@ -36,7 +36,7 @@ class ToolProgress:
     steps_done: int
     """Tokens done, summed over the stages; documents of the filter, and of a finished run."""
     steps: int
-    """The same to do."""
+    """What is to be done, in the unit of `steps_done`."""
     tokens_done: float | None = None
     """Share of its tokens that the stage at work has done, 0 to 1; None for the filter, and for a finished
     run."""
