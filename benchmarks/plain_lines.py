@@ -173,7 +173,7 @@ OF_PACKAGE = (
     ),
     Figure('docstrings that begin "The same", "As `x`", "Of"', dangling_docstrings, aim=0, limit=60, per=""),
     Figure(
-        "nobody, somebody, one that, is there, in place of, stands", worn_words, aim=30, limit=400, per=""
+        "nobody, somebody, one that, is there, in place of, stands", worn_words, aim=30, limit=210, per=""
     ),
 )
 OF_TESTS = (

@@ -61,7 +61,7 @@ class WrittenCall:
     end_char: int
     """Offset of the end of that."""
     position_char: int
-    """Offset, in the text without calls, before which the call stands.
+    """Offset, in the text without calls, before which the call is.
 
     A call before a word, and one before the space in front of that word, make the same text, `of [call] 54`:
     this is the place before the space, where a token begins that carries its space. Only at the start of a

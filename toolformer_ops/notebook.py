@@ -33,7 +33,7 @@ Returned = TypeVar("Returned")
 MOST_CALLS = 10_000
 """Rows that are read of a run unless more are asked for."""
 LIST_NAME = "texts"
-"""What stands for the address of a corpus that is a list."""
+"""What is used for the address of a corpus that is a list."""
 
 
 def _with_remedies(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:

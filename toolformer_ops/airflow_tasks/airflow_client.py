@@ -161,7 +161,7 @@ class AirflowClient:
     # What `toolformer-ops up` needs
 
     def health(self) -> dict[str, str]:
-        """Return the state of each part of Airflow (`healthy`, `unhealthy`, ...), no login needed; empty while nobody answers."""
+        """Return the state of each part of Airflow (`healthy`, `unhealthy`, ...), no login needed; empty while none answers."""
         try:
             answer = self._client.get("/api/v2/monitor/health", timeout=5.0)
             parts = answer.json() if answer.is_success else {}
@@ -175,7 +175,7 @@ class AirflowClient:
         return int(pool["slots"]) if pool else None
 
     def set_pool(self, name: str, slots: int, description: str, include_deferred: bool) -> None:
-        """Make a pool, or give it these slots if it is there."""
+        """Make a pool, or give it these slots if it exists."""
         body = {"slots": slots, "description": description, "include_deferred": include_deferred}
         if not self._request(
             "PATCH", f"/pools/{name}", json={"pool": name, **body}, empty_at=httpx.codes.NOT_FOUND
@@ -212,7 +212,7 @@ class AirflowClient:
             time.sleep(self._wait_seconds)
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> None:
-        """Start a run of that id; one that is there already is the same run.
+        """Start a run of that id; one that exists already is the same run.
 
         Raises:
             AirflowError: the parameters in `conf` are refused; the message is Airflow's.

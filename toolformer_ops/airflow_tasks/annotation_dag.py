@@ -151,7 +151,7 @@ def skip_missed_night(context: Context) -> None:
     passed meanwhile.
 
     Raises:
-        AirflowSkipException: the next run is due. Never if somebody cleared the run, nor for a retry.
+        AirflowSkipException: the next run is due. Never if a person cleared the run, nor for a retry.
     """
     run = context["dag_run"]
     if (
@@ -195,7 +195,7 @@ def not_needed_after_release(
     """The tasks without which a run is whole: it has no release, is not to be finetuned on, or not to be evaluated.
 
     A night's finetuning is not needed if the release hardly differs from the one that was finetuned on
-    last: by fewer than `min_changed_examples`, which a run that somebody started by hand does not count
+    last: by fewer than `min_changed_examples`, which a run that was started by hand does not count
     (None: nor does any other). A release that was made and checked by an earlier run is not checked again.
     """
     choices = choices_of(context)

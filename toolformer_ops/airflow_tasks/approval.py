@@ -1,12 +1,12 @@
 """A person's yes before a model is finetuned on a release, or before the finetuned model is published (the choice `approve`).
 
 Airflow's ApprovalOperator asks: the task waits without a process, in the state `awaiting_input`, until
-somebody answers in the UI (Required Actions) or by the API. Airflow takes the first answer alone, and only
+a person answers in the UI (Required Actions) or by the API. Airflow takes the first answer alone, and only
 from who may edit the DAG and, if the setting `approvers` names people, is one of them. Who asks for no yes
 has two tasks more that the scheduler skips.
 
 A no is an answer and no failure: what follows is skipped and the run ends green. No answer within
-`approval_hours` counts as a no; the time limit of a night is longer by them (`nightly.py`). What is there
+`approval_hours` counts as a no; the time limit of a night is longer by them (`nightly.py`). What exists
 stays: `finetune_release` trains on the release of such a run.
 Owns `approvals`.
 """

@@ -26,7 +26,7 @@ POOLS = (CPU_POOL, GPU_POOL)
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "toolformer",
     # The policy ends a task after fewer tries than Airflow would. The delays count when a worker dies, and
-    # nobody asks the policy.
+    # no one asks the policy.
     "retries": OWN_RETRIES + INFRASTRUCTURE_RETRIES,
     "retry_policy": StageRetries(),
     "retry_delay": RETRY_DELAY,

@@ -131,7 +131,7 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
                 yield from lines
 
 
-# The looks at the API: each returns what is there, and raises ConfigurationError for what is missing, with
+# The looks at the API: each returns what exists, and raises ConfigurationError for what is missing, with
 # the remedy
 
 

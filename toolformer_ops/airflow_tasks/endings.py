@@ -22,7 +22,7 @@ CONTAINER = "stage"
 MESSAGE_CHARACTERS = 500
 """Most characters of what Kubernetes or the stage says that are repeated."""
 LOST_SECONDS = 60
-"""A deleted pod that is there so long after its grace period is on a node that does not answer."""
+"""A deleted pod that still exists so long after its grace period is on a node that does not answer."""
 STARTS_AGAIN = "the next try starts after the last committed micro-batch"
 
 Fault = Literal["request", "setup", "stage", "outside", "away"]
@@ -275,7 +275,7 @@ def describe_gone_pod(
 
 
 def is_lost(pod: "V1Pod") -> bool:
-    """Whether the pod should have been gone for a while, so that nobody on its node ends it."""
+    """Whether the pod should have been gone for a while, so that no kubelet on its node ends it."""
     gone_by = pod.metadata.deletion_timestamp  # the time of the deletion, and the grace period
     return gone_by is not None and datetime.now(UTC) > gone_by + timedelta(seconds=LOST_SECONDS)
 

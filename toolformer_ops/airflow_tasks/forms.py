@@ -40,7 +40,7 @@ FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Evaluation": ("evaluation_suites", "evaluation_data", "evaluation_inputs"),
     }
 )
-"""By section, the choices of a form: what somebody changes in the first month. Airflow unfolds what has no
+"""By section, the choices of a form: what a person changes in the first month. Airflow unfolds what has no
 section."""
 
 SECTION_OF: Mapping[str, str] = MappingProxyType(
@@ -72,9 +72,9 @@ PROPERTIES: Mapping[str, Any] = MappingProxyType(RunChoices.model_json_schema()[
 def annotation_form(
     settings: Settings, tools: Sequence[DagTool], filled_in: RunChoices | None = None
 ) -> dict[str, Param]:
-    """The params of a run that annotates; for the keep thresholds one a tool, in place of an object.
+    """The params of a run that annotates; for the keep thresholds one a tool, instead of an object.
 
-    Airflow's form can be filled in by nobody but the user: no address holds values for it. So a field that a
+    Airflow's form can be filled in by the user alone: no address holds values for it. So a field that a
     preset names starts empty, and says what it holds then.
 
     Args:

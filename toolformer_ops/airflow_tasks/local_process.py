@@ -76,7 +76,7 @@ class RunningProcess:
     def wait(self) -> Ending:
         """Hand on lines until the process has ended."""
         last = {"stdout": "", "stderr": ""}
-        # A daemon: a time limit interrupts this thread, and then nobody waits for the other before the stage
+        # A daemon: a time limit interrupts this thread, and then nothing waits for the other before the stage
         # is ended.
         reader = threading.Thread(target=self._read, args=("stdout", last), daemon=True)
         reader.start()

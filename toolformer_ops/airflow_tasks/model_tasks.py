@@ -71,7 +71,7 @@ class ReportEvaluation(StageProcess):
 
 
 def not_asked_for(choices: RunChoices) -> dict[str, str]:
-    """What nobody asked for, by task with the reason: approvals, the baseline, suites, and the report if no suite is named."""
+    """What was not asked for, by task with the reason: approvals, the baseline, suites, and the report if no suite is named."""
     approve = choices.approve
     reasons = {
         task: f"not asked for: approve is {approve}" for step, task in APPROVALS.items() if step != approve
@@ -87,7 +87,7 @@ def not_asked_for(choices: RunChoices) -> dict[str, str]:
 
 
 def not_needed_on_release(context: Context, _: object) -> dict[str, str]:
-    """The tasks of a run on a release that nobody asked for, with the reasons."""
+    """The tasks of a run on a release that were not asked for, with the reasons."""
     return not_asked_for(choices_of(context))
 
 
@@ -95,7 +95,7 @@ def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[list[B
     """Train, publish and evaluate the model, and the baseline if it is asked for; the tasks that publish the two, and the report.
 
     One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or
-    both, and suites that nobody asked for; a person who is asked and says no skips what follows.
+    both, and suites that were not asked for; a person who is asked and says no skips what follows.
     """
     # 1. The models.
     yes, yes_to_publish = (AskForApproval(step=step, trigger_rule=MIN_ONE_SUCCESS) for step in APPROVALS)

@@ -40,7 +40,7 @@ SEND = "send_notifications"
 TOLD_WITHIN = datetime.timedelta(days=3)
 """Who could not be told of a run for so long is not told any more."""
 EVERYBODY = ""
-"""In `notifications` in place of a Connection: nobody is left to be told."""
+"""In `notifications` instead of a Connection: no person is to be told."""
 SECONDS_A_WEBHOOK = 5.0
 NOTE_CHARACTERS = 1000
 """Airflow refuses longer notes."""
@@ -70,7 +70,7 @@ class SendNotifications(BaseOperator):
         """Tell them; the notes of the runs say who could not be told.
 
         Raises:
-            AirflowException: somebody could not be told. The next try, or the next run of the DAG, tries it
+            AirflowException: a person could not be told. The next try, or the next run of the DAG, tries it
             again.
             DatabaseError: Postgres does not answer.
         """
@@ -105,7 +105,7 @@ def start_sending(run_id: str) -> None:
 
 
 def close_ended_runs(settings: Settings, airflow: AirflowClient, since: datetime.datetime) -> None:
-    """Close the runs of schedules that are over in Airflow and that nobody has closed, since Postgres was away then for example."""
+    """Close the runs of schedules that are over in Airflow and that are still open, since Postgres was away then for example."""
     from toolformer_ops.stages.run_setup import close_run
 
     try:

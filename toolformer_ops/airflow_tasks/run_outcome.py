@@ -2,7 +2,7 @@
 
 A tool that fails does not stop the others, and the release comes out without it; nor does a suite that cannot
 be evaluated stop the others. So that this is seen, the last task closes the run in `annotation_runs` and is
-red with the list of what failed, though the release or the model is there and can be used.
+red with the list of what failed, though the release or the model exists and can be used.
 """
 
 import json
@@ -30,7 +30,7 @@ TO_DO = "to_do"
 REASON = "reason"
 """Key of the XCom with the reason why a task failed."""
 FROM_A_LOG = re.compile(r"^stage [a-z-]+: exit status \d+: (\S+ )?ERROR \w+: ")
-"""What stands before the sentence of a stage's error in the message of its task."""
+"""What is before the sentence of a stage's error in the message of its task."""
 
 GONE = (
     "this version of the DAG has no such tool. Put its file back into {folder}, or install its package again, and clear the run "
@@ -221,7 +221,7 @@ class FinishRun(StageProcess):
 
         Raises:
             AirflowSkipException: the run was skipped.
-            AirflowFailException: a task failed; the message names it, and says whether the product is there
+            AirflowFailException: a task failed; the message names it, and says whether the product exists
             all the same.
         """
         states = task_states(context)

@@ -31,13 +31,13 @@ OUT_OF_TIME = (
 
 @hookimpl
 def on_dag_run_failed(dag_run: "DagRun", msg: str) -> None:
-    """A run is over: it failed, its time was up, or somebody ended it."""
+    """A run is over: it failed, its time was up, or a person ended it."""
     close_in_background(dag_run.run_id, _owner(dag_run), is_failure=True, is_timeout=msg == TIMED_OUT)
 
 
 @hookimpl
 def on_dag_run_success(dag_run: "DagRun", msg: str) -> None:
-    """A run is over; if somebody said that it is a success, it was not finished all the same."""
+    """A run is over; if a person said that it is a success, it was not finished all the same."""
     close_in_background(dag_run.run_id, _owner(dag_run), is_failure=False)
 
 

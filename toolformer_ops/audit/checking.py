@@ -79,7 +79,7 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     database.analyze_grown(engine)  # the last stage ended just now
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
-        # A check that is repeated, since its answer was lost or somebody cleared it, finds what the first one
+        # A check that is repeated, since its answer was lost or a person cleared it, finds what the first one
         # did.
         members = members_beyond_finished(connection, run, *run.recipe_ids, own_work_too=True)
         store_rates(connection, run)

@@ -1,6 +1,6 @@
 """The claims of `sql/audits`: what is true of stored rows and of released files, a sentence and a statement each.
 
-A file holds those of one subject. Below the name of a claim stands what it says:
+A file holds those of one subject. Below the name of a claim is what it says:
 
     -- name: probabilities_are_probabilities
     -- fail: the claim, as in "expected ..."       (warn: what does not hold stops no run)
@@ -58,7 +58,7 @@ class Claim:
     sentence: str
     """The claim in words, such as `position probabilities in [0, 1]`."""
     scopes: Mapping[str, str]
-    """By scope, what stands behind it."""
+    """By scope, what is behind it."""
     remedy: str
     statement: str
     """Returns the rows that break the claim."""

@@ -242,7 +242,7 @@ def _check_objects(
         of_key = {**repair, "keys": [key]} if repair else None
         page.add(kind, "object", store.uri(key), what, remedy, repair=of_key)
 
-    # 1. The manifest is there, and the registered one.
+    # 1. The manifest exists, and the registered one.
     prefix = store.key_of(uri)
     page.items += 1
     try:

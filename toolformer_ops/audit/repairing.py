@@ -116,7 +116,7 @@ def _by_action(auditing: Auditing) -> dict[str, list[Row[Any]]]:
 
 
 def accept_numbers(auditing: Auditing, run_id: str) -> int:
-    """Store what the rows give in place of a run's numbers that the audit found to differ; returns the number of findings.
+    """Store what the rows give instead of a run's numbers that the audit found to differ; returns the number of findings.
 
     Raises:
         NoResultError: the audit found something else, by which the rows may be wrong.
@@ -176,7 +176,7 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
     bytes.
 
     Raises:
-        ToolformerError: they give another one, or the manifest that they give is there, and another one is
+        ToolformerError: they give another one, or the manifest that they give exists, and another one is
         registered.
     """
     run_id, store = repair["run_id"], auditing.store

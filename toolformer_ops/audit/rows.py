@@ -200,7 +200,7 @@ Numbers = dict[str, list[dict[str, Any]]]
 
 
 def count_again(connection: Connection, run_id: str, *, from_earlier: bool = False) -> Numbers:
-    """The numbers of a run, counted from the rows; in place of those that are stored, until the transaction is rolled back.
+    """The numbers of a run, counted from the rows; instead of those that are stored, until the transaction is rolled back.
 
     `from_earlier`: from those of earlier runs over its corpus, and what changed; else nothing that is stored
     is believed.
@@ -220,7 +220,7 @@ def count_again(connection: Connection, run_id: str, *, from_earlier: bool = Fal
 def replace_numbers(
     connection: Connection, run_id: str, table: str, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Store these numbers of a run in a table, in place of those that are stored there."""
+    """Store these numbers of a run in a table, instead of those that are stored there."""
     with database.translating(f"numbers in {table}"):
         connection.execute(delete(sql_table(table)).where(column("run_id") == run_id))
         if rows:

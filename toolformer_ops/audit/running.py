@@ -61,7 +61,7 @@ def audit(
         seed: chooses which ones, together with their content.
         plans: say what `repairs` would do.
         repairs: mend what can be mended.
-        accepts: store what the rows of the run `scope_id` give in place of its stored numbers.
+        accepts: store what the rows of the run `scope_id` give instead of its stored numbers.
         say: takes one line for each check, finding and repair, as they come.
         orphans_after: how long something may look like an orphan, since it may be at work.
         page_documents: of one statement; decides no finding.

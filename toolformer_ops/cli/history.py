@@ -24,7 +24,7 @@ def write_command(
 ) -> None:
     """Write finished runs into the history, with what is missing of it on S3; the end of a run does it by itself.
 
-    What is there already is not written again. May be interrupted and started again.
+    What exists already is not written again. May be interrupted and started again.
 
     Example: toolformer-ops history write --all
     """

@@ -1,4 +1,4 @@
-"""`toolformer-ops forget | retention | retry-failed | audit | doctor`: delete texts, drop unused rows, prove what is there.
+"""`toolformer-ops forget | retention | retry-failed | audit | doctor`: delete texts, drop unused rows, prove what exists.
 
 And whether a stage could run here, or on the cluster.
 """

@@ -282,7 +282,7 @@ def start_finetuning(
     ],
     dag_run: DagRunKey = "",
 ) -> None:
-    """Register a run that finetunes and evaluates on a release that is there already.
+    """Register a run that finetunes and evaluates on a release that exists already.
 
     Example: toolformer-ops stage start-finetuning --run tuned-1 --release 4f0c91b2d4a7e633 --parameters
     '{"finetune_steps": 500}'

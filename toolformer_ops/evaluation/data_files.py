@@ -145,10 +145,10 @@ class DataFolder:
         self._settings = settings
 
     def require(self) -> None:
-        """Do nothing if the data folder is there; an s3:// address is not looked at.
+        """Do nothing if the data folder exists; an s3:// address is not looked at.
 
         Raises:
-            UsageError: this deployment lets nobody read there.
+            UsageError: this deployment allows no reading there.
             EvaluationDataError: there is no such folder.
         """
         if not self.address.startswith("s3://") and not self._local_folder.is_dir():

@@ -29,7 +29,7 @@ from toolformer_ops.storage import database, queries
 USEFUL, USELESS, WRONG, SKIP = VERDICTS = ("useful", "useless", "wrong", "skip")
 """What can be said of a call, in the order of the keys 1 to 4."""
 EVERYBODY = ""
-"""Stands for all reviewers together."""
+"""All reviewers together."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
     have one name, and nothing that was published before is changed.
 
     Raises:
-        UsageError: there is no such release, or nobody has judged it.
+        UsageError: there is no such release, or it has no judgements.
     """
     if not database.fetch_all(connection, queries.reviewing.release, release_id=release_id):
         raise UsageError(

@@ -98,7 +98,7 @@ class ToolformerLM(TemplateLM):
             start: tokenizer, as the harness' own hf: what the tokenizer puts before a text (SmolLM2, Qwen, GPT-2:
                 nothing; Llama: its start token), and its beginning-of-text token before a text that follows
                 nothing; trained: the start token that the model was trained with, as `toolformer-ops evaluate`.
-            device: not used, since the harness says cuda:0 if nobody names one: the setting `device` decides.
+            device: not used, since the harness says cuda:0 if none is named: the setting `device` decides.
             batch_size: not used: texts are written together, and none depends on the others.
             max_batch_size: not used.
             others: none; the harness adds what its options set, such as trust_remote_code.

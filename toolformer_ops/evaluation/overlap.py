@@ -78,8 +78,8 @@ def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
     DATESET counts only as a file, since it can be made anew.
 
     Raises:
-        UsageError: this deployment lets nobody read there.
-        EvaluationDataError: nothing is there, no data set is, or a file is of another format than its reader
+        UsageError: this deployment allows no reading there.
+        EvaluationDataError: there is no file, no data set, or a file is of another format than its reader
         expects.
         ObjectStoreError: S3 fails.
     """

@@ -51,7 +51,7 @@ def window_bounds(
 
 
 def without_results(ids: Sequence[int], starts: Sequence[int], spans: Iterable[CallSpan]) -> list[int]:
-    """The ids, with the complement (`~id`) in place of each token that holds a character of a result.
+    """The ids, with the complement (`~id`) instead of each token that holds a character of a result.
 
     `starts` are the characters at which the tokens start, ascending; a token ends where the next one starts.
     """

@@ -21,7 +21,7 @@ from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 from toolformer_ops.language_model.tokenization import Tokenization
 
 RESTS = -1
-"""In place of a token: the row stays in the cache and takes in nothing until `Task.admit` gives it a token."""
+"""Instead of a token: the row stays in the cache and takes in nothing until `Task.admit` gives it a token."""
 Placement = TypeVar("Placement")
 
 

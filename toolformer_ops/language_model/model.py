@@ -46,7 +46,7 @@ class LanguageModel:
         identity: str,
         load: Callable[[str], CausalModel] | None = None,
     ) -> None:
-        """`load` loads the same weights in a number format; without it the model stands for the one in float32 as well."""
+        """`load` loads the same weights in a number format; without it the model is used for the one in float32 as well."""
         self.identity = identity
         """`name@content hash` or `hub id@revision`: what goes into recipes."""
         self.number_format = model.number_format

@@ -16,7 +16,7 @@ reads: with `until_arrow` a sample ends there, as the same call.
 
 If the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn.
 Measured with SmolLM2-135M-Instruct: after "[QA" the prompt's examples make `("` 98.7 % likely and `(` 0.3 %;
-made to continue from `(`, the model writes `film` in place of a question, and `Calendar(Monday)` in place of
+made to continue from `(`, the model writes `film` instead of a question, and `Calendar(Monday)` instead of
 `Calendar()`. Does not parse calls: `call_syntax.py` does.
 """
 

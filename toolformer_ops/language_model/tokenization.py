@@ -112,7 +112,7 @@ def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
 
     A word is a run of characters that are not white space. Its token is the one that brings its space along
     (` costs`), or a token that is just this one space (` ` before `4`, in vocabularies that split digits),
-    or, where neither is there (after a line break), the token that begins with the word itself. A word that
+    or, where neither exists (after a line break), the token that begins with the word itself. A word that
     starts inside a token has none.
     """
     found: list[int] = []

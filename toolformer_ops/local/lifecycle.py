@@ -1,6 +1,6 @@
 """`up`, `down`, `status`: start, stop and show the embedded services of one state folder, one call at a time.
 
-Each step of `up` looks at what is there and does what is missing, so it may be called at any time, after any
+Each step of `up` looks at what exists and does what is missing, so it may be called at any time, after any
 crash. Its order: what a crash left, ports and configuration, the supervisor, Postgres with its roles and
 databases, S3 with its bucket, the `environment` file, our tables, Airflow's tables, Airflow with its pools.
 Ports and configuration are settled when the supervisor starts, and stay until `down`.

@@ -262,7 +262,7 @@ def ensure_databases(address: PostgresAddress) -> None:
 
 
 def ensure_database(address: PostgresAddress, database: str, owner: str) -> None:
-    """Make `database` for `owner` unless it is there, and keep other roles out."""
+    """Make `database` for `owner` unless it exists, and keep other roles out."""
     with closing(_connect(address, SUPERUSER)) as connection, connection.cursor() as cursor:
         cursor.execute("select 1 from pg_database where datname = %s", (database,))
         if cursor.fetchone() is None:
@@ -274,7 +274,7 @@ def ensure_database(address: PostgresAddress, database: str, owner: str) -> None
 def allow_people(address: PostgresAddress, database: str) -> None:
     """Let the readers, analysts and the reviewer enter `database`; each migration says what they may do there.
 
-    Gives them the settings of `sql/reader_limits.sql`, in place of those that they gave themselves.
+    Gives them the settings of `sql/reader_limits.sql`, instead of those that they gave themselves.
     """
     with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
         people = sql.SQL(", ").join(map(sql.Identifier, (READER, PAGE, ANALYST, REVIEWER)))

@@ -1,6 +1,6 @@
 """The state folder of the embedded services: its files, the generated passwords, and `environment`, the settings that it offers.
 
-Every path is named here once. Files with secrets have mode 600 and are replaced whole, so that nobody reads
+Every path is named here once. Files with secrets have mode 600 and are replaced whole, so that no reader sees
 half of one.
 """
 
@@ -145,7 +145,7 @@ def load_or_make_secrets(path: Path) -> GeneratedSecrets:
     """Return the secrets in `path`; missing ones are made, and written before they are used.
 
     Raises:
-        ServiceError: the file is there and is not what we wrote.
+        ServiceError: the file exists and is not what we wrote.
     """
     known = path.read_text(encoding="utf-8") if path.exists() else "{}"
     try:

@@ -204,7 +204,7 @@ class Supervisor:
 
         A scheduler of Airflow that is killed leaves its workers, which wait for work forever; and one whose
         supervisor was killed waits for its workers forever. All of them are in the session of supervisord,
-        and are not below it. The session's number may by now be somebody else's: only what works inside our
+        and are not below it. The session's number may by now be another program's: only what works inside our
         state folder is ours. `postgres.clear_pid_file` ends Postgres.
         """
         try:

@@ -5,7 +5,7 @@ the columns `messages` or `conversations`, and `tools`, and not Parquet: Arrow s
 with all fields of all messages and every call with all arguments of all calls, filled up with nulls, and
 templates then render a null. Needs no model, no template and no database; the template of a model that is
 named is tried, since some drop tools or calls without an error (SmolLM2's does). Writes over no file, and
-writes nothing if the same content is there already.
+writes nothing if the same content exists already.
 
 With refusals, a share of the conversations offers the tools and calls none: texts of the release's run in
 which calls were tried and none saved anything. They come from Postgres, and are compared with the evaluation
@@ -455,7 +455,7 @@ def write_rows(
     beside `NAME.jsonl` it is `NAME.md`.
 
     Raises:
-        UsageError: another file or card is there.
+        UsageError: another file or card exists.
     """
     is_file = out.endswith(".jsonl")
     address = out if is_file else f"{out.rstrip('/')}/{FILE_NAME}"
@@ -477,7 +477,7 @@ def write_json(settings: Settings, value: dict[str, Any], folder: str, name: str
     """Write a small JSON file into the folder of an export.
 
     Raises:
-        UsageError: another file is there.
+        UsageError: another file exists.
     """
     with tempfile.TemporaryDirectory(prefix="export-") as scratch:
         (file := Path(scratch) / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
@@ -488,7 +488,7 @@ def put_beside(settings: Settings, file: Path, folder: str) -> None:
     """Copy a file into the folder of an export.
 
     Raises:
-        UsageError: another file is there.
+        UsageError: another file exists.
     """
     _put_if_absent(settings, file, f"{folder.rstrip('/')}/{file.name}")
 
@@ -507,10 +507,10 @@ def require_place(out: str) -> None:
 
 
 def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
-    """Copy the file to `address`; False if the same content is there already.
+    """Copy the file to `address`; False if the same content exists already.
 
     Raises:
-        UsageError: another content is there.
+        UsageError: another content exists.
     """
     target = Path(address)
     if address.startswith(_S3):

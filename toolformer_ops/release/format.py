@@ -64,7 +64,7 @@ class ReleasedCall:
     result: str
     """After the arrow."""
     position_char: int
-    """Character of the text without calls before which the call stands, from 0."""
+    """Character of the text without calls before which the call is, from 0."""
     position_probability: float
     """p(" [") at this position, in [0, 1]."""
     loss_without_call: float

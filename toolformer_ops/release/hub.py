@@ -1,6 +1,6 @@
 """Releases and finetuned models from S3 on the Hugging Face Hub, or on another server that speaks its API (`HF_ENDPOINT`).
 
-All files of a publication become visible in one commit, so that nobody sees half of them. Their contents are
+All files of a publication become visible in one commit, so that no reader sees half of them. Their contents are
 sent before it; what arrived stays on the hub under its hash, so that the next try sends the rest. The hub
 gets the files as they are on S3, but for README.md, whose header and last section say what only the publisher
 knows, and `toolformer-ops.json`, the manifest.
@@ -81,7 +81,7 @@ class Described:
     languages: tuple[str, ...] = ()
     """ISO codes. None: those of the release's texts are identified."""
     sources: tuple[str, ...] = ()
-    """Words in place of the corpus' address."""
+    """Words instead of the corpus' address."""
 
 
 def published(settings: Settings, name: str) -> Manifest:
@@ -89,7 +89,7 @@ def published(settings: Settings, name: str) -> Manifest:
 
     Raises:
         UsageError: nothing is published there, or neither a release nor a model.
-        CorruptObjectError: the manifest is damaged, or is not the one that Postgres registered.
+        CorruptObjectError: the manifest is damaged, or is not what Postgres registered.
         ObjectStoreError, DatabaseError: S3 or Postgres do not answer.
     """
     store = ObjectStore(settings)
@@ -119,7 +119,7 @@ def published(settings: Settings, name: str) -> Manifest:
 def download(settings: Settings, name: str, folder: Path, described: Described) -> Manifest:
     """Copy a release or model from S3 into a folder: its files, each compared with its hash, the completed card, the manifest.
 
-    It is what `push` puts on a hub. A download that broke off continues: the folder is there once it is
+    It is what `push` puts on a hub. A download that broke off continues: the folder exists once it is
     whole; before, its parts are in `<folder>.part` beside it.
 
     Raises:
@@ -158,7 +158,7 @@ def _complete(
 def push(settings: Settings, name: str, repo: str, described: Described, *, public: bool = False) -> Pushed:
     """Put a release or model into the repository `owner/name` of the hub; a new repository is private unless `public`.
 
-    Pushing the same again changes nothing; another release replaces the one that is there, as a new commit.
+    Pushing the same again changes nothing; another release replaces the one that exists, as a new commit.
 
     Raises:
         UsageError: there is no such publication; the repository's name is not valid; it holds something else,
@@ -166,7 +166,7 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
         ConfigurationError: the hub refuses the token, or this deployment asks no hub.
         InfrastructureError: the hub does not answer, or refuses for another reason. What was sent stays
         there.
-        BusyError: somebody else changed the repository in the meantime.
+        BusyError: another changed the repository in the meantime.
     """
     import httpx2
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi

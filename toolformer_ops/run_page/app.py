@@ -1,6 +1,6 @@
 """The FastAPI application of the page: routes, assets, and what an error looks like.
 
-Nobody gets anything without signing in.
+Nothing is given without signing in.
 """
 
 import logging

@@ -110,7 +110,7 @@ class Asked:
     after: str = ""
     """The key that the page before ended with; empty: from the start."""
     between: tuple[float, float] | None = None
-    """Loss reductions in nats, in place of those that the status has: at least the first, below the second."""
+    """Loss reductions in nats, instead of those that the status has: at least the first, below the second."""
 
     @property
     def reason(self) -> str | None:
@@ -157,7 +157,7 @@ class AskedCalls:
     calls: Asked
 
     def run(self, connection: Connection, dag_ids: Collection[str]) -> ShownRun | None:
-        """The run, if somebody who may see these DAGs may see it; None if there is none."""
+        """The run, if a person who may see these DAGs may see it; None if there is none."""
         if self.dag_id or self.run_id:
             return load_run(connection, AskedRun(self.dag_id, self.run_id))
         newest = fetch_all(connection, queries.page.runs, dag_ids=sorted(dag_ids))
@@ -178,7 +178,7 @@ async def asked_calls(
     sort: Sort = "most_saved",
     after: Annotated[str, Query(max_length=200)] = "",
 ) -> AskedCalls:
-    """The calls that an address asks for, by somebody who may see the run's DAG."""
+    """The calls that an address asks for, by a person who may see the run's DAG."""
     if dag_id not in visitor.dag_ids and is_ours(dag_id):
         raise HTTPException(403)
     if status not in STATUSES and not status.startswith(REASON):
@@ -269,7 +269,7 @@ class FoundCalls:
     next: str | None
     """Where the next page starts; None behind the last."""
     is_whole: bool
-    """Whether the page is full, or the last one; otherwise there may be more calls that nobody has looked at."""
+    """Whether the page is full, or the last one; otherwise there may be more calls that were not looked at."""
     looked_at: int
     """Calls, or texts in the order of the corpus, that were looked at."""
 

@@ -1,6 +1,6 @@
 """The report of a run's evaluations (`evaluation/report/`), which a stage made, from S3 and within a page of ours.
 
-The server itself reads S3, so that nobody needs a key. The link is no presigned S3 address: that could be
+The server itself reads S3, so that no reader needs a key. The link is no presigned S3 address: that could be
 read by all who have it, would stay in an XCom, and ends after days. The report is served under a content
 security policy that lets nothing in it run, since it holds what a language model wrote.
 """

@@ -49,12 +49,12 @@ class StageProgress:
     stage: str
     done: int
     total: int | None
-    """None if nobody knows it yet."""
+    """None if it is not known yet."""
     own: int
     """The part of `done` that this run did itself."""
     tokens_done: int | None = None
     tokens: int | None = None
-    """About how many the documents of `done` and of `total` have; None if nobody knows, and for the filter."""
+    """About how many the documents of `done` and of `total` have; None if it is not known, and for the filter."""
 
     @property
     def share_done(self) -> float:
@@ -64,7 +64,7 @@ class StageProgress:
 
     @property
     def units_left(self) -> int | None:
-        """What is left to do: tokens, and documents of the filter; None if nobody knows."""
+        """What is left to do: tokens, and documents of the filter; None if it is not known."""
         if self.stage != "filter" and self.tokens is not None:
             return self.tokens - (self.tokens_done or 0)
         return None if self.total is None else self.total - self.done

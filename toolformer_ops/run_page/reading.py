@@ -1,4 +1,4 @@
-"""Answers from Postgres that slow nobody down: connections of the reader with a time limit, separate threads, a cache.
+"""Answers from Postgres that slow no other request down: connections of the reader with a time limit, separate threads, a cache.
 
 Airflow's API server answers everybody from one process. So queries and templates run in a few threads of this
 room and not in those that Airflow's own routes share; a statement is ended after `STATEMENT_SECONDS`; equal
@@ -44,9 +44,9 @@ SECONDS_TO_COUNT = 60.0
 """A statement that counts is given up after so long, and the count is asked for again after ten times as
 long."""
 SECONDS_TO_WAIT = 0.15
-"""A page waits so long for a count: that of a small run is there by then."""
+"""A page waits so long for a count: that of a small run is ready by then."""
 SECONDS_OF_A_COUNT, OLDEST_COUNT = 4.0, 600.0
-"""A count is made anew after so many seconds if somebody asks, and after so many it is not shown any more."""
+"""A count is made anew after so many seconds if it is asked for, and after so many it is not shown any more."""
 MOST_COUNTS = 64
 KEPT_LONGER_THAN_IT_TOOK = 10.0
 OPTIONS = {
@@ -111,7 +111,7 @@ class _Count:
     next_at: float = 0.0
     """Not before this monotonic time is it made again."""
     under_way: threading.Event | None = None
-    """Set when the count that is being made is there."""
+    """Set when the count that is being made is ready."""
 
 
 @dataclass

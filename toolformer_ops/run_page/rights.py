@@ -22,7 +22,7 @@ MAX_ID_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class Visitor:
-    """Somebody who is signed in and may see runs of this project."""
+    """A person who is signed in and may see runs of this project."""
 
     name: str
     dag_ids: frozenset[str]
@@ -31,7 +31,7 @@ class Visitor:
 
 @dataclass(frozen=True)
 class AskedRun:
-    """A DAG run that the visitor may see, as Airflow names it; nobody knows yet whether it is there."""
+    """A DAG run that the visitor may see, as Airflow names it; whether it exists is not known yet."""
 
     dag_id: str
     dag_run_id: str
@@ -51,7 +51,7 @@ def asked_run(
     """The run of the address, if the user may see the runs of its DAG.
 
     Raises:
-        HTTPException: 401 for somebody who is not signed in, 403 for somebody without that right, 404 for
+        HTTPException: 401 for a person who is not signed in, 403 for one without that right, 404 for
         what Postgres cannot
             store.
     """
@@ -64,7 +64,7 @@ def visitor(request: Request, user: GetUserDep) -> Visitor:
     """Who asks for a view that is not about one run.
 
     Raises:
-        HTTPException: 401 for somebody who is not signed in, 403 for somebody who may see no run of ours, 404
+        HTTPException: 401 for a person who is not signed in, 403 for one who may see no run of ours, 404
         for what Postgres
             cannot store.
     """
@@ -95,7 +95,7 @@ def _require_text(request: Request) -> None:
 def from_our_page(request: Request) -> None:
     """Refuse a write that another site's page sends with the user's cookie; every browser says where a request comes from.
 
-    `Sec-Fetch-Site: same-origin` is enough, also if a proxy has changed the `Host`. `none` is what somebody
+    `Sec-Fetch-Site: same-origin` is enough, also if a proxy has changed the `Host`. `none` is what a person
     typed, and no header a browser from before 2023 or a program: then an `Origin` must be this server's.
 
     Raises:

@@ -163,7 +163,7 @@ def _of_tool(
     first = round(tool.prune_below * PLACES_A_NAT)
     first += first / PLACES_A_NAT < tool.prune_below
     last = max(first, PLACES_A_NAT * math.ceil(max(SMALLEST_TOP, 2 * tau, found.largest or 0.0)))
-    # 2. The place that is asked for. A slider that nobody moved is at the place nearest to the run's own
+    # 2. The place that is asked for. A slider that was not moved is at the place nearest to the run's own
     #    threshold.
     place = None
     if chosen is not None and math.isfinite(chosen) and abs(chosen - tau) > 0.5 / PLACES_A_NAT:

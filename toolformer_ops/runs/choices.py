@@ -78,7 +78,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             # At 1.0 the sums kept a call in 16 of 46 texts, at 0.7 in 22 (three places, three samples): fewer
             # slips in digits.
             "temperature": 0.7,
-            # A call stands before the text that it is scored with, and a small model hardly sees it beyond
+            # A call is before the text that it is scored with, and a small model hardly sees it beyond
             # so many tokens. Of a longer text the loss without a call is still that of all of it.
             "scoring_context_tokens": 1024,
             # A weak model is helped by many a result that has nothing to do with the text.
@@ -325,7 +325,7 @@ class SamplingChoices(Choices):
 
 
 class ToolSamplingChoices(SamplingChoices):
-    """Sampling choices for one tool: every number is there. What is sampled by, hashed and estimated with."""
+    """Sampling choices for one tool, with every number. What is sampled by, hashed and estimated with."""
 
     max_positions: int
     samples_per_position: int
@@ -349,7 +349,7 @@ class ScoringChoices(Choices):
         "has room; keep: auto, near the keep threshold alone; on: always; all: of each call that may be kept; off: never.",
     )
     score_unreleasable: bool = Field(default=True, title="Score calls that no release takes")
-    """Scores calls whose input stands in the text only after them, too. Off: they are counted, and cost no
+    """Scores calls whose input is in the text only after them, too. Off: they are counted, and cost no
     GPU."""
 
 
@@ -695,7 +695,7 @@ class RunChoices(
 FINETUNING_FIELDS = tuple(
     name for name in RunChoices.model_fields if name.startswith(CHOSEN_ANEW) and name != "finetune"
 )
-"""The choices of a run on a release that is there; such a run always finetunes."""
+"""The choices of a run on a release that exists; such a run always finetunes."""
 
 UNSAID: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {

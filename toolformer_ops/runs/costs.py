@@ -57,7 +57,7 @@ def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str,
 
     `versions` are those of the run's tools.
 
-    Seconds that nobody gave are those stored for the tool's version. If there are none, they are measured and
+    Seconds that were not given are those stored for the tool's version. If there are none, they are measured and
     stored: the median over this version's executions, or over those of the version before.
 
     Raises:

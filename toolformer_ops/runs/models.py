@@ -284,7 +284,7 @@ class RunModel:
 
         Raises:
             UsageError: an index or model is not there.
-            ConfigurationError: the tool is not the one that the run was started with.
+            ConfigurationError: the tool is not that of the run's start.
         """
         if run.tool not in self._tools:
             tool, settings = get_tool(run.tool), with_index_of(self._settings, run.tool_version)

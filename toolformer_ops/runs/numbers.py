@@ -37,7 +37,7 @@ def what_to_count(
 
 
 def store_numbers(connection: Connection, run_id: str) -> None:
-    """Store the numbers of a run that has finished, in place of those of an earlier end.
+    """Store the numbers of a run that has finished, instead of those of an earlier end.
 
     Only the end of the run itself stores them. A run that is repaired ends again: what its repaired tools
     have done by then was not there at its first end, and the release may be another.

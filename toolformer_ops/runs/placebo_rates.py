@@ -145,7 +145,7 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
 
 
 def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
-    """Count a tool's rates in a run, in place of what was counted before; returns them by threshold, the lowest first.
+    """Count a tool's rates in a run, instead of what was counted before; returns them by threshold, the lowest first.
 
     Empty for a run without placebos. Call it if the placebos of all documents are scored.
     """

@@ -1,4 +1,4 @@
-"""Whether a run that somebody asks for can start: asked before it exists, by what receives its form, and by its first task.
+"""Whether a run that is asked for can start: asked before it exists, by what receives its form, and by its first task.
 
 Reads no table and loads no model: it answers within a second. What only the run itself can find (a corpus
 without a usable record, a model without weights) `stages/run_setup.py` finds.
@@ -86,13 +86,13 @@ def require_finetuning(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
 
 
 def require_there(settings: Settings, address: str, name: str) -> None:
-    """Refuse an address with nothing behind it, or that nobody may read, as far as this process can see it.
+    """Refuse an address with nothing behind it, or that may not be read, as far as this process can see it.
 
     A path is looked for only if stages run on this machine: pods have other folders. `name` is the field's.
 
     Raises:
         CorpusError: it is no address of files.
-        UsageError: there is nothing, or this deployment lets nobody read there.
+        UsageError: there is nothing, or this deployment allows no reading there.
     """
     uri = normal_uri(address)
     if not uri.startswith("s3://") and settings.runner != "local":

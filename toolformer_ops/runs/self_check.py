@@ -37,14 +37,14 @@ class Finding:
     """`unknown`: it cannot be seen with the rights that there are; nothing need be wrong."""
     subject: str
     detail: str
-    """What is there; or what is missing, with the remedy."""
+    """What exists; or what is missing, with the remedy."""
 
     def __str__(self) -> str:
         return f"{self.state:8}{self.subject}: {self.detail}"
 
 
 def looked(subject: str, look: Callable[[], str]) -> Finding:
-    """What a look shows: it returns what is there, and raises what is missing, with the remedy."""
+    """What a look shows: it returns what exists, and raises what is missing, with the remedy."""
     try:
         return Finding("ok", subject, look())
     except UnseenError as error:

@@ -88,7 +88,7 @@ class BestCall:
     def __str__(self) -> str:
         """One line.
 
-        As code, and without the characters that end code, name somebody in a chat or move a terminal: the
+        As code, and without the characters that end code, name a person in a chat or move a terminal: the
         text is anybody's.
         """
         quoted = visible(" ".join(f"{self.text_before}{self.call} {self.text_after}".split()))
@@ -393,7 +393,7 @@ def list_runs(connection: Connection, at_most: int) -> list[ListedRun]:
 
 
 def summarise(connection: Connection, run_id: str, other: str | None = None) -> RunSummary:
-    """The summary of a run that is registered; before its end it is about what is there so far.
+    """The summary of a run that is registered; before its end it is about what exists so far.
 
     It is compared with the run before it; with `other`, the later of the two is compared with the earlier.
 

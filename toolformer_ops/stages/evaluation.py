@@ -64,7 +64,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         UsageError: there is no such run or suite, or the run does not say where the data are.
         EvaluationDataError: the suite's data are not there, or of another format.
         ToolError: a tool is down; no score of the suite is written.
-        ConfigurationError: the language model is not the one that the run was started with.
+        ConfigurationError: the language model is not that of the run's start.
         ModelError, ObjectStoreError, DatabaseError: a model, S3 or Postgres fails.
     """
     # 1. The run with its models, and the suite's data, before any model is loaded.

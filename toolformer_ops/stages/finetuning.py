@@ -96,14 +96,14 @@ def load_finetuning_run(
 
 
 def finetune(settings: Settings, run_id: str, *, without_calls: bool = False) -> str:
-    """Train unless this very model is there already; returns the model's id. `without_calls`: the baseline.
+    """Train unless this very model exists already; returns the model's id. `without_calls`: the baseline.
 
     Raises:
         UsageError, NoResultError: there is no run, or nothing to train on.
-        ConfigurationError: the base model is not the one that the run was started with.
+        ConfigurationError: the base model is not that of the run's start.
         ModelError: the base model is not there.
         ObjectStoreError: the release cannot be read, or the model not be written.
-        CorruptObjectError: the release or the model has another manifest than the one that Postgres
+        CorruptObjectError: the release or the model has another manifest than that which Postgres
         registered.
     """
     store = ObjectStore(settings)
@@ -156,7 +156,7 @@ def trained_files(
     """Train on the run's release in `folder`; returns the files of the model by name.
 
     Raises:
-        ConfigurationError: the base model is not the one that the run was started with, or a package that the
+        ConfigurationError: the base model is not that of the run's start, or a package that the
         training needs is not installed.
         ModelError: the base model is not there.
     """

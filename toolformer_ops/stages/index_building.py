@@ -33,7 +33,7 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
     index is published already and not in that folder.
 
     Raises:
-        UsageError: this deployment lets nobody read there, the source holds no article, or Lucene did not
+        UsageError: this deployment allows no reading there, the source holds no article, or Lucene did not
         take all passages.
         CorpusError: the source is not there (nothing was touched), or its packed data is damaged (nothing is
         visible).
@@ -78,7 +78,7 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
 
 
 def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> artifacts.Artifact:
-    """Publish the index in a folder, and make it the newest; an index of the same fingerprint that is there is not written again.
+    """Publish the index in a folder, and make it the newest; an index of the same fingerprint that exists is not written again.
 
     Raises:
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.

@@ -66,7 +66,7 @@ class PlaceboWork(StageWork[Loaded]):
     def of_pool(
         cls, connection: Connection, run: RunTool, shard: Shard, load_model: "Callable[[], LanguageModel]"
     ) -> "PlaceboWork":
-        """The work that draws from the run's pool, which is there."""
+        """The work that draws from the run's pool, which was made before."""
         draw = PlaceboDraw(load_pool(connection, run.recipe_of("placebo")))
         return cls(run=run, shard=shard, draw=draw, load_model=load_model)
 
@@ -97,7 +97,7 @@ class PlaceboWork(StageWork[Loaded]):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
-        """One row for each call that has placebos, with the reason in place of losses."""
+        """One row for each call that has placebos, with the reason instead of losses."""
         return self._batch(
             loaded,
             [
@@ -166,7 +166,7 @@ def placebo_stage(
 
     Raises:
         NoResultError: not all documents of the run are scored.
-        ConfigurationError: the model is not the one that the run was started with.
+        ConfigurationError: the model is not that of the run's start.
     """
     of_run = model or RunModel(settings)
     run = of_run.run_tool(run_id, tool_name)
@@ -192,7 +192,7 @@ def placebos_of_last_shard(
     So it does nothing in the process of a shard that others outlast.
 
     Raises:
-        ConfigurationError: the model is not the one that the run was started with.
+        ConfigurationError: the model is not that of the run's start.
     """
     run = model.run_tool(run_id, tool_name)
     if run.placebo_recipe_id is not None or not run.choices.wants_placebos:

@@ -79,7 +79,7 @@ class ToolsOfRun:
     rates: Rates
     """Those of the run, of the present tools."""
     proposer_identity: str | None = None
-    """The model that proposed the calls, if it is another than the one that scored them."""
+    """The model that proposed the calls, if it is another than that which scored them."""
     endpoint: Mapping[str, str] | None = None
     """For a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it answered."""
 
@@ -243,7 +243,7 @@ def set_release(
 ) -> int:
     """Write which release a run has, which kept calls it leaves out, and what its texts share with evaluation data.
 
-    In place of what is there. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those
+    What is stored is replaced. `overlaps` are rows of `run_overlaps`; with `earlier_run_id` they are those
     of that run. Returns `ReleaseOfRun.changed_examples`.
     """
     database.execute(

@@ -4,7 +4,7 @@ Owns `annotation_runs`, `run_tools`, `call_costs` and `run_releases`.
 
 Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run`
 registers a run that annotates a corpus. `start_finetuning` registers one that finetunes and evaluates on a
-release that is there: it annotates nothing, and so has no rows in `run_tools`. Registering the same run twice
+release that exists: it annotates nothing, and so has no rows in `run_tools`. Registering the same run twice
 is one registration; with other choices, or by code that would write other rows, it is an error. So is a run
 that belongs to another DAG run (`runs/owners.py`), whose end is not written either.
 """

@@ -188,7 +188,7 @@ def sample_stage(
     rounds (`work_off`).
 
     Raises:
-        ConfigurationError: the model is not the one that the run was started with.
+        ConfigurationError: the model is not that of the run's start.
     """
     of_run = model or RunModel(settings)
     run = of_run.run_tool(run_id, tool_name)

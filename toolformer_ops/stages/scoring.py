@@ -81,7 +81,7 @@ class ScoreWork(StageWork[Loaded]):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
-        """One row a call, with the reason in place of losses."""
+        """One row a call, with the reason instead of losses."""
         outcomes: list[DocumentOutcome] = []
         rows: list[TableRow] = []
         for document, calls in loaded:
@@ -167,7 +167,7 @@ def score_stage(
     `model` is the run's, if another stage of this process uses it, too; `waits_for_others` as in `work_off`.
 
     Raises:
-        ConfigurationError: the model is not the one that the run was started with.
+        ConfigurationError: the model is not that of the run's start.
     """
     of_run = model or RunModel(settings)
     run = of_run.run_tool(run_id, tool_name)

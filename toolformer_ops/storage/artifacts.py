@@ -165,7 +165,7 @@ def newest(settings: Settings, kind: Kind, source: str | None = None) -> str | N
 def fetch(settings: Settings, artifact: Artifact) -> Path:
     """The folder with an artifact's files, which stays there until this process ends.
 
-    Downloads if the cache does not hold it. Compares the bytes of what is there with the manifest
+    Downloads if the cache does not hold it. Compares the bytes of what exists with the manifest
     (`file_hashes.py`); an entry that is damaged is removed and downloaded again.
 
     Raises:
@@ -177,7 +177,7 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
     key = f"{artifact.kind}-{name}-{artifact.manifest.content_sha256[:32]}"
     entry = cache.root / "entries" / key
     while True:
-        # 1. An entry that is there is used: the lock says so to whoever makes room, and the time says how
+        # 1. An entry that exists is used: the lock says so to whoever makes room, and the time says how
         #    lately.
         if entry not in _in_use:
             lock = cache.open_use_lock(key)
@@ -220,7 +220,7 @@ class _Cache:
 
     def download(self, settings: Settings, artifact: Artifact, key: str) -> None:
         """Make the entry; its download lock is held. Raises as `fetch`."""
-        # 1. Reserve the room, by files of their full length; what nobody uses goes if that is needed.
+        # 1. Reserve the room, by files of their full length; what no process uses goes if that is needed.
         partial, started = self.root / "partial" / key, time.monotonic()
         size = artifact.manifest.size
         if self._limit is not None and size > self._limit:
@@ -281,7 +281,7 @@ class _Cache:
         return free if self._limit is None else min(free, self._limit - held)
 
     def _remove_least_recently_used(self, besides: Path) -> bool:
-        """Remove the broken download or the entry whose last use is the longest ago and that nobody uses; whether there was one."""
+        """Remove the broken download or the entry whose last use is the longest ago and is not in use; whether there was one."""
         last_use: dict[Path, float] = {}
         for folder in (*(self.root / "partial").iterdir(), *(self.root / "entries").iterdir()):
             with contextlib.suppress(FileNotFoundError):  # renamed meanwhile

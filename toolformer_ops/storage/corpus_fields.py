@@ -16,7 +16,7 @@ from typing import Any
 from toolformer_ops.errors import UsageError
 
 OPTION = " --field "
-"""What stands before each item of a mapping in an address, as on a command line."""
+"""What is before each item of a mapping in an address, as on a command line."""
 NAME_CHARACTERS = 200
 NAMES_IN_MESSAGES = 20
 """A message names so many fields; of more, the first ones are named and the others are counted."""
@@ -36,7 +36,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 LIKELY_TEXTS = frozenset(
     ("raw_content", "content", "contents", "body", "article", "document", "passage", "markdown", "maintext")
 )
-"""Names under which corpora have the text, in small letters; a message proposes one that is there."""
+"""Names under which corpora have the text, in small letters; a message proposes one that exists."""
 
 LIKELY_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
     {

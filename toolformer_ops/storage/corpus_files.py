@@ -143,7 +143,7 @@ def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     not_a_file, outside_corpus.
 
     Raises:
-        UsageError: this deployment lets nobody read there.
+        UsageError: this deployment allows no reading there.
         CorpusError: there is no such file, folder or bucket, or no file with records is in it.
     """
     passed_over: list[str] = []
@@ -487,7 +487,7 @@ class _Unpacked(io.RawIOBase):
             zlib.error,
             lzma.LZMAError,
         ) as error:  # ValueError: pyarrow's ArrowInvalid
-            # gzip quotes the bytes that it finds in place of the next member.
+            # gzip quotes the bytes that it finds instead of the next member.
             found = "something else behind it" if isinstance(error, gzip.BadGzipFile) else error
             raise CorpusError(
                 f"{self._stored.name}: expected whole packed data, found: {found}. Copy the file again."

@@ -110,7 +110,7 @@ class Rejection:
     """Whether the file is read no further, or breaks off here: packed data or Parquet that is not whole or
     holds too much, or a last line that is half a record."""
     likely_text: str | None = None
-    """For a record without its text: a field that is there and may hold it."""
+    """For a record without its text: a field that exists and may hold it."""
 
 
 def read_records(

@@ -128,7 +128,7 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
         ConfigurationError: `TOOLFORMER_DATABASE_DSN` is empty or is no Postgres address, the login is
         refused, there is no such
             database, or a newer version has migrated it.
-        DatabaseUnreachableError: nobody answers there, or no connection is free. No message shows the
+        DatabaseUnreachableError: no server answers there, or no connection is free. No message shows the
         password.
     """
     dsn = settings.database_dsn.get_secret_value()
@@ -345,7 +345,7 @@ def execute(on: Engine | Connection, statement: Statement, /, **parameters: obje
 def copy_insert(
     connection: Connection, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> int:
-    """Load rows by COPY; those whose key is there already stay as they are.
+    """Load rows by COPY; those whose key exists already stay as they are.
 
     Returns the number of rows inserted.
 
@@ -409,7 +409,7 @@ class TableRow:
 
     @classmethod
     def of(cls, table: str, record: object | None = None, /, **columns: object) -> "TableRow":
-        """The row of a record whose fields are columns; `columns` are its keys, and what stands in place of a field."""
+        """The row of a record whose fields are columns; `columns` are its keys, and what stands instead of a field."""
         return cls(table, {**({} if record is None else vars(record)), **columns})
 
 
@@ -449,7 +449,7 @@ def has_partition(connection: Connection, table: str, recipe_id: str) -> bool:
 
 
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
-    """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it is there; several processes may try at once.
+    """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it exists; several processes may try at once.
 
     Made as a separate table and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage
     that reads or writes the other partitions.

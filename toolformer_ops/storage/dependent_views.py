@@ -2,7 +2,7 @@
 
 Postgres drops no view that another one stands on, and a migration drops all of ours. So what stands on them
 is dropped first and made again at the end, with its owner, grants and comments: views, materialized views
-(empty, until somebody refreshes them), and functions whose body Postgres knows. One that cannot be made
+(empty, until they are refreshed), and functions whose body Postgres knows. What cannot be made
 again, since what it read is gone, is kept as text in `lost_views` with what Postgres said. What cannot be
 made again from its definition, such as a column of a table, is never dropped: it is named, and nothing is
 migrated.
@@ -35,7 +35,7 @@ class DependentView:
     """A view or function of people that stands on ours."""
 
     object_id: int
-    """Its number in Postgres, while it is there."""
+    """Its number in Postgres, while it exists."""
     name: str
     """With its schema; of a function with its arguments."""
     kind: str

@@ -6,7 +6,7 @@ they wait for it.
 
 A note holds for a file of the same inode, size and times, read by this node since it booted, less than a day
 ago. So it trusts that a file that shows no change has not changed since: who writes to it changes the inode's
-time, which nobody can set back. A disk that rots changes nothing that shows; what it did before the note is
+time, which no program can set back. A disk that rots changes nothing that shows; what it did before the note is
 found at once, what it does after it a day later.
 """
 

@@ -127,7 +127,7 @@ def forget(
                     ),
                 )
             return found
-        # 2. Nobody may be at work on them. Mark them.
+        # 2. No run may be at work on them. Mark them.
         running = database.fetch_all(connection, queries.forgetting.running_runs, corpus_id=corpus_id or "")
         if running:
             raise UsageError(
@@ -153,7 +153,7 @@ def forget(
 def _delete(engine: Engine, found: Forgotten, corpus_id: str | None, texts_per_transaction: int) -> None:
     """Delete the texts that are marked, and what no text owns alone.
 
-    What quotes a text is looked for while the text is there.
+    What quotes a text is looked for while the text exists.
     """
     while True:
         with database.transaction(engine) as connection:

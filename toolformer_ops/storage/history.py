@@ -227,7 +227,7 @@ class _Writer:
     def _is_over(self) -> bool:
         return self._ends_at is not None and time.monotonic() > self._ends_at
 
-    # What is there
+    # What exists
 
     def _files(self, *states: str) -> list[Row[Any]]:
         rows = database.fetch_all(self._engine, queries.history.files)

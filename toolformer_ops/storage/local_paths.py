@@ -18,7 +18,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.corpus_addresses import normal_uri
 
 SYSTEM_FOLDERS = ("dev", "etc", "proc", "run", "sys", "var")
-"""Below /, what a deployment that names no roots lets nobody read."""
+"""Below /, what may not be read in a deployment that names no roots."""
 PROGRAM_FOLDERS = ("bin", "boot", "lib", "lib32", "lib64", "opt", "root", "sbin", "snap", "usr")
 """Folders of programs: refused, too, but for the current folder and the home, which may be below them."""
 SECRETS_FILE = "secrets.json"
@@ -31,7 +31,7 @@ DEMO_TEXTS = Path(__file__).resolve().parent.parent / "local" / "demo" / "texts"
 
 
 def local_path(settings: Settings, address: str, name: str, *, within: Path | None = None) -> Path:
-    """The absolute path without symbolic links that an address (a path or file://) means; whether anything is there is not asked.
+    """The absolute path without symbolic links that an address (a path or file://) means; whether anything exists is not asked.
 
     `name` is what the address was given as, for the message. `within` is a folder of the administrator's,
     whose files may be read
@@ -39,7 +39,7 @@ def local_path(settings: Settings, address: str, name: str, *, within: Path | No
 
     Raises:
         CorpusError: it is no address of a file.
-        UsageError: this deployment lets nobody read there.
+        UsageError: this deployment allows no reading there.
     """
     path = Path(normal_uri(address).removeprefix("file://"))
     if reason := refusal(settings, path, *([within.resolve()] if within else [])):
@@ -60,7 +60,7 @@ def described(address: str) -> str:
 
 
 def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
-    """Why nobody may read at an absolute path without symbolic links, as the end of a sentence; None if everybody may.
+    """Why an absolute path without symbolic links may not be read, as the end of a sentence; None if it may.
 
     Of the folders with a rule of their own that hold the path, the innermost decides. `more`: folders that may
     be read besides.

@@ -145,14 +145,14 @@ class Objects:
     # Buckets
 
     def require_bucket(self) -> None:
-        """Fail unless the bucket is there: some stores make a missing one at the first put, so that a wrong name goes unnoticed."""
+        """Fail unless the bucket exists: some stores make a missing one at the first put, so that a wrong name goes unnoticed."""
         self._request("head_bucket", self.bucket)
 
     # Single objects
 
     @_ask_again
     def put_if_absent(self, key: str, content: bytes | Path) -> bool:
-        """Write an object unless one of that key is there; whether this call wrote it.
+        """Write an object unless one of that key exists; whether this call wrote it.
 
         A file above `PART_BYTES` goes in parts, and appears whole or not at all. Asks again, a few times, if
         the store says that another write of the same key is under way.
@@ -230,7 +230,7 @@ class Objects:
         return part
 
     def exists(self, key: str) -> bool:
-        """Whether an object of that key is there."""
+        """Whether an object of that key exists."""
         return self.head(key) is not None
 
     def head(self, key: str) -> ObjectHead | None:

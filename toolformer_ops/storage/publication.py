@@ -10,7 +10,7 @@ A publication is under a prefix such as `releases/4f0c...`:
 A reader that finds no manifest sees nothing. Two writers of one prefix cannot mix their files, since
 different contents are in different folders, and the conditional put (`If-None-Match: *`) lets one of them
 win; a writer that was killed leaves at most files that no manifest names. The manifest is written only if
-every object has been found with its size and hash: `lacking` asks the same of a publication that is there,
+every object has been found with its size and hash: `lacking` asks the same of a publication that exists,
 and `mend` writes what it lacks.
 
 What S3 says of an object (its size, the SHA-256 that was stored with it) proves nothing of its bytes. So an
@@ -163,7 +163,7 @@ class ObjectStore(Objects):
     """The bucket of `settings.s3_bucket` with its publications.
 
     Every method raises `ObjectNotFoundError` if a publication or a file of it is not there, and
-    `CorruptObjectError` if a manifest was changed or is not the one that Postgres registered, or a file has
+    `CorruptObjectError` if a manifest was changed or is not what Postgres registered, or a file has
     not its content; what else there is, as `Objects`.
     """
 
@@ -183,7 +183,7 @@ class ObjectStore(Objects):
         return manifest
 
     def upload(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
-        """Write the files that a manifest names and that are not there yet, but not the manifest: nobody sees them yet."""
+        """Write the files that a manifest names and that are not there yet, but not the manifest: no reader sees them yet."""
         self.require_bucket()
         self._write(manifest, files, self.lacking(manifest))
         self._require_whole(manifest, by_bytes=False)
@@ -196,7 +196,7 @@ class ObjectStore(Objects):
     def found_instead(
         self, manifest: Manifest, file: PublishedFile, copy: Path | None = None, *, by_bytes: bool = True
     ) -> str | None:
-        """What is there instead of a file of a publication; None if the file is there.
+        """What exists instead of a file of a publication; None if the file exists.
 
         All bytes are read, hashed and copied to `copy` if S3 says that they are the file's; if not
         `by_bytes`, S3 is believed.
@@ -215,7 +215,7 @@ class ObjectStore(Objects):
         return None if sha256 in (None, file.sha256) else f"content {sha256}"
 
     def _require_whole(self, manifest: Manifest, *, by_bytes: bool) -> None:
-        """Fail unless every object of a publication is there with its content."""
+        """Fail unless every object of a publication exists with its content."""
         lacking = self.lacking(manifest, by_bytes=by_bytes)
         if not lacking:
             return
@@ -277,7 +277,7 @@ class ObjectStore(Objects):
         return False
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Delete objects, manifests first: without its manifest nobody reads a publication's files."""
+        """Delete objects, manifests first: without its manifest a publication's files are not read."""
         for key in sorted(keys, key=lambda key: not key.endswith(f"/{MANIFEST}")):
             self.delete(key)
 
@@ -327,7 +327,7 @@ class ObjectStore(Objects):
     def download(self, manifest: Manifest, folder: Path) -> None:
         """Put a publication's files into `folder`, each compared with its hash and on the disk; other files there stay.
 
-        Files are read in parts, which a later try continues with; a file that is there is not read again.
+        Files are read in parts, which a later try continues with; a file that exists is not read again.
         Until this returns none of them is whole: each has its full length from the start, so that its room is
         taken. Takes no lock.
 
@@ -459,7 +459,7 @@ def registered_sha256(settings: Settings, uri: str) -> str | None:
 
 
 def require_registered(manifest: Manifest, registered: str | None) -> None:
-    """Refuse (`CorruptObjectError`) a manifest that is not the one that Postgres registered; None: it registered none."""
+    """Refuse (`CorruptObjectError`) a manifest that is not what Postgres registered; None: it registered none."""
     if registered not in (None, manifest.sha256):
         raise CorruptObjectError(
             f"{manifest.key}: expected the manifest that Postgres registered ({registered}), found another one "

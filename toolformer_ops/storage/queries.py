@@ -1,4 +1,4 @@
-"""The statements of `sql/queries`: `queries.runs.by_id` is what stands below `-- name: by_id` in `runs.sql`.
+"""The statements of `sql/queries`: `queries.runs.by_id` is what is below `-- name: by_id` in `runs.sql`.
 
 The files have the form that aiosql reads; aiosql itself talks to a driver's connection, and stages share
 SQLAlchemy's. A file is read when one of its statements is first asked for. Statements take bound parameters
@@ -27,7 +27,7 @@ class Statement:
     name: str
     """`TOPIC.NAME`, for messages."""
     sql: str
-    """As it stands in the file, with `:parameters`."""
+    """As the file has it, with `:parameters`."""
 
     @functools.cached_property
     def clause(self) -> "TextClause":

@@ -2,7 +2,7 @@
 
 A process that is lost keeps its locks as long as Postgres keeps its session, and the retry waits for them:
 
-    its machine is lost           TCP asks on both sides whether the other is there (`KEEPALIVES`): a minute
+    its machine is lost           TCP asks on both sides whether the other answers (`KEEPALIVES`): a minute
     it is frozen, or a proxy      its machine answers for it. Whoever waits for a lock looks who has it (`LockWatch`),
     keeps its connection          and ends a session that is in a transaction and has said nothing for half of
                                   `lock_seconds`: no process of ours thinks that long within a transaction. Of one

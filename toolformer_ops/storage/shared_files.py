@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Write `text` to `path`, through a new file that takes its place: nobody sees a part of it, whenever this process is killed.
+    """Write `text` to `path`, through a new file that takes its place: none reads a part of it, whenever this process is killed.
 
     `mode` is that of the new file, less the umask.
     """

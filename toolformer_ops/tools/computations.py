@@ -518,7 +518,7 @@ class _Words:
 
 
 class _Surroundings:
-    """What stands around a number that follows from others, and what it says of whether that is chance."""
+    """What is around a number that follows from others, and what it says of whether that is chance."""
 
     def __init__(self, words: _Words, numbers: list[Operand], index: int) -> None:
         self._words = words
@@ -580,7 +580,7 @@ class _Surroundings:
         return is_of_numbers and not self._crosses_cells(computation)
 
     def _crosses_cells(self, computation: Computation) -> bool:
-        """Whether a border of a table's cell stands among the numbers."""
+        """Whether a border of a table's cell is among the numbers."""
         return self._words.stand(_CELL, computation.first.end_char, computation.result.start_char)
 
     def _is_in_sentence(self, number: Operand) -> bool:

@@ -215,7 +215,7 @@ class _EnglishText:
         self._tokens = tokens
 
     def stands_before(self, first: int) -> bool:
-        """Whether English text stands before a token: a chunk, or the rest."""
+        """Whether English text is before a token: a chunk, or the rest."""
         return self._first_end <= first or self._is_english_rest(0, first)
 
     def stands_after(self, end: int) -> bool:

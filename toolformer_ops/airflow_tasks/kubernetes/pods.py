@@ -220,7 +220,7 @@ class StagePod(StageTask, KubernetesPodOperator):
         return pod
 
     def get_or_create_pod(self, pod_request_obj: k8s.V1Pod, context: Context) -> k8s.V1Pod:
-        """The pod of this task that is there, also one that has ended and whose end no task has told; else a new one."""
+        """The pod of this task that exists, also one that has ended and whose end no task has told; else a new one."""
         metadata = pod_request_obj.metadata
         selector = self._build_find_pod_label_selector(context)  # without pods whose failure was told
         found = self.client.list_namespaced_pod(metadata.namespace, label_selector=selector).items

@@ -247,7 +247,7 @@ def _filled(said: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Refuses a key that is there twice, of which YAML takes the last without a word."""
+    """Refuses a key that occurs twice, of which YAML takes the last without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value]

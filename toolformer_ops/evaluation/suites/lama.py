@@ -2,7 +2,7 @@
 
 SQuAD, Google-RE and T-REx (Petroni et al., 2019).
 
-SQuAD has `[MASK]` in place of the word. Of Google-RE and T-REx, as in LAMA's own evaluation
+SQuAD has `[MASK]` instead of the word. Of Google-RE and T-REx, as in LAMA's own evaluation
 (scripts/run_experiments.py), templates are filled with the subjects, each pair of subject and object once,
 and the sentences of the evidence are not read; statements of Google-RE that most raters found wrong are left
 out. Only statements in which nothing but punctuation follows the mask are asked, since the model writes from

@@ -98,7 +98,7 @@ def model_identity(
         InfrastructureError: the hub does not answer, a disk is full, or the cache has no room for the files
         that are to be read.
         ConfigurationError: the local hub cache cannot be written.
-        UsageError: this deployment lets nobody read there.
+        UsageError: this deployment allows no reading there.
         ModelError: there is no such folder, hub or published model, it lacks safetensors or a tokenizer, or a
         hub id has no pinned
             revision; or a file was read and is not what its stored hash says; or it cannot annotate.
@@ -176,8 +176,8 @@ def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path 
     For an `s3://` address this is the folder in the cache, which is filled if it does not hold the model yet.
 
     Raises:
-        UsageError: this deployment lets nobody read there.
-        ModelError: a path or an address is meant, and it holds no model, or a link to a file that nobody may
+        UsageError: this deployment allows no reading there.
+        ModelError: a path or an address is meant, and it holds no model, or a link to a file that may not be
         read. CorruptObjectError, ObjectStoreError, InfrastructureError: as `model_identity`.
     """
     if path_or_hub_id.startswith(S3):
@@ -224,7 +224,7 @@ def published_model(address: str, settings: Settings | None = None) -> "Artifact
 
     Raises:
         ModelError: nothing is published there, or no model.
-        CorruptObjectError: the manifest was changed, or is not the one that Postgres registered.
+        CorruptObjectError: the manifest was changed, or is not what Postgres registered.
     """
     from toolformer_ops.storage import artifacts
 

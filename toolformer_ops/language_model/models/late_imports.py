@@ -10,10 +10,10 @@ from typing import Any
 
 @contextmanager
 def imported_when_used(*names: str) -> Iterator[None]:
-    """What is imported inside gets stand-ins for these modules; outside, nobody meets one.
+    """What is imported inside gets stand-ins for these modules; outside, there is none.
 
     Args:
-        names: `module`, which is imported when somebody asks the stand-in for an attribute; or
+        names: `module`, which is imported when the stand-in is asked for an attribute; or
         `module:function`, for code that
             has `from module import function`: the module is imported when the function is called. A module
             that is imported already is taken as it is.

@@ -51,7 +51,7 @@ def load_network(
     Raises:
         ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device
         cannot be used.
-        InfrastructureError: the hub does not answer, no GPU is there, or a disk is full.
+        InfrastructureError: the hub does not answer, there is no GPU, or a disk is full.
         CorruptObjectError, ObjectStoreError: a model on S3 cannot be fetched.
     """
     identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
@@ -76,7 +76,7 @@ def load_weights(
         GPUs: that is found
             before any is read.
         ConfigurationError: torch cannot use this machine's driver.
-        InfrastructureError: the hub does not answer, or no GPU is there, or other processes fill it.
+        InfrastructureError: the hub does not answer, or there is no GPU, or other processes fill it.
     """
     from safetensors import SafetensorError
 

@@ -117,7 +117,7 @@ def model_name(settings: Settings, chosen: str) -> str:
     """Return the language model: a folder's absolute path, a hub id with its revision, an s3:// address, or the demo model.
 
     Raises:
-        ModelError: neither a folder that is there, nor id@revision, nor an s3:// address.
+        ModelError: neither a folder that exists, nor id@revision, nor an s3:// address.
     """
     if not chosen:
         return str(demo_model_path(settings.state_dir))

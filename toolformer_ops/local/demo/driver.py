@@ -1,4 +1,4 @@
-"""Take a corpus through Airflow while somebody watches: prepare, start, trigger, show progress, report.
+"""Take a corpus through Airflow while a person watches: prepare, start, trigger, show progress, report.
 
 `run_demo` is `toolformer-ops demo`, `run_corpus` is `toolformer-ops run`. All the work is done by the DAGs: a
 run continues when this process ends, by Ctrl-C or otherwise, and `attach` watches it again. Writes no table.

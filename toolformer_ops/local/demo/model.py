@@ -28,7 +28,7 @@ Convert = Callable[[Path, Path], object]
 
 
 def demo_model_path(state: Path) -> Path:
-    """Return the folder of the converted model below the state folder, whether or not it is there."""
+    """Return the folder of the converted model below the state folder, whether or not it exists."""
     return state / "models" / MODEL_NAME
 
 

@@ -20,7 +20,7 @@ __all__ = ["CallTaskset"]
 
 
 class CallTaskData(vf.TaskData):  # type: ignore[misc, unused-ignore]
-    """A task as it stands in the file."""
+    """A task as the file has it."""
 
     task: dict[str, Any]
 

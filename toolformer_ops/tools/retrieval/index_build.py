@@ -44,7 +44,7 @@ _REPORT_DOCUMENTS = 100_000
 _READ_BYTES = 1 << 20
 
 OpenSource = Callable[[], AbstractContextManager[BinaryIO]]
-"""Opens the unpacked source from its start; called a second time if an index is there to compare with."""
+"""Opens the unpacked source from its start; called a second time if an index exists to compare with."""
 
 _log = logging.getLogger(__name__)
 

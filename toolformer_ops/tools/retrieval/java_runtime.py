@@ -31,7 +31,7 @@ def java_class(name: str) -> Any:
     """The Java class of that full name, such as `io.anserini.search.SimpleSearcher`.
 
     Raises:
-        ToolError: Java or Pyserini is not installed, or Java was started by somebody else with other options.
+        ToolError: Java or Pyserini is not installed, or Java was started elsewhere with other options.
     """
     start_java()
     from pyserini.pyclass import autoclass

@@ -10,11 +10,11 @@ from pathlib import Path
 MOUNTAINS = "Mountains"
 """The tool's name."""
 FILES = ("mountains.db", "mountains.txt", "mountains.toml")
-"""The tool file last: with it the tool is there."""
+"""The tool file last: with it the tool exists."""
 
 
 def write_mountains(tools_folder: Path) -> None:
-    """Write the database, the prompt and the tool file into the folder of the tool files, each unless it is there."""
+    """Write the database, the prompt and the tool file into the folder of the tool files, each unless it exists."""
     tools_folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         target = tools_folder / name
