@@ -6,7 +6,7 @@
     random_models.py  models with random weights and a tokenizer made in code
     works.py          which model, which texts, which numbers: works A and B
     gpu/              `make bench-gpu`: what the engine and a training do on the GPU at hand
-    roofline.py       texts an hour reckoned for GPUs that are not at hand
+    predictions.py    texts an hour reckoned for GPUs that are not at hand
     launches.py       operations and device reads of a decode step, counted on `device_twin.py`
     database.py       `make bench-database`: queries and stages over up to a million documents
     structure.py      how the package reads, in figures

@@ -11,9 +11,9 @@ import typer
 from benchmarks.command_line import run_app
 from benchmarks.engine import disagreements, measure_jobs
 from benchmarks.launches import measure_launches
+from benchmarks.predictions import predict
 from benchmarks.random_models import saved_gpt2
 from benchmarks.report import write_report
-from benchmarks.roofline import predict
 from benchmarks.works import random_text_job, real_text_jobs
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, UsageError

@@ -18,8 +18,8 @@ import torch
 from benchmarks.gpu.session import Row, Rows, Session
 from benchmarks.gpu.shapes import Shape
 from benchmarks.gpu.sizes import Work
+from benchmarks.predictions import NEAR_A_THRESHOLD, NEAR_IN_TF32
 from benchmarks.random_models import prompt_tokenizer, text_of_tokens
-from benchmarks.roofline import NEAR_A_THRESHOLD, NEAR_IN_TF32
 from benchmarks.works import sampling_choices
 from toolformer_ops.annotation.candidates import SampledText, TextToSample, annotation_prompt, sample_texts
 from toolformer_ops.call_syntax import Call

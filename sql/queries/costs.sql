@@ -28,3 +28,51 @@ where model_identity = :model_identity and device = :device and number_format = 
 insert into rounding_margins (model_identity, device, number_format, calls, mean_difference, largest_difference, margin)
 values (:model_identity, :device, :number_format, :calls, :mean_difference, :largest_difference, :margin)
 on conflict do nothing
+
+-- name: work_of_tools
+-- What a run itself sampled and scored, by tool: counts, mean lengths in characters, and the cards' names.
+with own as (
+    select batch.tool,
+           sum(cast(batch.counts ->> 'paragraphs' as double precision)) as texts,
+           sum(cast(batch.counts ->> 'positions' as double precision))
+               - coalesce(sum(cast(batch.counts ->> 'positions_pruned_below' as double precision)), 0) as positions,
+           sum(cast(batch.counts ->> 'samples' as double precision)) as samples,
+           sum(cast(batch.counts ->> 'scored' as double precision)) as scored,
+           coalesce(sum(cast(batch.counts ->> 'pruned_below' as double precision)), 0) as pruned,
+           coalesce(sum(cast(batch.counts ->> 'verified_in_tf32' as double precision)), 0) as in_tf32,
+           coalesce(sum(cast(batch.counts ->> 'verified_in_float32' as double precision)), 0) as in_float32,
+           sum(batch.network_seconds) as network_seconds,
+           array_agg(distinct batch.cards) filter (where batch.cards is not null) as cards
+    from micro_batches batch
+    where batch.run_id = :run_id and batch.stage in ('sample', 'score')
+    group by batch.tool
+)
+select own.*, sampling.definition ->> 'dtype' as dtype, sampling.definition ->> 'proposer' as proposer,
+       length(sampling.definition ->> 'prompt') as prompt_characters,
+       (select cast(avg(piece.end_char - piece.start_char) as double precision)
+        from (
+            select end_char, start_char
+            from filter_decisions
+            where filter_recipe_id = tool.filter_recipe_id and kept
+            limit 10000
+        ) piece) as text_characters,
+       (select cast(avg(length(call.call_text)) as double precision)
+        from (select call_text from candidate_calls where sampling_recipe_id = tool.sampling_recipe_id limit 10000) call) as call_characters,
+       (select cast(coalesce(avg(length(loss.result)), 0) as double precision)
+        from (
+            select result from call_losses where scoring_recipe_id = tool.scoring_recipe_id and result is not null limit 10000
+        ) loss) as result_characters
+from own
+join run_tools tool on tool.run_id = :run_id and tool.tool = own.tool
+join recipes sampling on sampling.recipe_id = tool.sampling_recipe_id
+order by own.tool
+
+-- name: store_predicted
+-- Adds to the cost of a run what was predicted, by tool and in all.
+update annotation_runs
+set cost = cost || jsonb_build_object(
+    'tools', (
+        select jsonb_agg(tool || coalesce(cast(:by_tool as jsonb) -> (tool ->> 'tool'), '{}') order by tool ->> 'tool')
+        from jsonb_array_elements(cost -> 'tools') tool),
+    'total', (cost -> 'total') || cast(:total as jsonb))
+where run_id = :run_id

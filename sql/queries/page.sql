@@ -53,7 +53,9 @@ order by step, is_loss, tool, count desc, reason
 select sum(network_tokens) / nullif(sum(network_seconds), 0) as tokens_per_second,
        sum(network_operations) filter (where peak_operations is not null)
            / nullif(sum(peak_operations) filter (where network_operations is not null), 0) as share_of_peak,
-       string_agg(distinct cards, ', ') as cards
+       string_agg(distinct cards, ', ') as cards,
+       (select cast(cost #>> '{total,network_hours}' as double precision) from annotation_runs where run_id = :run_id) as network_hours,
+       (select cast(cost #>> '{total,predicted_hours}' as double precision) from annotation_runs where run_id = :run_id) as predicted_hours
 from micro_batches
 where run_id = :run_id and network_tokens > 0
 having count(*) > 0

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from benchmarks.roofline import DEVICES, SHAPES, Prediction, ToolWork
+from toolformer_ops.runs.roofline import DEVICES, SHAPES, Prediction, ToolWork
 
 H200 = next(device for device in DEVICES if device.name.startswith("H200"))
 NEAR = 0.2
 """Of what was measured."""
-CALCULATOR = ToolWork("Calculator", positions=20, samples=10, prompt=352, call=27, result=1)
-QA = ToolWork("QA", positions=5, samples=5, prompt=189, call=27, result=3)
+CALCULATOR = ToolWork(positions=20, samples=10, prompt=352, call=27, result=1)
+QA = ToolWork(positions=5, samples=5, prompt=189, call=27, result=3)
 """With calls of 27 tokens, as they were sampled."""
 
 

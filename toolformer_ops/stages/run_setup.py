@@ -28,6 +28,7 @@ from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.owners import COMMAND_LINE, DagRun, owner_of
 from toolformer_ops.runs.placebo_pools import known_pool
 from toolformer_ops.runs.placebo_rates import store_missing_rates
+from toolformer_ops.runs.predicted_costs import predicted_costs, store_predicted_costs
 from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
@@ -455,6 +456,8 @@ def finish_run(
             return ""
         database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem)
         database.execute(connection, queries.runs.store_cost, run_id=run_id, device_tools=tools_on_device())
+        if model := run.parameters.get("model"):
+            store_predicted_costs(connection, run_id, predicted_costs(settings, connection, run_id, model))
     with database.transaction(engine) as connection:
         store_numbers(connection, run_id)
     with database.transaction(engine) as connection:

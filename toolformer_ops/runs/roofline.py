@@ -1,49 +1,43 @@
-"""Work "roofline": texts an hour reckoned for GPUs that are not at hand, from operations and bytes.
+"""How long a language model should take on a GPU, reckoned from operations and bytes, not measured.
 
 A pass is its kernels: the matrix products of a layer and attention by formula, the others by bytes that were
 counted once. A kernel takes the longer of its arithmetic at a share of the peak and its bytes at a share of
-the bandwidth. The shares were measured on one H200 (2026-11-26, docs/measurements.md), so that its sampling and
-scoring come out as measured (`tests/unit/test_roofline.py`); for other cards they are assumptions.
+the bandwidth. The shares were measured on one H200 with 7B (2026-11-26, docs/gpu.md), so that its sampling
+and scoring come out as measured (`tests/unit/test_roofline.py`); for other cards and models they are
+assumptions.
 
-Every tool has its own numbers (the paper's k and m) and the lengths of the calls that its prompt shows.
-Phases, a text:
+A tool's work on a text, phase by phase:
 
     positions   the text twice behind the tool's prompt (`context.py`), a row of the vocabulary for each word
     sampling    a decode step a token of a call, with the samples of all texts that grow together
-    scoring     the text alone, and each call without and with its result, packed (`packing.py`), nothing pruned
-    verifying   `NEAR_A_THRESHOLD` of the calls once more in TF32 and `NEAR_IN_TF32` of them in float32, if a
+    scoring     the text alone, and each call without and with its result, packed (`packing.py`)
+    verifying   calls near a threshold once more in TF32, and in float32 those that TF32 cannot decide, if a
                 GPU has room for float32 weights, too
 
 A model that is too large for one GPU has its layers on several, which work one after the other: an hour of
-the model is an hour of each of them.
+the model is an hour of each of them. `benchmarks/predictions.py` reckons whole cards, `predicted_costs.py` what a
+run has done.
 """
 
-import itertools
 import math
 import re
-import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from benchmarks.engine import STAGES
-from benchmarks.works import FIXED_RESULTS
 from toolformer_ops.language_model.losses import SCORED_TOKENS
-from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.records import CHARACTERS_A_TOKEN
-from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
+from toolformer_ops.language_model.throughput import EXPERTS
 
-TEXT_TOKENS = 200
+if TYPE_CHECKING:
+    from toolformer_ops.language_model.memory import DeviceMemory
+
+TEXT_TOKENS = 200.0
 TEXTS_TOGETHER = 64
 """Of a micro-batch, if the KV cache has room for them."""
-NEAR_A_THRESHOLD, NEAR_IN_TF32 = 0.169, 0.019
-"""Of the calls, those within 0.18 nats of a threshold, which bfloat16's rounding may decide, and those within 0.02,
-which TF32's may: of the demo's 420 calls."""
 OTHER_WIDTHS_A_LAYER, OTHER_WIDTHS_OUTSIDE = 75, 20
 """Numbers a token, over the hidden size, that all other kernels of a Llama layer and those outside of the
 layers move."""
@@ -68,8 +62,6 @@ BUSY = {"positions": 0.96, "sampling": 0.83, "scoring": 0.96}
 sampling and 0.82 in scoring."""
 WEIGHTS_SHARE = 0.8
 """Of a GPU's memory, at most, for weights: the rest is for keys, values and activations."""
-RESULTS = FIXED_RESULTS | {"Calculator": "0.29", "Calendar": "Today is Thursday, March 9, 2017."}
-"""A result of usual length of each tool."""
 
 
 @dataclass(frozen=True)
@@ -82,67 +74,83 @@ class Device:
     """Bytes a second."""
     peak: dict[str, float]
     """Operations a second of matrix products by number format."""
+    card: str
+    """Matches the names that torch gives the card."""
 
 
-FORMATS = {"bfloat16": torch.bfloat16, "TF32": torch.float32, "float32": torch.float32}
-"""How numbers are stored that are multiplied in this format."""
+NUMBER_BYTES = {"bfloat16": 2, "TF32": 4, "float32": 4}
+"""Of a number that is multiplied in this format; float16 is as bfloat16."""
 AMPERE = {"bfloat16": 312e12, "TF32": 156e12, "float32": 19.5e12}
 HOPPER = {"bfloat16": 989e12, "TF32": 494e12, "float32": 67e12}
 DEVICES = (
-    Device("A100 40 GB", 40e9, 1.555e12, AMPERE),
-    Device("A100 80 GB", 80e9, 2.039e12, AMPERE),
-    Device("H100 80 GB", 80e9, 3.35e12, HOPPER),
-    Device("H200 141 GB", 141e9, 4.8e12, HOPPER),
+    Device("A100 40 GB", 40e9, 1.555e12, AMPERE, r"A100\b.*40GB"),
+    Device("A100 80 GB", 80e9, 2.039e12, AMPERE, r"A100\b.*80GB"),
+    Device("H100 80 GB", 80e9, 3.35e12, HOPPER, r"H100 80GB HBM3"),
+    Device("H200 141 GB", 141e9, 4.8e12, HOPPER, r"H200$"),
 )
+
+
+def device_of(card: str) -> Device | None:
+    """The GPU of the name that torch gives it; None if it is not known, such as a MIG slice."""
+    if " MIG " in card:
+        return None
+    return next((device for device in DEVICES if re.search(device.card, card)), None)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a network as Llama's."""
+
+    width: int
+    inner: int
+    """Of the feed-forward layer, which has three matrices."""
+    layers: int
+    heads: int
+    key_heads: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Shape | None":
+        """Of a config.json; None if the network has other parts, such as experts."""
+        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+        sizes = [config.get(name) for name in names]
+        if not all(isinstance(size, int) for size in sizes) or any(config.get(name) for name in EXPERTS):
+            return None
+        width, inner, layers, heads, vocabulary = (int(size) for size in sizes if size is not None)
+        return cls(width, inner, layers, heads, config.get("num_key_value_heads") or heads, vocabulary)
+
+
 SHAPES = {
-    "7B": {
-        "hidden_size": 4096,
-        "intermediate_size": 11_008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-    },
-    "70B": {
-        "hidden_size": 8192,
-        "intermediate_size": 28_672,
-        "num_hidden_layers": 80,
-        "num_attention_heads": 64,
-    },
+    "7B": Shape(width=4096, inner=11_008, layers=32, heads=32, key_heads=32, vocabulary=32_000),
+    "70B": Shape(width=8192, inner=28_672, layers=80, heads=64, key_heads=8, vocabulary=32_000),
 }
-SHAPES["7B"] |= {"num_key_value_heads": 32, "vocab_size": 32_000}
-SHAPES["70B"] |= {"num_key_value_heads": 8, "vocab_size": 32_000}
 """Llama 2 7B and 70B."""
 
 
 @dataclass(frozen=True)
 class ToolWork:
-    """What one text takes with a tool, in tokens."""
+    """What one text takes with a tool, in the mean; tokens where nothing else is said."""
 
-    tool: str
-    positions: int
-    samples: int
-    prompt: int
-    call: int
-    """Of a call, in the mean over those that the prompt shows."""
-    result: int
-
-    @classmethod
-    def of(cls, tool: str) -> "ToolWork":
-        """With the tool's own numbers, and texts of English prose."""
-        spec, prompt = get_tool(tool).spec, get_tool(tool).prompt
-        calls = re.findall(rf"\[{tool}\([^\[\]]*\]", prompt)
-        return cls(
-            tool=tool,
-            positions=spec.max_positions,
-            samples=spec.samples_per_position,
-            prompt=len(prompt) // CHARACTERS_A_TOKEN,
-            call=math.ceil(statistics.fmean(map(len, calls)) / CHARACTERS_A_TOKEN),
-            result=math.ceil(len(RESULTS[tool]) / CHARACTERS_A_TOKEN),
-        )
+    positions: float
+    """How many are sampled."""
+    samples: float
+    """Of each position."""
+    prompt: float
+    call: float
+    result: float
+    text: float = TEXT_TOKENS
+    scored_calls: float | None = None
+    """How many are scored; None: every sample is another call."""
 
     @property
-    def calls(self) -> int:
-        """Scored calls, if every sample is another."""
+    def sampled(self) -> float:
+        """Samples of all positions."""
         return self.positions * self.samples
+
+    @property
+    def calls(self) -> float:
+        """Scored calls."""
+        return self.sampled if self.scored_calls is None else self.scored_calls
 
 
 @dataclass(frozen=True)
@@ -184,17 +192,15 @@ def cost_of(
 
 
 class Prediction:
-    """One shape on GPUs of one kind."""
+    """One shape on GPUs of one kind, in one number format."""
 
-    def __init__(self, shape: dict[str, int], device: Device) -> None:
-        self.shape, self.device = shape, device
-        self.layers = shape["num_hidden_layers"]
-        self.width = shape["hidden_size"]
-        self.kept_width = self.width * shape["num_key_value_heads"] // shape["num_attention_heads"]
+    def __init__(self, shape: Shape, device: Device, number_format: str = "bfloat16") -> None:
+        self.shape, self.device, self.number_format = shape, device, number_format
+        self.layers, self.width = shape.layers, shape.width
+        self.kept_width = self.width * shape.key_heads // shape.heads
         self.weights = (
-            self.layers
-            * (2 * self.width * (self.width + self.kept_width) + 3 * self.width * shape["intermediate_size"])
-            + 2 * self.width * shape["vocab_size"]
+            self.layers * (2 * self.width * (self.width + self.kept_width) + 3 * self.width * shape.inner)
+            + 2 * self.width * shape.vocabulary
         )
         self.devices = math.ceil(self.weights * 2 / (WEIGHTS_SHARE * device.memory_bytes))
         """GPUs that hold the model in bfloat16."""
@@ -202,19 +208,29 @@ class Prediction:
             self.weights * (2 + 4) <= WEIGHTS_SHARE * device.memory_bytes * self.devices
         )
 
-    def memory(self, dtype: torch.dtype) -> DeviceMemory:
+    def memory(self, number_format: str) -> "DeviceMemory":
         """The engine's budgets, with the weights of this format on the GPUs."""
+        import torch
         from transformers import LlamaConfig
 
-        free = self.devices * self.device.memory_bytes - self.weights * dtype.itemsize
-        network = SimpleNamespace(
-            config=LlamaConfig(**self.shape), dtype=dtype, parameters=list
-        )  # no weights
+        from toolformer_ops.language_model.memory import DeviceMemory
+
+        free = self.devices * self.device.memory_bytes - self.weights * NUMBER_BYTES[number_format]
+        config = LlamaConfig(
+            hidden_size=self.width,
+            intermediate_size=self.shape.inner,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.shape.heads,
+            num_key_value_heads=self.shape.key_heads,
+            vocab_size=self.shape.vocabulary,
+        )
+        dtype = torch.bfloat16 if number_format == "bfloat16" else torch.float32
+        network = SimpleNamespace(config=config, dtype=dtype, parameters=list)  # no weights
         return DeviceMemory(network, free_bytes=int(free), like="cuda")
 
-    def through(self, tokens: int, number_format: str, attention: Kernels) -> Cost:
+    def through(self, tokens: float, number_format: str, attention: Kernels) -> Cost:
         """One pass of tokens through all layers; `attention` is that of one layer."""
-        size, inner = FORMATS[number_format].itemsize, self.shape["intermediate_size"]
+        size, inner = NUMBER_BYTES[number_format], self.shape.inner
         a_width = float(tokens * self.width * size)
         # q, o, k, v, gate, up, down
         columns = [self.width, self.width, self.kept_width, self.kept_width, inner, inner, inner]
@@ -229,9 +245,9 @@ class Prediction:
         outside = [(0.0, a_width * OTHER_WIDTHS_OUTSIDE)]
         return cost * self.layers + cost_of(outside, self.device, number_format)
 
-    def vocabulary(self, rows: int, number_format: str) -> Cost:
+    def vocabulary(self, rows: float, number_format: str) -> Cost:
         """Log probabilities of rows: the projection, then float32, the maximum's and the sum's passes, and a choice."""
-        size, entries = FORMATS[number_format].itemsize, self.shape["vocab_size"]
+        size, entries = NUMBER_BYTES[number_format], self.shape.vocabulary
         matrix = size * (self.width * entries + rows * (entries + self.width))
         kernels: Kernels = [(2.0 * rows * self.width * entries, matrix), (0, rows * entries * (size + 4.0))]
         kernels += [(0, rows * entries * 12.0), (0, rows * 8.0)]
@@ -239,7 +255,7 @@ class Prediction:
 
     def attention(self, kinds: Sequence[Runs], number_format: str) -> Kernels:
         """Of a layer: a kernel for each kind of columns, whose results are merged if there are several."""
-        size = FORMATS[number_format].itemsize
+        size = NUMBER_BYTES[number_format]
         kernels: Kernels = []
         for runs in kinds:
             queries = runs.number * runs.queries
@@ -254,16 +270,16 @@ class Prediction:
 
     def texts_together(self, work: ToolWork) -> int:
         """As many texts as there is room for, with their samples."""
-        a_text = 2 * TEXT_TOKENS + work.calls * work.call
-        return max(1, min(TEXTS_TOGETHER, self.memory(torch.bfloat16).cached_tokens // a_text))
+        a_text = 2 * work.text + work.sampled * work.call
+        return max(1, min(TEXTS_TOGETHER, int(self.memory(self.number_format).cached_tokens // a_text)))
 
     def positions(self, work: ToolWork) -> Cost:
         """Seconds a text."""
-        number_format, tokens = "bfloat16", 2 * TEXT_TOKENS
-        batch = min(TEXTS_TOGETHER * tokens, self.memory(torch.bfloat16).pass_tokens)
+        number_format, tokens = self.number_format, 2 * work.text
+        batch = min(TEXTS_TOGETHER * tokens, self.memory(number_format).pass_tokens)
         kinds = [Runs(1, batch, work.prompt), Runs(batch / tokens, tokens, tokens / 2)]
         one = self.through(batch, number_format, self.attention(kinds, number_format))
-        rows = self.vocabulary(TEXTS_TOGETHER * TEXT_TOKENS, number_format)
+        rows = self.vocabulary(TEXTS_TOGETHER * work.text, number_format)
         return (one * (tokens / batch) + rows * (1 / TEXTS_TOGETHER)) / BUSY["positions"]
 
     def sampling(self, work: ToolWork, texts: int | None = None, *, own_by_kernel: bool = False) -> Cost:
@@ -272,19 +288,19 @@ class Prediction:
         The prompt is read once, a text once a position. A sequence's own columns are one batched product, which
         reads all the room that they have; `own_by_kernel`: by flash attention, as when it was measured.
         """
-        number_format = "bfloat16"
+        number_format = self.number_format
         texts = texts or self.texts_together(work)
-        rows = texts * work.calls
+        rows = texts * work.sampled
         kinds = [
             Runs(1, rows, work.prompt),
-            Runs(texts * work.positions, work.samples, 1.5 * TEXT_TOKENS),
+            Runs(texts * work.positions, work.samples, 1.5 * work.text),
         ]
         own = Runs(rows, 1, work.call / 2)
         if own_by_kernel:
             step = self.through(rows, number_format, self.attention([*kinds, own], number_format))
         else:
             step = self.through(rows, number_format, self.attention(kinds, number_format))
-            moved = 2.0 * FORMATS[number_format].itemsize * rows * work.call * self.kept_width
+            moved = 2.0 * NUMBER_BYTES[number_format] * rows * work.call * self.kept_width
             by_product = cost_of([(0, moved)], self.device, number_format, bandwidth_share=OWN_COLUMNS_SHARE)
             step += by_product * self.layers
         return (step + self.vocabulary(rows, number_format)) * (work.call / texts) / BUSY["sampling"]
@@ -294,47 +310,21 @@ class Prediction:
 
         A pass is a prefix and the text up to the last token that is scored; calls stand all over a text.
         """
-        own = 1 + work.call + work.result / 2 + TEXT_TOKENS / 2 + SCORED_TOKENS
-        return (1 + TEXT_TOKENS) * share + 2 * work.calls * share * own, own
+        own = 1 + work.call + work.result / 2 + work.text / 2 + SCORED_TOKENS
+        return (1 + work.text) * share + 2 * work.calls * share * own, own
 
-    def scoring(self, work: ToolWork, number_format: str = "bfloat16", share: float = 1.0) -> Cost:
-        """Seconds a text, for a share of its calls."""
+    def scoring(self, work: ToolWork, number_format: str = "", share: float = 1.0) -> Cost:
+        """Seconds a text, for a share of its calls; in the prediction's number format, or another one."""
+        number_format = number_format or self.number_format
         tokens, own = self.scored_tokens(work, share)
-        batch = min(int(TEXTS_TOGETHER * tokens), self.memory(FORMATS[number_format]).pass_tokens)
+        batch = min(int(TEXTS_TOGETHER * tokens), self.memory(number_format).pass_tokens)
         attention = self.attention([Runs(batch / own, own, own / 2)], number_format)
         one = self.through(batch, number_format, attention)
         rows = max(1, round(3 * work.calls * share * SCORED_TOKENS * TEXTS_TOGETHER))
         cost = one * (tokens / batch) + self.vocabulary(rows, number_format) * (1 / TEXTS_TOGETHER)
         return cost / BUSY["scoring"]
 
-    def verifying(self, work: ToolWork) -> float:
-        """Seconds a text: the calls near a threshold in TF32, and in float32 those that TF32 cannot decide."""
-        ladder = (
-            self.scoring(work, "TF32", NEAR_A_THRESHOLD),
-            self.scoring(work, "float32", NEAR_IN_TF32),
-        )
+    def verifying(self, work: ToolWork, in_tf32: float, in_float32: float) -> float:
+        """Seconds a text: these shares of the calls again, in TF32 and in float32."""
+        ladder = (self.scoring(work, "TF32", in_tf32), self.scoring(work, "float32", in_float32))
         return float(sum(cost.sum() for cost in ladder))
-
-
-def predict() -> list[dict[str, Any]]:
-    """One entry for each device, shape and tool; milliseconds a text."""
-    found: list[dict[str, Any]] = []
-    for device, name in itertools.product(DEVICES, SHAPES):
-        prediction = Prediction(SHAPES[name], device)
-        for work in map(ToolWork.of, PAPER_TOOLS):
-            phases = [prediction.positions(work), prediction.sampling(work), prediction.scoring(work)]
-            seconds = sum(float(cost.sum()) for cost in phases)
-            row: dict[str, Any] = {"device": device.name, "shape": name, "reckoned GPUs": prediction.devices}
-            row["tool"] = f"{work.tool}, {work.positions} x {work.samples}"
-            for phase, cost in zip(STAGES, phases, strict=True):
-                row[f"reckoned ms, {phase}"] = (
-                    f"{cost.sum() * 1000:.3g}, {'operations' if cost[0] >= cost[1] else 'bytes'}"
-                )
-            row["reckoned texts an hour"] = round(3600 / seconds)
-            verified = seconds + prediction.verifying(work)
-            row["reckoned with verifying"] = (
-                round(3600 / verified) if prediction.has_room_for_float32 else "no room"
-            )
-            row["reckoned GPU hours for 1,000,000 texts"] = round(seconds * prediction.devices * 1e6 / 3600)
-            found.append(row)
-    return found
